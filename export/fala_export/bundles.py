@@ -386,8 +386,13 @@ def _external_files(
         }
         read_encoder(dimension, files.__getitem__)
         read_probes(dimension, files.__getitem__)
-    except (TypeError, ValueError, BundleFormatError) as error:
+    except BundleFormatError as error:
         raise DataError(f"not an encoder with its probes: {error}") from error
+    except (TypeError, ValueError, RecursionError):  # whose messages quote a probe
+        raise DataError(
+            "not an encoder with its probes: its name and version are texts, and its probes' "
+            "embeddings numbers, of one length"
+        ) from None
     return files
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, cast, get_args
+from typing import SupportsIndex, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.errors import (
@@ -24,7 +25,7 @@ from fala.errors import (
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import check_path
 from fala.model.heads import Head
-from fala.model.labels import Label, OneLabel, shown_label
+from fala.model.labels import Label, OneLabel
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
@@ -32,6 +33,8 @@ from fala.slots.admit import Signed
 from fala.slots.snapshot import Release, Snapshot
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
+
+Function = TypeVar("Function", bound=Callable[..., object])
 
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
@@ -74,21 +77,34 @@ def check_progress(value: Progress | None) -> Progress | None:
         DataError: It cannot be called.
         UsageError: It cannot be called with three arguments.
     """
-    if value is None:
-        return None
+    names = ("stage", "done", "total")
+    return None if value is None else _check_function(value, "progress", names)
+
+
+def _check_function(value: Function | None, name: str, of: tuple[str, ...]) -> Function:
+    """A function of the app's.
+
+    Args:
+        value: The function.
+        name: The argument's name.
+        of: The function's own arguments.
+
+    Raises:
+        DataError: It cannot be called.
+        UsageError: It cannot be called with these arguments.
+    """
+    usual = f"{name} is a function of ({', '.join(of)})"
     if not callable(value):
-        raise DataError(f"progress is a function of (stage, done, total), not {shown(value)}")
+        raise DataError(f"{usual}, not {shown(value)}")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # of a function in C, for example: the first call checks it
         return value
-    try:
-        signature.bind("stage", 0, 1)
-    except TypeError as error:
-        raise UsageError(
-            f"progress is a function of (stage, done, total), and this one is of {signature}"
-        ) from error
-    return value
+    with contextlib.suppress(TypeError):
+        signature.bind(*of)
+        return value
+    # Not the signature itself: a default may be a text of the user.
+    raise UsageError(f"{usual}, and this one is of ({', '.join(signature.parameters)})")
 
 
 def check_terms(
@@ -239,8 +255,8 @@ def label_to_find(value: Label, head: Head) -> str | None:
     stored = head.link.as_stored(value, head.labels)
     if head.link.usable([stored], head.labels) == [None]:
         raise DataError(
-            f"the label {shown_label(value)} is not of the model, which has "
-            f"{head.link.described(head.labels)}"
+            f"label is not of the model, which has {head.link.described(head.labels)}; it is "
+            f"{shown(value)}"
         )
     return stored
 
@@ -294,9 +310,8 @@ def ids_where(
     if (ids is None) == (where is None):
         raise DataError("give either the examples' ids, or where=, a function of an example")
     if ids is None:
-        if not callable(where):
-            raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
-        return [row.id for row in examples() if where(row)]
+        chosen = _check_function(where, "where", ("example",))
+        return [row.id for row in examples() if chosen(row)]
     numbers: list[int] = []
     for value in listed(ids, "ids", ordered=False):
         number = _whole(value.id if isinstance(value, StoredExample) else value)
@@ -313,7 +328,6 @@ def _whole(value: object) -> int | None:
     """A whole number as Python's; None of anything else."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
-    try:
+    with contextlib.suppress(Exception):  # an array of several numbers, or an app's object
         return index(value)
-    except TypeError:  # of an array of several numbers
-        return None
+    return None

@@ -29,21 +29,39 @@
     │       └── RolledBackError     older than what this device has seen already
     └── MissingExtraError           an extra of the installation is missing
 
-Errors of other libraries are wrapped at the boundary, and stay their cause.
+Errors of other libraries are wrapped at the boundary, and stay their cause; but not where they may
+quote a text of the user (``without_texts``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import traceback
+from collections.abc import Callable, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+# Characters of a number that an error shows.
+_LONGEST_NUMBER = 24
 
 
 def shown(value: object) -> str:
-    """A short text of any value, for an error."""
-    try:
-        text = repr(value)
-    except Exception:  # a number of thousands of digits, or an object whose repr fails
-        return type_of(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    """A value that cannot be used, for an error: a number itself, of others the type alone.
+
+    Errors are logged, and a text of the user may stand by mistake where a name, a label or a number
+    is expected. So no error repeats a text: of one its length is shown.
+    """
+    if isinstance(value, str):
+        length = str.__len__(value)
+        return f"a text of {counted(length, 'character')}" if length else "an empty text"
+    if value is None or isinstance(value, Real):
+        with contextlib.suppress(Exception):  # a number of thousands of digits
+            if len(text := str(value)) <= _LONGEST_NUMBER:
+                return text
+    return type_of(value)
 
 
 def type_of(value: object) -> str:
@@ -231,6 +249,42 @@ def check_flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise DataError(f"{name} is True or False, not {shown(value)}")
     return value
+
+
+def without_texts(call: Callable[[], Result], failed: Callable[[str], FalaError]) -> Result:
+    """Call other code with texts of the user; of its error nothing but type and place carry over.
+
+    A library's message may quote a text, and an app's error too. A traceback would print it, so it
+    is not the cause of FaLA's error either.
+
+    Args:
+        call: The library's function, or the app's.
+        failed: Makes FaLA's error from the other error's type and place, in words.
+
+    Raises:
+        FalaError: The call failed.
+        MemoryError: There is not enough memory, which is no fault of the code.
+    """
+    try:
+        return call()
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        kind = type(error).__name__
+        _, *inner = traceback.walk_tb(error.__traceback__)
+        for frame, line in inner[-1:]:
+            kind += f" in line {line} of {Path(frame.f_code.co_filename).name}"
+    raise failed(kind)  # outside of the clause: inside, the other error would be its context
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether an error says that a library, or the app's code, failed; too little memory does not.
+
+    A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
+    """
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def safe_line(text: object, longest: int = 500) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, counted, shown, type_of
+from fala.errors import DataError, counted, shown, type_of, without_texts
 
 Value = TypeVar("Value")
 
@@ -108,18 +109,21 @@ class Item(str):
             encoder: See above.
 
         Raises:
-            DataError: The key is not a text, or the vector is not one of such numbers.
+            DataError: The key is not a text, the vector is not one of such numbers, or the encoder
+                is not a name.
         """
         if problem := fault(key):
             raise DataError(f"the item's key {problem}")
-        try:
-            copy = as_float32(vector).copy()
-        except Exception as error:
-            raise DataError(f"the item's vector is not numbers: {shown(vector)}") from error
+        if not isinstance(encoder, str | None):
+            raise DataError(f"the item's encoder is a name or None, not {type_of(encoder)}")
+        copy = without_texts(
+            partial(as_float32, vector),
+            lambda _: DataError(f"the item's vector is not numbers, but {shown(vector)}"),
+        ).copy()
         if copy.ndim != 1 or not (np.abs(copy) <= LARGEST).all():
             raise DataError(
-                f"the item's vector is not numbers in a row, each finite and within {LARGEST:g}: "
-                f"{shown(vector)}"
+                f"the item's vector is not numbers in a row, each finite and within {LARGEST:g}, "
+                f"but {shown(vector)} of shape {copy.shape}"
             )
         copy.flags.writeable = False
         item = super().__new__(cls, key)
@@ -279,13 +283,10 @@ def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[
     """
     if isinstance(values, str | bytes | Match):
         raise DataError(f"{name} are a sequence, not one of them; wrap it in a list")
-    try:
-        if ordered and isinstance(values, set | frozenset | Mapping):
-            raise TypeError
-        return list(values)
-    except TypeError as error:
-        # Not the value itself: it may be a text of the user.
-        raise DataError(f"{name} are a sequence, not {type_of(values)}") from error
+    if not (ordered and isinstance(values, set | frozenset | Mapping)):
+        with contextlib.suppress(TypeError):
+            return list(values)
+    raise DataError(f"{name} are a sequence, not {type_of(values)}")
 
 
 def fault(text: object) -> str | None:

@@ -38,17 +38,15 @@ def check_path(value: object, name: str) -> Path:
     Raises:
         DataError: It is no path.
     """
-    try:
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        if not isinstance(value, str) or "\0" in value:
-            raise TypeError
-        os.fsencode(value)  # no lone surrogates
-    except (TypeError, UnicodeEncodeError) as error:
-        raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not value:
-        raise DataError(f"{name} is a path, not an empty text")
-    return Path(value)
+    path: object = value
+    if isinstance(value, os.PathLike):
+        with contextlib.suppress(Exception):  # an app's own may raise anything
+            path = os.fspath(value)
+    if isinstance(path, str) and path and "\0" not in path:
+        with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate
+            os.fsencode(path)
+            return Path(path)
+    raise DataError(f"{name} is a path, not {shown(value)}")
 
 
 def bytes_or_file(value: object, name: str, most: int) -> bytes:

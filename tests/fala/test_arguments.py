@@ -1,7 +1,11 @@
 """Wrong arguments are rejected by name, before anything changes."""
 
 import inspect
+import io
+import itertools
 import math
+import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,11 +14,14 @@ import fala
 import fala_export
 import fala_sim
 from bridged import TEXTS
+from bundles import make_head, write_word_vector_release
 from devices import same, state
-from fala import Budget, BudgetError, DataError, Device, DeviceError, Match, Stopped
+from fala import Budget, BudgetError, DataError, Device, DeviceError, Item, Match, Pair, Stopped
 from fala.errors import be, counted, type_of
+from fala.model.links import LABELS, TAGS, Rating
 from fala.selection.representatives import select
 from fala_export.fitting.device_fit import fit_personal
+from secrets_kept import SECRET, odd_values, said_by
 
 HUGE = 10**5001
 
@@ -265,6 +272,80 @@ def test_wrong_histories_are_rejected(history):
 def test_select_rejects_wrong_options(options):
     with pytest.raises(fala.FalaError):
         select(np.eye(30), None, **{"count": 5, **options})
+
+
+LINKS = {
+    "labels": (("0", "1"), LABELS), "three": (("a", "b", "c"), LABELS),
+    "tags": (("a", "b", "c"), TAGS), "rating": (("stars",), Rating(1, 5, 1)),
+    "matcher": (("0", "1"), LABELS),
+}  # fmt: skip
+#: The arguments that depend on the kind of labels or examples.
+OF_LABELS = {"examples", "labels", "label", "candidates", "history", "positive"}
+#: These name files, which errors name, too.
+FILES = {"path", "bundle", "target", "trust", "root", "url", "adapters"}
+
+
+def refused_or_used(call, *, quoted=False):
+    """The call returns, or raises an error of FaLA that repeats no text."""
+    try:
+        call()
+    except fala.FalaError as error:
+        assert quoted or SECRET not in said_by(error)
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_any_value_of_any_argument_is_used_or_refused_without_a_quote(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels, link = LINKS[kind]
+    task = "matching" if kind == "matcher" else "classification"
+    release = tmp_path / "x.fala"
+    write_word_vector_release(release, make_head(task, labels, link=link))
+    example = Match(["a film"], "a good film") if kind == "matcher" else "a good film"
+    usual = {
+        "examples": [example], "candidates": ["a good film"], "bundle": release, "path": release,
+        "url": "http://127.0.0.1:1", "root": b"{}", "name": "x", "target": io.StringIO(),
+        "key": lambda: None, "budget": Budget(0), "labels": [None],
+    }  # fmt: skip
+    with Device.create(tmp_path / "device", release) as device:
+        names = {name for name, _ in inspect.getmembers(Device, inspect.isfunction)}
+        names -= {
+            "close",
+            "confirm",
+            "erase",
+            "fit",
+            "rollback",
+        }
+        methods = [getattr(device, name) for name in sorted(names) if not name.startswith("_")]
+        for method in methods:
+            arguments = inspect.signature(method).parameters
+            given = {name: usual[name] for name in usual.keys() & arguments.keys()}
+            for name, (value, make) in itertools.product(arguments, odd_values().items()):
+                if name in {"progress", "where"} and value == "class":
+                    continue  # it can be called
+                if kind != "labels" and name not in OF_LABELS:
+                    continue  # the same for every kind
+                call = partial(method, **{**given, name: make()})
+                refused_or_used(
+                    (lambda call=call: [*call()]) if method == device.examples else call,
+                    quoted=name in FILES,
+                )
+    for make in odd_values().values() if kind == "labels" else ():
+        folder = tmp_path / "new"
+        for name in ("path", "bundle", "positive", "trust", "key", "keep_text", "encoder"):
+            given = {"path": folder, "bundle": release, name: make()}
+            call = partial(Device.create, **given)
+            refused_or_used(lambda call=call: call().close(), quoted=name in FILES)
+            shutil.rmtree(folder, ignore_errors=True)
+        for call in (
+            lambda make=make: Budget(make()), lambda make=make: Budget(None, make()),
+            lambda make=make: Item(make(), [1]), lambda make=make: Item("a", make()),
+            lambda make=make: Item("a", [1], encoder=make()), lambda make=make: Device(make()),
+            lambda make=make: Pair(make(), "a"), lambda make=make: Match(make(), "a"),
+            lambda make=make: fala_sim.sample_release(make()),
+            lambda make=make: fala.UpdateLimits(release_bytes=make()),
+            lambda make=make: fala.UpdateLimits(total_seconds=make()),
+        ):  # fmt: skip
+            refused_or_used(call)
 
 
 def test_every_argument_is_in_its_methods_signature():

@@ -114,7 +114,7 @@ def test_learn_with_no_some_and_changed_labels(device):
 @pytest.mark.parametrize(
     ("examples", "labels", "message"),
     [
-        (["good", "bad"], ["1", "2"], "label of example 1 is '2'"),
+        (["good", "bad"], ["1", "2"], "label of example 1 is a text of 1 char"),
         (["good", Match((), "bad")], None, "example 1 is a Match"),
         (["good", "bad"], ["1"], "2 examples, but 1 label$"),
         (["good"], [0.5], "label of example 0 is 0.5"),

@@ -111,8 +111,8 @@ def test_the_positive_label_of_two_stays_where_a_release_adds_one(tmp_path, chos
         ({"candidates": PROBES, "top": -1}, "top is a whole number"),
         ({"candidates": PROBES, "top": 1.5}, "top is a whole number"),
         ({"candidates": PROBES, "top": True}, "top is a whole number"),
-        ({"candidates": PROBES, "label": "x"}, "label is one of 0, 1, not 'x'"),
-        ({"candidates": [], "label": "x"}, "label is one of 0, 1, not 'x'"),
+        ({"candidates": PROBES, "label": "x"}, "label is one of 0, 1, not a text of 1 character"),
+        ({"candidates": [], "label": "x"}, "label is one of 0, 1, not a text of 1 character"),
     ],
 )
 def test_rank_rejects_wrong_arguments(device, arguments, why):

@@ -202,8 +202,9 @@ class Silent:
 @pytest.mark.parametrize(
     ("label", "words"),
     [
-        (float("inf"), "inf"), (0.99, "0.99"), (np.float32(5.5), "5.5"), ("good", "'good'"),
-        (False, "False"), ("a text of the user", "a text of 18 characters"), ([1], "\\[1\\]"),
+        (float("inf"), "inf"), (0.99, "0.99"), (np.float32(5.5), "5.5"),
+        ("good", "a text of 4 characters"),
+        (False, "False"), ("a text of the user", "a text of 18 characters"), ([1], "a list"),
         (10**400, "an int"), (np.zeros(3), "an ndarray"), (Silent(), "a Silent"),
     ],
 )  # fmt: skip

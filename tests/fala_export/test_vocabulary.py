@@ -17,6 +17,7 @@ from fala_export.families.distillation.vocabulary import (
 from public_data import sentences
 
 
+@pytest.mark.thorough
 def test_a_trained_vocabulary_is_equal_in_another_process(texts):
     code = (
         "import sys; from fala_export.families.distillation.vocabulary import train_wordpiece;"

@@ -89,7 +89,10 @@ def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
     [
         ({"7": entry("a text", a=0, b=1)}, "other annotations: there are no tags"),
         ({"7": tagged("a text", {"sport": "1"}, a=0, b=1)}, "1 annotation by 2 annotators"),
-        ({"7": tagged("a text", {"sport": "1,2"}, a=0, b=1)}, "'2' is neither 0 nor 1"),
+        (
+            {"7": tagged("a text", {"sport": "1,2"}, a=0, b=1)},
+            "that is neither 0 nor 1",
+        ),
     ],
 )
 def test_damaged_tags_end_in_one_line(tmp_path, content, words):
@@ -183,11 +186,11 @@ GOOD = entry("a text", a=0, b=1)
         ({"7": {**GOOD, "text": 3}}, "document '7': expected text to be a string"),
         ({"7": {**GOOD, "text": "\ud800"}}, "surrogate"),
         ({"7": {**GOOD, "text": {"post": "p"}}}, "document '7': expected reply to be a string"),
-        ({"7": {**GOOD, "annotations": {"a": "yes"}}}, "'yes' is neither 0 nor 1"),
+        ({"7": {**GOOD, "annotations": {"a": "yes"}}}, "that is neither 0 nor 1"),
         ({"7": {**GOOD, "annotators": " "}}, "expected annotators to be a string"),
         ({"7": {**GOOD, "annotators": "a,b,c"}}, "2 annotations by 3 annotators"),
         ({"7": {**GOOD, "annotators": "a,"}}, "without a name"),
-        ({"7": {**GOOD, "annotations": "0,2"}}, "'2' is neither 0 nor 1"),
+        ({"7": {**GOOD, "annotations": "0,2"}}, "that is neither 0 nor 1"),
     ],
 )
 def test_damaged_files_end_in_one_line(tmp_path, content, words):

@@ -88,12 +88,12 @@ def test_damage_is_counted(tmp_path):
     }
     assert "first: line 3: an empty comment" in left_out.lines()[0]
     assert "first: rev_id '2' in aggression_annotations.tsv" in left_out.lines()[1]
-    assert "first: line 5: score '7.0' is not between -3 and 3" in left_out.lines()[2]
+    assert "first: line 5: a score that is no number from -3 to 3" in left_out.lines()[2]
 
 
 def test_an_attack_is_zero_or_one(tmp_path):
     write(tmp_path, [comment(1, "one")], ["1\t5\t0.0\t0.0\t0.0\t0.0\t0.5\n"], "attack")
-    with pytest.raises(DataError, match=r"attack_annotations.tsv, line 2: '0.5' is neither 0 nor"):
+    with pytest.raises(DataError, match=r"annotations.tsv, line 2: an attack that is neither 0"):
         read(tmp_path)
 
 

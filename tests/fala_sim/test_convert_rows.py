@@ -16,15 +16,15 @@ from sim_command import fails
 @pytest.mark.parametrize("split", ["public", "train"])
 @pytest.mark.parametrize("copy", ["A text", "a  TEXT\n", "Ａ text"])
 def test_a_conversion_rejects_leaked_test_documents(split, copy):
-    with pytest.raises(DataError, match=f"in a {split} row, but user 'u' is tested on it"):
+    with pytest.raises(DataError, match=f"row 1, a {split} row, is one that user 'u' is"):
         Conversion([TextRow("v", split, copy, 1), TextRow("u", "test", "A text", 0)])
-    with pytest.raises(DataError, match="'u' is tested on it"):
+    with pytest.raises(DataError, match="one that user 'u' is tested on"):
         Conversion([MatchRow("v", split, (), copy, 1), MatchRow("u", "test", (), "A text", 0)])
 
 
 def test_a_conversion_rejects_test_candidates_in_the_users_train_histories():
     tested = MatchRow("u", "test", ("b",), "A film", 1)
-    with pytest.raises(DataError, match="'u' is tested on 'a film', which this user's train rows"):
+    with pytest.raises(DataError, match="'u' is tested on 1 document that this user's train"):
         Conversion([MatchRow("u", "train", ("a  film",), "c", 1), tested])
     others = [
         MatchRow("v", "train", ("A film",), "c", 1),

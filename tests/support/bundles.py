@@ -13,6 +13,7 @@ from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Lexical
+from fala.model.links import LABELS
 from fala.text.ngrams import BUCKETS
 from fala_export import write_bundle, write_release
 from fala_export.bundles import rounded
@@ -133,11 +134,12 @@ def make_lexical(logits=1, seed=3):
 
 
 def make_head(
-    task="classification", labels=("0", "1"), dimension=DIMENSION, seed=2, query=False, words=False
-):
+    task="classification", labels=("0", "1"), dimension=DIMENSION, seed=2, query=False,
+    words=False, link=LABELS,
+):  # fmt: skip
     """A head of random weights, with words or without."""
     rng = np.random.default_rng(seed)
-    logits = 1 if len(labels) == 2 else len(labels)
+    logits = link.count(labels)
     return Head(
         task,
         labels,
@@ -145,6 +147,7 @@ def make_head(
         bias=rng.normal(size=logits).astype(np.float32),
         query=rng.normal(size=dimension).astype(np.float32) if query else None,
         lexical=make_lexical(logits) if words else None,
+        link=link,
     )
 
 

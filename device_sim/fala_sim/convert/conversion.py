@@ -126,21 +126,22 @@ class Conversion:
                 held_out[folded(row.judged)] = row.user
                 tested_on.setdefault(row.user, set()).add(folded(row.judged))
         histories: set[tuple[str, tuple[str, ...]]] = set()
-        for row in self.rows:
+        for number, row in enumerate(self.rows, start=1):
             if row.split == "test":
                 continue
             if folded(row.judged) in held_out:
                 tested = held_out[folded(row.judged)]
                 raise DataError(
-                    f"{row.judged!r} is in a {row.split} row, but user {tested!r} is tested on it"
+                    f"the document of row {number}, a {row.split} row, is one that user {tested!r} "
+                    "is tested on"
                 )
             if isinstance(row, MatchRow) and row.user in tested_on:
                 histories.add((row.user, row.history))
         for user, history in histories:
             if leaked := tested_on[user].intersection(map(folded, history)):
                 raise DataError(
-                    f"user {user!r} is tested on {min(leaked)!r}, which this user's train rows "
-                    "name in a history"
+                    f"user {user!r} is tested on {counted(len(leaked), 'document')} that this "
+                    "user's train rows name in a history"
                 )
 
     def lines(self) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from fala import DataError
+from fala.model.labels import number_of
 from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
@@ -78,12 +79,9 @@ def _parse_comment(fields: list[str]) -> tuple[str, str]:
 
 def _parse_score(fields: list[str]) -> tuple[str, str, int]:
     revision, worker, score = fields
-    try:
-        value = float(score)
-    except ValueError as error:
-        raise DataError(f"score {score!r} is no number") from error
+    value = number_of(score)
     if not -_LARGEST_SCORE <= value <= _LARGEST_SCORE:
-        raise DataError(f"score {score!r} is not between -{_LARGEST_SCORE} and {_LARGEST_SCORE}")
+        raise DataError(f"a score that is no number from -{_LARGEST_SCORE} to {_LARGEST_SCORE}")
     return _number(revision), _number(worker), int(value < 0)
 
 
@@ -91,7 +89,7 @@ def _parse_indicator(fields: list[str]) -> tuple[str, str, int]:
     revision, worker, indicator = fields
     label = indicator.removesuffix(".0")
     if label not in ("0", "1"):
-        raise DataError(f"{indicator!r} is neither 0 nor 1")
+        raise DataError("an attack that is neither 0 nor 1")
     return _number(revision), _number(worker), int(label)
 
 
@@ -99,7 +97,7 @@ def _number(identifier: str) -> str:
     """An identifier; some files write it as 2232.0."""
     number = identifier.removesuffix(".0")
     if not number.isascii() or not number.isdigit():
-        raise DataError(f"{identifier!r} is no identifier: expected a number")
+        raise DataError("an identifier that is no number")
     # A worker has hundreds of annotations.
     return sys.intern(number)
 

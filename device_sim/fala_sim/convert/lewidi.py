@@ -139,7 +139,7 @@ def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict
     labels: dict[str, int] = {}
     for annotator, annotation in zip(annotators, annotations, strict=True):
         if annotation.strip() not in ("0", "1"):
-            raise DataError(f"annotation {annotation!r} is neither 0 nor 1")
+            raise DataError("an annotation that is neither 0 nor 1")
         labels.setdefault(annotator, int(annotation))
     return labels
 

@@ -17,6 +17,7 @@ to find the busiest users, then to collect their impressions and a sample of the
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from collections import Counter
@@ -105,10 +106,9 @@ def _parse_impression(fields: list[str]) -> Impression:
 
 
 def _parse_time(text: str) -> datetime:
-    try:
+    with contextlib.suppress(ValueError):
         return datetime.strptime(text, _TIME)
-    except ValueError as error:
-        raise DataError(f"time {text!r} is not like 11/12/2019 2:14:46 PM") from error
+    raise DataError("a time that is not like 11/12/2019 2:14:46 PM")
 
 
 def convert_folder(folder: Path, *, left_out: LeftOut, **options: int) -> Conversion:

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
+from fala.model.labels import number_of
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion, folded
 from fala_sim.convert.format import DataSet, File, Format, Offers, Opened
@@ -104,15 +105,14 @@ def _parse_film(fields: list[str]) -> tuple[str, str]:
 
 def _parse_rating(fields: list[str]) -> tuple[str, str, float, int]:
     user, film, rating, timestamp = fields
-    try:
-        stars, time = float(rating), int(timestamp)
-    except ValueError as error:
-        raise DataError(f"rating {rating!r} at {timestamp!r}: not numbers") from error
+    stars, time = number_of(rating), number_of(timestamp)
     if not 0 < stars <= _LARGEST_RATING:
-        raise DataError(f"rating {rating!r} is not above 0 and up to {_LARGEST_RATING:g}")
+        raise DataError(f"a rating that is no number above 0 and up to {_LARGEST_RATING:g}")
+    if not time.is_integer():
+        raise DataError("a time that is no whole number of seconds")
     if not user.strip():
         raise DataError("a rating without a user")
-    return user, film, stars, time
+    return user, film, stars, int(time)
 
 
 def convert(

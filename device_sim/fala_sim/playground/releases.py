@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, shown
+from fala.errors import DataError
 
 #: Names of the sample releases, with descriptions.
 BUILT_IN = {
@@ -41,7 +41,7 @@ def sample_release(name: str) -> Path:
         'bert.fala'
     """
     if not isinstance(name, str) or name not in BUILT_IN:
-        raise DataError(f"no sample release {shown(name)}; one of {', '.join(BUILT_IN)}")
+        raise DataError(f"no sample release of this name; one of {', '.join(BUILT_IN)}")
     return Path(str(resources.files("fala_sim.playground") / "builtin" / f"{name}.fala"))
 
 

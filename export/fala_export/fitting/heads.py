@@ -298,9 +298,11 @@ class PublicRows:
             tags = {tag for label in labels for tag in tags_of(label)}
             names, link = names or in_order(tags), TAGS
         check_count(names)
+        texts = unique_texts(examples)
         if embeddings is None:
-            texts = unique_texts(examples)
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
+        if not isinstance(embeddings, Mapping) or any(text not in embeddings for text in texts):
+            raise DataError("embeddings are vectors by text, one for every text of the examples")
         distinct = list(dict.fromkeys(examples))
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])
@@ -486,11 +488,11 @@ def _scaled(
 def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
     """Rows' tags, 0 or 1, (n, C)."""
     values = TAGS.numbers(labels, names)
-    for name, share in zip(names, values.mean(axis=0), strict=True):
+    for number, share in enumerate(values.mean(axis=0), start=1):
         if not 0 < share < 1:
             raise DataError(
-                f"tag {shown(name)} is of {'all rows' if share else 'no row'}: a head needs rows "
-                "with it and rows without"
+                f"tag {number} of {len(names)} is of {'all rows' if share else 'no row'}: a head "
+                "needs rows with it and rows without"
             )
     return values
 

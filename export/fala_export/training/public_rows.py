@@ -13,7 +13,7 @@ from fala import Bundle, DataError, Match
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.links import LABELS, Link
-from fala_export.errors import ExportError
+from fala_export.errors import ExportError, RowError
 from fala_export.rows.row_files import Columns, file_rows
 from fala_export.rows.user_rows import Row, label_names
 
@@ -136,8 +136,9 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
         part = [row for row in rows if row.split == split and row.label is not None]
         if not part:
             raise DataError(f'{path}: no labelled rows of split "{split}"')
-        if unknown_labels := {str(row.label) for row in part} - set(public.labels):
-            raise DataError(f"{path}: label {min(unknown_labels)!r:.60} is in no public row")
+        for row in part:
+            if str(row.label) not in public.labels:
+                raise RowError(row.line, "its label is in no public row")
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 

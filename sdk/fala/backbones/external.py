@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, EncoderError, UsageError, counted, shown
+from fala.errors import DataError, EncoderError, UsageError, counted, shown, without_texts
 from fala.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
@@ -139,36 +140,37 @@ class ExternalEncoder:
                 f"pass its function as encoder=, or as encoder={{{self._name!r}: function}}, to "
                 "Device.create or Device.open; or pass fala.Item objects"
             )
+        function, name = self._function, f"the app's encoder {self._name}"
         before = _thread.running
-        if self._function in before:
+        if function in before:
             raise UsageError(
-                f"the app's encoder {self._name} uses a device that asks the same encoder: compute "
-                "the embeddings without the device"
+                f"{name} uses a device that asks the same encoder: compute the embeddings without "
+                "the device"
             )
         try:
-            _thread.running = (*before, self._function)
-            returned = self._function(list(inputs))
-        except Exception as error:
-            raise EncoderError(
-                f"the app's encoder {self._name} failed on {counted(len(inputs), 'input')}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            _thread.running = (*before, function)
+            returned = without_texts(
+                partial(function, list(inputs)),
+                lambda kind: EncoderError(
+                    f"{name} failed on {counted(len(inputs), 'input')}: {kind}"
+                ),
+            )
         finally:
             _thread.running = before
-        try:
-            embeddings = as_float32(returned)
-        except Exception as error:
-            raise EncoderError(
-                f"the app's encoder {self._name} returned no array of numbers: {shown(returned)}"
-            ) from error
+        embeddings = without_texts(
+            partial(as_float32, returned),
+            lambda kind: EncoderError(
+                f"{name} returned no array of numbers, but {shown(returned)}: {kind}"
+            ),
+        )
         if embeddings.shape != (len(inputs), self._dimension):
             raise EncoderError(
-                f"the app's encoder {self._name} returned shape {embeddings.shape} for "
+                f"{name} returned shape {embeddings.shape} for "
                 f"{counted(len(inputs), 'input')}; ({len(inputs)}, {self._dimension}) is expected"
             )
         if not (np.abs(embeddings) <= LARGEST).all():
             raise EncoderError(
-                f"the app's encoder {self._name} returned a number that is not finite, or too "
-                f"large for float16 ({LARGEST:g})"
+                f"{name} returned a number that is not finite, or too large for float16 "
+                f"({LARGEST:g})"
             )
         return embeddings

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -21,7 +22,15 @@ from fala.backbones.adapter import (
     optional_shapes,
     run_inputs,
 )
-from fala.errors import BundleFormatError, DataError, DimensionError, counted, safe_line
+from fala.errors import (
+    BundleFormatError,
+    DataError,
+    DimensionError,
+    counted,
+    is_failure,
+    safe_line,
+    without_texts,
+)
 from fala.examples import LARGEST, check_texts, segments
 from fala.forks import keep_in_forks
 
@@ -80,7 +89,7 @@ class OnnxEncoder:
         from tokenizers import Tokenizer
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # its log quotes the tokens that it fails on
         cores = _cores()
         if cores < (os.cpu_count() or 1) and not options.intra_op_num_threads:
             # onnxruntime counts all of the machine's cores.
@@ -254,13 +263,14 @@ class OnnxEncoder:
         for position, parts in enumerate(cut):
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
-        with _library_errors("the tokenizer fails"):
-            for chunk in _parts(cut):
-                inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
-                encodings = self._tokenizer.encode_batch(inputs)
-                for parts, encoding in zip(chunk, encodings, strict=True):
-                    ids.append(encoding.ids)
-                    types.append(encoding.type_ids if len(parts) > 1 else [])
+        for chunk in _parts(cut):
+            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
+            encodings = without_texts(
+                partial(self._tokenizer.encode_batch, inputs), _failed("the tokenizer fails")
+            )
+            for parts, encoding in zip(chunk, encodings, strict=True):
+                ids.append(encoding.ids)
+                types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
@@ -278,8 +288,10 @@ class OnnxEncoder:
         self, ids: list[list[int]], types: list[list[int]], adapter_inputs: Feeds
     ) -> NDArray[np.float32]:
         feeds = self._feeds(ids, types, adapter_inputs)
-        with _library_errors("the model fails"):
-            embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
+        embeddings: NDArray[np.float32]
+        (embeddings,) = without_texts(
+            partial(self._session.run, None, feeds), _failed("the model fails")
+        )
         if embeddings.shape != (len(ids), self._dimension):
             raise BundleFormatError(
                 f"the model returned embeddings of shape {embeddings.shape} for "
@@ -358,16 +370,17 @@ def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int
     return runs
 
 
+def _failed(message: str) -> Callable[[str], BundleFormatError]:
+    """The error of a library that failed on texts; see ``without_texts``."""
+    return lambda kind: BundleFormatError(f"{message} on a text: {kind}")
+
+
 @contextlib.contextmanager
 def _library_errors(message: str) -> Iterator[None]:
+    """Raise a library's errors that are about no text, with their messages."""
     try:
         yield
-    except MemoryError:
-        raise
-    except Exception as error:  # neither library has a base class for its errors
-        raise BundleFormatError(f"{message}: {safe_line(error)}") from error
-    except BaseException as error:
-        # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
-        if type(error).__name__ != "PanicException":
+    except BaseException as error:  # neither library has a base class for its errors
+        if not is_failure(error):
             raise
         raise BundleFormatError(f"{message}: {safe_line(error)}") from error

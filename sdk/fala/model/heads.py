@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
+from fala.errors import (
+    BundleFormatError,
+    DataError,
+    DimensionError,
+    UsageError,
+    counted,
+    shown,
+    type_of,
+)
 from fala.examples import MATCHING, Example, Match, listed, texts_of
-from fala.model.labels import Label, OneLabel, label_name, shown_label
+from fala.model.labels import Label, OneLabel, label_name
 from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
 from fala.text.ngrams import BUCKETS, CachedRows, Lexicon
@@ -254,7 +262,7 @@ class Head:
             DataError: It is not one of them.
         """
         if (name := label_name(value, self.labels)) not in self.labels:
-            raise DataError(f"{what} is one of {', '.join(self.labels)}, not {shown_label(value)}")
+            raise DataError(f"{what} is one of {', '.join(self.labels)}, not {shown(value)}")
         return name
 
     def positive(self, label: OneLabel | None) -> str | None:

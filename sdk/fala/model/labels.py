@@ -20,9 +20,6 @@ OneLabel: TypeAlias = str | int | float | np.generic
 #: A label of an app: one label, a rating's number, or a set of tags; None and NaN are no label.
 Label: TypeAlias = OneLabel | Collection[OneLabel] | None
 
-# Characters of a wrong label that an error may show: a longer one may be a text of the user.
-_LONGEST_SHOWN = 14  # with its quotation marks
-
 
 def is_missing(label: object) -> bool:
     """Whether a label is None, NaN, or pandas' NA: an example without one."""
@@ -113,11 +110,3 @@ def number_of(label: object) -> float:
         return float(label)
     except Exception:  # an object may raise anything
         return math.nan
-
-
-def shown_label(label: object) -> str:
-    """A label for an error; only its length if it may be a text of the user."""
-    text = shown(label.item() if isinstance(label, np.generic) else label)
-    if len(text) <= _LONGEST_SHOWN:
-        return text
-    return f"a text of {len(label)} characters" if isinstance(label, str) else type_of(label)

@@ -14,13 +14,12 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError
+from fala.errors import BundleFormatError, DataError, shown
 from fala.model.labels import (
     Label,
     is_missing,
     label_name,
     number_of,
-    shown_label,
     stored_tags,
     tags_of,
 )
@@ -184,7 +183,7 @@ class Labels:
     def count(self, labels: Sequence[str]) -> int:
         """See ``Link``."""
         if len(labels) < 2 or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
+            raise BundleFormatError(f"a head has two or more distinct labels{_distinct(labels)}")
         return 1 if len(labels) == 2 else len(labels)
 
     def centred(self, z: Floats) -> Floats:
@@ -313,7 +312,7 @@ class Tags:
     def count(self, labels: Sequence[str]) -> int:
         """See ``Link``."""
         if not labels or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has one or more distinct tags, not {tuple(labels)}")
+            raise BundleFormatError(f"a head has one or more distinct tags{_distinct(labels)}")
         return len(labels)
 
     def centred(self, z: Floats) -> Floats:
@@ -402,7 +401,7 @@ class Tags:
                 continue
             for name in tags_of(label, labels, f" of example {position}"):
                 if name not in index:
-                    raise _wrong_label(name, position, f"one of {', '.join(labels)}")
+                    raise DataError(f"a tag of example {position} is none of {', '.join(labels)}")
                 shares[position, index[name]] = 1.0
         return shares
 
@@ -466,7 +465,7 @@ class Rating:
     def count(self, labels: Sequence[str]) -> int:
         """See ``Link``."""
         if len(labels) != 1:
-            raise BundleFormatError(f"a rating has one name, not {tuple(labels)}")
+            raise BundleFormatError(f"a rating has one name, not {len(labels)}")
         return 1
 
     def centred(self, z: Floats) -> Floats:
@@ -572,8 +571,12 @@ class Rating:
         ]
 
 
+def _distinct(labels: Sequence[str]) -> str:
+    return f"; of these {len(labels)}, {len(set(labels))} are distinct"
+
+
 def _wrong_label(label: object, position: int, expected: str) -> DataError:
-    return DataError(f"the label of example {position} is {shown_label(label)}, not {expected}")
+    return DataError(f"the label of example {position} is {shown(label)}, not {expected}")
 
 
 def ranks(values: Floats) -> Floats:

@@ -48,8 +48,8 @@ def adapter_parts(folder: Folder, own: Part, paths: Adapters, origin: Signed) ->
     for name, adapter in adapters.items():
         if name not in names:
             raise UnknownAdapterError(
-                f"{adapter.bundle.path}: this device has no adapter {name} to replace; load it "
-                "after the replacement with Device.load_adapter"
+                f"{adapter.bundle.path}: this device has no adapter of its name to replace; load "
+                "it after the replacement with Device.load_adapter"
             )
     before = {name: opened(folder, name) for name in names}
     for name in names:

@@ -172,7 +172,7 @@ def _opened(
         except sqlite3.Error as error:
             if is_access(error):
                 raise access_error(store, error) from error
-            raise DeviceError(f"{store}: {without_data(error)}; {FAILING_DISK}") from error
+            raise DeviceError(f"{store}: {without_data(error)}; {FAILING_DISK}") from None
         except MemoryError as error:
             raise DeviceError(f"{store}: there is not enough memory to read it") from error
 

@@ -250,7 +250,7 @@ class Database:
                 yield db
             except DAMAGE as error:
                 reason = str(error) if type(error) is ValueError else type(error).__name__
-                raise DeviceError(damaged(self.path, f"{message}: {reason}")) from error
+                raise DeviceError(damaged(self.path, f"{message}: {reason}")) from None
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
@@ -268,11 +268,12 @@ class Database:
                 error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
             )
             missing = reason.startswith(("no such", "Could not decode", "duplicate column"))
+            # Not from SQLite's error, whose message may quote a text; nor here, below.
             if usual and not missing:
-                raise DeviceError(f"{self.path}: {reason}") from error
-            raise DeviceError(damaged(self.path, f"is damaged: {reason}")) from error
-        except UnicodeDecodeError as error:  # SQLite's message quotes invalid UTF-8
-            raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from error
+                raise DeviceError(f"{self.path}: {reason}") from None
+            raise DeviceError(damaged(self.path, f"is damaged: {reason}")) from None
+        except UnicodeDecodeError:  # SQLite's message quotes invalid UTF-8
+            raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from None
 
     def note_deletion(self) -> None:
         """Note that ``scrub`` has to overwrite deleted rows. In a transaction."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fala.errors import DataError, shown
+from fala.errors import DataError, shown, without_texts
 from fala.examples import Match, Pair, segments, texts_of
-from fala.files import check_path, write_atomically
+from fala.files import check_path, failure, write_atomically
 from fala.store.examples import StoredExample
 
 # The limit of ``fala-replace --data`` for labels that are integers.
@@ -36,21 +38,25 @@ def write_rows(
         The number of rows that were written.
 
     Raises:
-        DataError: It cannot be written, or is neither a path nor a stream.
+        DataError: It cannot be written, or is neither a path nor a stream; or a label is damaged.
     """
-    try:
-        lines = list(_lines(rows, labels, user))
-        if isinstance(target, str | os.PathLike):
-            _write_file(check_path(target, "target"), lines)
-        elif not hasattr(target, "write"):
-            raise DataError(f"a path or a stream expected, not {shown(target)}")
-        else:
-            stream: IO[Any] = target
-            text = isinstance(stream, io.TextIOBase) or hasattr(stream, "encoding")
-            for line in lines:
-                stream.write(line if text else line.encode())
-    except (OSError, ValueError) as error:  # ValueError: a stream that is closed, a NUL in a path
-        raise DataError(f"{shown(target)}: the rows cannot be written: {error}") from error
+    lines = list(_lines(rows, labels, user))
+    if isinstance(target, str | os.PathLike):
+        path = check_path(target, "target")
+        try:
+            _write_file(path, lines)
+        except OSError as error:
+            raise DataError(f"{path}: the rows cannot be written: {failure(error)}") from error
+    elif not hasattr(target, "write"):
+        raise DataError(f"target is a path or a stream, not {shown(target)}")
+    else:
+        without_texts(
+            partial(_write_stream, target, lines),
+            lambda kind: DataError(
+                f"the rows cannot be written to the stream ({kind}); it is one of text in UTF-8, "
+                "or of bytes, and open"
+            ),
+        )
     return len(lines)
 
 
@@ -68,11 +74,23 @@ def _lines(rows: Sequence[StoredExample], labels: Sequence[str] | None, user: st
         else:
             fields["text"] = row.stored
         if row.label is not None:
-            fields["label"] = json.loads(row.label) if numbers else row.label
+            fields["label"] = _parsed(row) if numbers else row.label
         fields["added"] = row.added
         if row.labelled is not None:
             fields["labelled"] = row.labelled
         yield json.dumps(fields, ensure_ascii=False) + "\n"
+
+
+def _parsed(row: StoredExample) -> object:
+    """The label of a row as JSON: a number, or a list of tags."""
+    with contextlib.suppress(ValueError, RecursionError):  # in a store that was edited
+        label = json.loads(row.label or "")
+        if isinstance(label, int | float) or row.tags is not None:
+            return label
+    raise DataError(
+        f"the label of example {row.id} is damaged; give it another one, or delete the example "
+        f"(Device.forget([{row.id}]))"
+    )
 
 
 def _is_number(name: str) -> bool:
@@ -80,6 +98,12 @@ def _is_number(name: str) -> bool:
     if not (plain.isascii() and plain.isdigit() and len(plain) < 20):
         return False
     return str(int(name)) == name and -_LIMIT <= int(name) < _LIMIT
+
+
+def _write_stream(stream: IO[Any], lines: list[str]) -> None:
+    text = isinstance(stream, io.TextIOBase) or hasattr(stream, "encoding")
+    for line in lines:
+        stream.write(line if text else line.encode())
 
 
 def _write_file(path: Path, lines: list[str]) -> None:

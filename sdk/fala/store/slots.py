@@ -394,8 +394,9 @@ class Slots:
     def _not_installed(self) -> DeviceError:
         if not self._adapter:
             return DeviceError(f"{self._db.path}: no model was ever installed")
+        loaded = f"there are {', '.join(names)}" if (names := self.adapters()) else "there is none"
         return UnknownAdapterError(
-            f"{self._db.path.parent}: no adapter {self._adapter} is installed; load one with "
+            f"{self._db.path.parent}: no adapter of this name is loaded; {loaded}; load one with "
             "Device.load_adapter"
         )
 

@@ -196,7 +196,7 @@ class Texts:
         try:
             return self.stored_names.ngrams(names)
         except ValueError as error:
-            raise DeviceError(damaged(self._db.path, f"a text is damaged: {error}")) from error
+            raise DeviceError(damaged(self._db.path, f"a text is damaged: {error}")) from None
 
     def newest(self, count: int) -> list[str]:
         """The texts that were added last, of all tasks; none where texts are not kept."""

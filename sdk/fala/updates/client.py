@@ -116,7 +116,8 @@ def repository_url(url: object) -> str:
     if isinstance(url, str):
         with contextlib.suppress(ValueError):
             parts = urllib.parse.urlsplit(url)
-            plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#")
+            # A password in it would be in errors and logs.
+            plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#@")
             if plain and parts.scheme in ("http", "https") and parts.hostname:
                 _ = parts.port  # raises a ValueError if it is invalid
                 return url.rstrip("/")
@@ -155,7 +156,7 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
         target = _target(folder, source, fetcher, limits)
     progress("look", 1, 1)
     if target is None:
-        raise UpdateError(f"{source.url}: no release of {source.product}")
+        raise UpdateError(f"{source.url}: no release of this product")
     version = _version(target, source)
     newest = source.newest()
     if newest is not None and version <= newest:

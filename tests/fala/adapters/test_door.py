@@ -70,6 +70,9 @@ def test_an_adapter_without_labels_equals_its_vendors_model(tmp_path, releases):
         assert np.abs(device.predict_proba(PROBES) - expected).max() > 0.01
         info = device.adapters[name]
         assert (info.labels, info.positive, info.is_vendor) == (("0", "1"), "0", True)
+        ranked = device.rank(PROBES, adapter=name)
+        assert ranked == device.rank(PROBES, adapter=name, label="0")
+        assert ranked[0] == (PROBES[expected[:, 0].argmax()], expected[:, 0].max())
         report = device.learn([Pair("good film", "a bad film")], ["1"], adapter=name)
         assert (report.examples, report.labelled) == (1, 1)
         (row,) = device.examples(adapter=name)
@@ -89,7 +92,10 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         lambda: device.examples(adapter="four"),
         lambda: device.delete_adapter("four"),
     ):
-        with pytest.raises(UnknownAdapterError, match="no adapter four"):
+        with pytest.raises(
+            UnknownAdapterError,
+            match="no adapter of this name is loaded; there are one, three, two",
+        ):
             call()
     with pytest.raises(DataError, match="an adapter's name is of a-z"):
         device.predict_proba(["a"], adapter="../one")
@@ -119,7 +125,7 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         device.replace(releases["new"], adapters=new[:1])
     with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
         device.replace(releases["new"], adapters=old)
-    with pytest.raises(UnknownAdapterError, match="this device has no adapter four"):
+    with pytest.raises(UnknownAdapterError, match="this device has no adapter of its name"):
         device.replace(releases["new"], adapters={"four": new[0]})
     with pytest.raises(DataError, match="a second adapter for one"):
         device.replace(releases["new"], adapters=[new[0], new[0]])

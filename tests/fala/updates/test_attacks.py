@@ -234,7 +234,7 @@ class TestExtraneousDependencies:
         for role, data in signed.items():
             version = "" if role == "timestamp" else f"{state_of[role].signed.version}."
             server.files[f"metadata/{version}{role}.json"] = data
-        rejects(outdated, vendor, server, fala.UpdateError, "no release of model")
+        rejects(outdated, vendor, server, fala.UpdateError, "no release of this product")
 
     def test_a_release_of_another_product_is_rejected(self, outdated, vendor, server):
         """A signed release of another product, under this product's path."""

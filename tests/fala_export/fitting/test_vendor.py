@@ -140,7 +140,7 @@ def test_given_embeddings_are_not_computed_again(backbone):
         (["good", "bad"], ["1"], None, "2 examples, but 1 label$"),
         (["good", "bad"], {"0", "1"}, None, "labels are a sequence, not a set"),
         (["good", "bad"], ["0", "1"], {"0", "1"}, "label_names are a sequence, not a set"),
-        (["good", "bad"], ["1", "x"], ("0", "1"), "label of example 1 is 'x'"),
+        (["good", "bad"], ["1", "x"], ("0", "1"), "label of example 1 is a text of 1 char"),
         (["good", Match((), "a")], ["1", "0"], None, "example 1 is a Match"),
         ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher has two labels"),
     ],

@@ -1,0 +1,289 @@
+"""No text of the user is in an error, a log, a report or a file where it does not belong."""
+
+import io
+import json
+import logging
+import tempfile
+
+import numpy as np
+import pytest
+
+import fala_sim
+from bridged import PROBES, TEXTS
+from bundles import (
+    MAX_LENGTH,
+    WORDS,
+    make_head,
+    onnx_model,
+    tokenizer_json,
+    write_onnx_release,
+    write_word_vector_release,
+)
+from devices import everything, sql
+from fala import Budget, BundleFormatError, DataError, Device, DeviceError, EncoderError
+from fala.backbones import OnnxEncoder
+from fala.bundle import format as layout
+from fala.bundle.reading import Bundle
+from fala.model.links import TAGS
+from fala.slots.validation import EDGE_CASES
+from fala.testing.hostile import Changes, repack
+from fala_export import fit_head, write_external
+from secrets_kept import SECRET, Loud, said_by
+
+#: The tokenizer below panics on it, and quotes it.
+PANICS = f"\u00a3 {SECRET} costs \u00a3"
+
+
+def key():
+    return bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def panicking(tmp_path_factory):
+    """A release that the device accepts, whose tokenizer panics on most texts that are not ASCII.
+
+    It has a token that its normalizer deletes, as it deletes the edge cases' characters.
+    """
+    path = tmp_path_factory.mktemp("panicking") / "panicking.fala"
+    joiner = "\u200d"
+    write_onnx_release(path, words=(*WORDS, joiner))
+    tokenizer = json.loads(Bundle.open(path).read(layout.TOKENIZER))
+    tokenizer["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Replace", "pattern": {"String": character}, "content": ""}
+            for character in sorted({each for each in "".join(EDGE_CASES) if each > "\x7f"})
+        ],
+    }
+    tokenizer["added_tokens"].append({
+        "id": tokenizer["model"]["vocab"][joiner], "content": joiner, "single_word": False,
+        "lstrip": False, "rstrip": True, "normalized": True, "special": False,
+    })  # fmt: skip
+    changes = Changes({layout.TOKENIZER: json.dumps(tokenizer).encode()})
+    return repack(path, path.with_name("panics.fala"), changes)
+
+
+@pytest.fixture
+def quiet(tmp_path, monkeypatch, caplog):
+    """Asserts that the text is in no log and in no file: of the folder, nor a temporary one."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def check(*reports):
+        assert SECRET not in caplog.text and SECRET not in repr(reports)
+        assert SECRET.encode() not in everything(tmp_path)
+        assert SECRET.encode("utf-16-le") not in everything(tmp_path)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"keep_text": "never"}, {"key": key}], ids=["plain", "never", "key"]
+)
+def test_a_text_that_only_was_predicted_is_stored_nowhere(
+    tmp_path, releases, panicking, quiet, options
+):
+    """A library's message quotes it; on trial, the device falls back and says why."""
+    with Device.create(tmp_path / "device", releases["old"], **options) as device:
+        device.learn(TEXTS[:10], ["0", "1"] * 5)
+        report = device.replace(panicking, Budget(5))
+        assert device.on_trial
+        device.predict([PANICS])
+        assert device.backbone == "old"
+        assert device.fell_back == "the tokenizer fails on a text: PanicException"
+        quiet(report, device, device.fell_back)
+    quiet()
+
+
+@pytest.mark.parametrize("options", [{}, {"key": key}], ids=["plain", "key"])
+def test_a_text_that_cannot_be_encoded_is_forgotten(tmp_path, panicking, quiet, options):
+    """Without a trial the error is raised; the text is kept first, and then forgotten."""
+    with Device.create(tmp_path / "device", panicking, **options) as device:
+        device.learn(TEXTS[:10], ["0", "1"] * 5)
+        for call in (device.predict, device.rank, lambda texts: device.learn(texts, ["1"])):
+            with pytest.raises(BundleFormatError, match="tokenizer fails on a text: Panic") as fall:
+                call([PANICS])
+            assert SECRET not in said_by(fall.value)
+
+        def progress(stage, done, total):
+            raise RuntimeError(SECRET)
+
+        with pytest.raises(RuntimeError):  # the app's own, in the app's hands
+            device.learn([f"a film, {SECRET}"], ["1"], progress=progress)
+        reports = device.forget(where=lambda row: SECRET in row.example), device.fit()
+        assert reports[0].count == 2
+        quiet(reports, device)
+    quiet()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"keep_text": "never"}, {"key": key}], ids=["plain", "never", "key"]
+)
+def test_a_life_says_nothing(tmp_path, releases, quiet, capfd, options):
+    """In a log of every level, in reports, on the standard streams; nor in a file afterwards."""
+    mine = [f"{SECRET} {text}" for text in TEXTS[:20]]
+    with Device.create(tmp_path / "device", releases["old"], **options) as device:
+        ids = device.remember(mine[:2], ["1", "0"])
+        reports = [
+            device.learn(mine, ["0", "1"] * 10), device.fit(), device.predict(mine),
+            device.predict_proba(mine), device.preview(releases["mid"]),
+            device.replace(releases["mid"], Budget(5), accept="better-than-old"),
+            device.refine(Budget(5)), device.unlabel(mine[:1]), device.rollback(),
+            device.learn(mine[1:3], ["0", "0"]), device.rollback(), device.confirm(),
+            device.forget(ids), device.forget(where=lambda row: True), device.adapters, device,
+        ]  # fmt: skip
+        assert not list(device.examples())
+        quiet(reports)
+    assert Device.examine(tmp_path / "device", key=options.get("key")).whole
+    quiet()
+    streams = capfd.readouterr()
+    assert SECRET not in streams.out + streams.err
+
+
+def test_what_a_graph_fails_on_is_not_said(capfd):
+    """ONNX Runtime's message has the token, and it writes a log of its own."""
+    encoder = OnnxEncoder(
+        onnx_model(WORDS[:-1]).SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH
+    )
+    token = encoder.vocabulary[-1]
+    assert encoder.encode(["a good film"]).shape == (1, encoder.dimension)
+    with pytest.raises(BundleFormatError, match="the model fails on a text: ") as caught:
+        encoder.encode([WORDS[-1]])
+    assert str(token) not in str(caught.value) and f"idx={token}" not in said_by(caught.value)
+    assert f"idx={token}" not in capfd.readouterr().err
+
+
+# The app's own encoder
+
+
+def raises(kind, *arguments, cause=None, note=None):
+    def fail(inputs):
+        error = kind(*arguments, *inputs)
+        if note is not None:
+            error.__notes__ = [*inputs]
+        raise error from (cause and cause(*inputs))
+
+    return fail
+
+
+def fails_while_another_is_handled(inputs):
+    try:
+        return {}[inputs[0]]
+    except KeyError:
+        raise ValueError("unknown") from KeyError(inputs[0])
+
+
+def returns_loud(inputs):
+    return Loud()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        raises(ValueError), raises(KeyError), raises(OSError, 5), raises(DeviceError),
+        raises(BundleFormatError), raises(LookupError, "unknown", cause=KeyError),
+        raises(TypeError, note=True), fails_while_another_is_handled, list, tuple, returns_loud,
+        lambda inputs: inputs[0], lambda inputs: [[text] for text in inputs],
+        lambda inputs: np.array(inputs), lambda inputs: np.array(inputs, object),
+        lambda inputs: dict.fromkeys(inputs, 1), lambda inputs: [inputs[0], 1.0],
+    ],
+)  # fmt: skip
+def test_an_encoder_that_says_its_inputs_is_not_quoted(tmp_path, external, quiet, broken):
+    release, encode = external
+    failing = []
+    with Device.create(
+        tmp_path / "device",
+        release,
+        keep_text="never",
+        encoder=lambda inputs: broken(inputs) if failing else encode(inputs),
+    ) as device:
+        device.learn(TEXTS[:10], ["0", "1"] * 5)
+        failing.append(True)
+        for call in (device.predict, device.rank, lambda texts: device.learn(texts, ["1"])):
+            with pytest.raises(EncoderError) as caught:
+                call([f"{SECRET} in a text"])
+            assert SECRET not in said_by(caught.value)
+        quiet(device)
+    quiet()
+
+
+@pytest.fixture(scope="module")
+def external(tmp_path_factory, releases):
+    path, bundle = tmp_path_factory.mktemp("external") / "x.fala", Bundle.open(releases["mid"])
+    encode = bundle.backbone().encode
+    probes = dict(zip(PROBES[:4], encode(PROBES[:4]), strict=True))
+    write_external(path, "cloud", "1", bundle.head(), probes)
+    return path, encode
+
+
+def test_the_place_of_an_encoders_error_is_said(tmp_path, external):
+    with (
+        Device.create(tmp_path / "device", external[0]) as device,
+        pytest.raises(EncoderError, match="pass its function as encoder="),
+    ):
+        device.predict(["a film"])
+
+    def encode(inputs):
+        return {}["a key"] if len(inputs) == 1 else external[1](inputs)
+
+    with (
+        Device.open(tmp_path / "device", encoder=encode) as device,
+        pytest.raises(EncoderError, match=r"failed on 1 input: KeyError in line \d+ of test_se"),
+    ):
+        device.predict(["a film"])
+
+
+# Damage, and files that the user writes
+
+
+def test_a_damaged_text_is_not_quoted(device, path, quiet):
+    device.remember([f"{SECRET} is damaged"])
+    sql(path, "UPDATE texts SET text = CAST(text || x'ff' AS TEXT) WHERE text LIKE 'zqs%'")
+    calls = (lambda: list(device.examples()), device.fit, lambda: device.export_data("x.jsonl"))
+    for call in calls:
+        with pytest.raises(DeviceError) as caught:
+            call()
+        assert SECRET not in said_by(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["ascii", "closed", "loud"])
+def test_rows_that_cannot_be_written_are_not_quoted(device, kind):
+    device.remember([f"{SECRET} \u00e9"])
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    if kind == "closed":
+        stream.close()
+    if kind == "loud":
+        stream.write = Loud().fail
+    with pytest.raises(DataError, match="cannot be written to the stream") as caught:
+        device.export_data(stream)
+    assert SECRET not in said_by(caught.value) and "\\xe9" not in said_by(caught.value)
+
+
+def test_a_tag_list_of_any_depth_is_refused_by_name(tmp_path):
+    """In a store that was edited."""
+    head = make_head(labels=("rude", "funny"), link=TAGS)
+    release = write_word_vector_release(tmp_path / "tags.fala", head)
+    with Device.create(tmp_path / "device", release.path) as device:
+        device.remember(TEXTS[:2], [{"rude"}, {"funny"}])
+        for label in ("[" * 100_000, "[" * 500 + "]" * 500, '{"a": 1}', "NaN]", f'["{SECRET}'):
+            sql(tmp_path / "device", "UPDATE examples SET label = ? WHERE id = 1", label)
+            with pytest.raises(DataError, match="label of example 1 is damaged") as caught:
+                device.export_data(io.StringIO())
+            assert SECRET not in said_by(caught.value)
+        assert device.forget([1]).count == 1 and device.export_data(io.StringIO()) == 1
+
+
+def test_a_vendors_examples_are_not_quoted(tmp_path, releases):
+    bundle, texts = Bundle.open(releases["mid"]), [f"{SECRET} is good", f"{SECRET} is bad"]
+    vector = np.ones(bundle.manifest.dimension)
+    calls = (
+        lambda: fit_head(bundle.backbone(), texts, [0, 1], embeddings={texts[0]: vector}),
+        lambda: fit_head(bundle.backbone(), texts, texts[:1] * 2),
+        lambda: fit_head(bundle.backbone(), texts, [{texts[0]}] * 2, exclusive=False),
+        lambda: write_external(tmp_path / "x.fala", "n", "1", bundle.head(), {texts[0]: texts}),
+        lambda: fala_sim.sample_release(texts[0]),
+    )
+    for call in calls:
+        with pytest.raises(DataError) as caught:
+            call()
+        assert SECRET not in said_by(caught.value)
