@@ -14,11 +14,14 @@ from tokenizers import Tokenizer
 from encoders import TEXTS, make_encoder, write_encoder
 from export_command import done, failed, works
 from fala import Bundle
+from fala_export.commands.summary import text_of
 from fala_export.errors import ExportError
 from fala_export.graph.quantization.weights import stored_precision
 from fala_export.models import encoder as encoder_module
 from fala_export.models.encoder import load_encoder, load_encoder_of
+from fala_export.models.onnx_file import load_onnx
 from fala_export.models.onnx_graph import encoder_graph
+from fala_export.release.recipe import read_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +88,8 @@ def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path,
         assert load_encoder_of(bundle, str(folder)).not_kept == encoder.not_kept
         recipe = f'name = "m"\n[backbone]\nsource = "m"\nprecision = "none"\nignore = ["{name}"]\n'
         (tmp_path / "recipe.toml").write_text(recipe)
-        assert f"NOT KEPT: {PROMPTS} cuts" in works("release", tmp_path / "recipe.toml").stdout
+        assert read_recipe(tmp_path / "recipe.toml").source.model.ignore == (name,)
+        assert f"NOT KEPT: {PROMPTS} cuts" in text_of(summary)
 
 
 def test_prompts_without_a_default_are_named(model, tmp_path):
@@ -179,9 +183,11 @@ class TestOnnx:
         tokenizer, out = folder / "tokenizer.json", folder.with_suffix(".fala")
         return ("backbone", path, "--tokenizer", tokenizer, "--out", out, "--max-length", 64)
 
-    @pytest.mark.parametrize("inner", ["onnx", ""])
-    def test_the_pooling_beside_a_graph_is_kept(self, model, graphs, tmp_path, inner):
-        words = self.write(model, tmp_path / "m", graphs, inner)
+    def test_the_pooling_beside_a_graph_is_kept(self, model, graphs, tmp_path):
+        beside = self.write(model, tmp_path / "beside", graphs, inner="")
+        found = load_onnx(beside[1], beside[3])
+        assert (found.pooling, found.normalized) == ("cls", True)
+        words = self.write(model, tmp_path / "m", graphs)
         summary = done(*words, "--quantize", "none")
         assert (summary["pooling"], summary["normalized"]) == ("cls", True)
         assert summary["parity"]["worst_cosine"] > 0.99999
@@ -265,8 +271,7 @@ class TestPrecision:
         for precision in ("int4", "fp16"):
             message = failed(*words, "--quantize", precision)
             assert "its weights are in int8 already" in message and "--quantize none" in message
-        for precision in ("none", "int8"):
-            summary = done(*words, "--quantize", precision)
-            assert summary["precision"] == summary["parity"]["reference"] == "int8"
-            assert Bundle.open(tmp_path / "m.fala").manifest.precision == "int8"
-        assert "parity with the int8 model" in works(*words).stdout
+        summary = done(*words, "--quantize", "none")
+        assert summary["precision"] == summary["parity"]["reference"] == "int8"
+        assert Bundle.open(tmp_path / "m.fala").manifest.precision == "int8"
+        assert "parity with the int8 model" in works(*words, "--quantize", "int8").stdout
