@@ -52,6 +52,22 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     assert out.read_bytes() == content
 
 
+def test_a_recipe_skips_bad_rows_on_request(posts, tmp_path):
+    data, out = tmp_path / "posts.csv", tmp_path / "recipe.toml"
+    data.write_text(data.read_text() + "a post without an annotator,1\n,0,u1\n")
+    words = (*posts, "--label", "offends")
+    assert "posts.csv, line 162: has 2 cells, but the header has 3" in failed(*words)
+    summary = works(*words, "--skip-bad-rows", "--json")
+    assert "posts.csv: 2 bad rows left out, lines 162, 163; the first: has 2" in summary.stderr
+    assert json.loads(summary.stdout)["rows"] == 160
+    assert read_recipe(out).columns.skip_bad_rows
+
+
+@pytest.mark.parametrize("name", ["adapter", "bridge", "distill", "init", "prior", "train"])
+def test_every_command_that_reads_rows_skips_bad_ones_on_request(name):
+    assert "--skip-bad-rows" in works(name, "--help").stdout
+
+
 def test_a_column_is_not_both_text_and_label(posts, tmp_path):
     both = (*posts, "--text", "Post", "--label", "Post")
     assert "the column 'Post' is for text and for label" in failed(*both)

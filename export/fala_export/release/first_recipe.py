@@ -20,7 +20,8 @@ from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import annotators, scales
-from fala_export.rows.row_files import Columns, column_names, divide, undivided_rows
+from fala_export.rows.division import divide
+from fala_export.rows.row_files import Columns, column_names, undivided_rows
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
@@ -71,7 +72,7 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
     """
     taken = {*columns.renamed().values(), *columns.tags}
     present = {name.casefold(): name for name in column_names(path) if name not in taken}
-    guessed = {}
+    guessed: dict[str, Any] = {}
     for field, usual in _USUAL.items():
         if getattr(columns, field) is None:
             guessed[field] = next((present[name] for name in usual if name in present), None)
@@ -100,7 +101,7 @@ def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
 def _labels(path: Path, columns: Columns, link: Link = LABELS) -> set[Any]:
     """The labels of a file; empty where it cannot be read with this link."""
     try:
-        rows, _ = undivided_rows(path, columns, link)
+        rows, _ = undivided_rows(path, columns, link, say=lambda _: None)
     except DataError:
         return set()
     return {row.label for row in rows if row.label is not None}
@@ -147,7 +148,8 @@ def write_recipe(
     public = PublicRows.of(used_rows, labels.link)
     if earlier is not None:
         public.check_devices(open_earlier(earlier))
-    used_columns = {key: value for key, value in asdict(columns).items() if value is not None}
+    used_columns = {key: value for key, value in asdict(columns).items() if value}
+    skips = used_columns.pop("skip_bad_rows", False)
     facts = {
         "columns": ", ".join(f"{key} = {value}" for key, value in used_columns.items()),
         **counts,
@@ -156,6 +158,7 @@ def write_recipe(
     }
     notes = "".join(f"# {key}: {_one_line(value)}\n" for key, value in facts.items())
     table = "".join(f"{key} = {_quoted(value)}\n" for key, value in used_columns.items())
+    table += "skip_bad_rows = true\n" if skips else ""
     recipe = (
         f"# A release's recipe: fala-export release {_one_line(out.name)}\n"
         "# Paths count from this file's folder.\n"

@@ -94,7 +94,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     backbone: dict[str, Any] | None = None
     word_vectors: dict[str, Any] | None = None
     data: str | None = None
-    columns: dict[str, str] | None = None
+    columns: dict[str, Any] | None = None
     rating: tuple[float, float] | None = None
     tags: bool = False
     training: dict[str, Any] | None = None

@@ -33,8 +33,11 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
         ExportError: The settings, the texts or the folders cannot be used.
         DataError: The data cannot be used.
     """
-    texts = read_texts(settings.texts)
-    task = None if settings.data is None else load_task(settings.data, settings.seed)
+    skip = settings.skip_bad_rows
+    texts = read_texts(settings.texts, skip_bad_rows=skip)
+    task = None
+    if settings.data is not None:
+        task = load_task(settings.data, settings.seed, skip_bad_rows=skip)
     settings.work.mkdir(parents=True, exist_ok=True)
     student = distil(encoder, texts, settings.distillation, settings.work, settings.seed)
     report: dict[str, Any] = {"figures": student.figures}
