@@ -52,8 +52,8 @@ _LABEL_LIMIT = 2**63
 # A text that spells a number, without a zero before it; and what a boolean is written as.
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"false": 0, "true": 1}
-# How many labels a message lists, and characters of each.
-_SHOWN, _LONGEST_SHOWN = 10, 30
+# How many labels a message lists, and characters of each: others may be texts.
+_SHOWN, _LONGEST_SHOWN = 20, 30
 # A value that an error may show: one short word, which is no text.
 _WORD = re.compile(r"[\w.,+-]{1,12}")
 
@@ -164,6 +164,8 @@ def alike(names: Sequence[str]) -> str:
     groups = [shown_labels(group) for group in spellings.values() if len(group) > 1]
     if not groups:
         return ""
+    if len(names) > _SHOWN:
+        groups = [f"{len(groups)} pairs or more"]
     return (
         "labels that differ by case, blanks or leading zeros only are different labels: "
         f"{'; '.join(groups)}"
@@ -234,7 +236,8 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
         if row.split == "public" or row.user is None:
             continue
         if link == LABELS and row.label is not None and row.label not in classes:
-            raise RowError(row.line, f"label {show(row.label)} is in no public row")
+            name = f"{row.label} " if isinstance(row.label, int) else ""
+            raise RowError(row.line, f"label {name}is in no public row")
         user_rows = users.setdefault(row.user, UserRows([], []))
         (user_rows.train if row.split == "train" else user_rows.test).append(row)
     if not users:
@@ -271,12 +274,13 @@ def names_of(labels: Iterable[object]) -> list[str]:
 
 
 def shown_labels(names: Sequence[str]) -> str:
-    """The first labels, for a message; of a long one, which may be a text, its length."""
-    shown = [
+    """Labels, for a message; the number of many, and the length of a long one: such are texts."""
+    if len(names) > _SHOWN:
+        return f"{len(names):,} labels"
+    return ", ".join(
         name if len(name) <= _LONGEST_SHOWN else f"a text of {len(name)} characters"
-        for name in names[:_SHOWN]
-    ]
-    return ", ".join(shown) + ", ..." * (len(names) > _SHOWN)
+        for name in names
+    )
 
 
 def in_order(names: Iterable[str]) -> list[str]:

@@ -153,7 +153,7 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicR
             raise DataError(f'{path}: no labelled rows of split "{split}"')
         for row in part:
             if str(row.label) not in public.labels:
-                raise RowError(row.line, "its label is in no public row")
+                raise RowError(row.line, "its label is in no public row", str(path))
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 

@@ -56,8 +56,7 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
             labels = shown_labels(label_names(row.label for row in used))
             raise RowError(
                 row.line,
-                f"label {shown_labels([str(row.label)])!r} does not fit the head's "
-                f"{head.described}; the rows have {labels}",
+                f"label does not fit the head's {head.described}; the rows have {labels}",
             )
     return used, list(dict.fromkeys(row.example for row in used))
 
