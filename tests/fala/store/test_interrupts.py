@@ -24,7 +24,8 @@ class Interrupt:
 
     def __call__(self, frame, event, argument):
         name = frame.f_code.co_filename
-        if event in ("call", "c_return") and ("fala" in name or name == contextlib.__file__):
+        ours = "fala" in name and "testing" not in name  # a watched SQLite calls that, too
+        if event in ("call", "c_return") and (ours or name == contextlib.__file__):
             self.calls += 1
             if self.calls == self.at:
                 sys.setprofile(None)
