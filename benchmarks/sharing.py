@@ -11,6 +11,10 @@ end of a round the folder must open and predict, roll back and predict, and cont
 acknowledged example. The only error that a process may raise is fala.DeviceChangedError. The
 command fails if a round fails. It prints the slowest call of each method in seconds, and the fewest
 calls of a process: writers take turns, so that none waits long.
+
+Then one process writes to a folder of --examples labels without a pause, first by learn and then by
+forget, while this one predicts and ranks: the table has their slowest calls in seconds, and the
+writer's. Readers wait for nobody.
 """
 
 from __future__ import annotations
@@ -98,6 +102,56 @@ def do(
         device.forget(device.remember([text]))
     elif not np.isfinite(device.predict_proba(draw.choices(texts(), k=5))).all():
         raise ValueError("a prediction is not finite")
+
+
+def write(folder: Path, method: str, until: float, slowest: Any) -> None:  # noqa: ANN401 - a queue
+    """Write to a folder without a pause; the slowest call in seconds goes to a queue."""
+    number, longest = 0, 0.0
+    with fala.Device.open(folder) as device:
+        while time.time() < until:
+            number += 1
+            started = time.perf_counter()
+            if method == "learn":
+                device.learn([f"a further text {number}"], labels_of(["a text"]))
+            else:
+                device.forget([number])
+            longest = max(longest, time.perf_counter() - started)
+    slowest.put(longest)
+
+
+def read_beside(folder: Path, method: str, seconds: float) -> dict[str, float]:
+    """The slowest predictions and rankings beside a writer, in seconds."""
+    context = multiprocessing.get_context("spawn")
+    queue, until = context.SimpleQueue(), time.time() + seconds
+    writer = context.Process(target=write, args=(folder, method, until, queue))
+    slowest = {"predict": 0.0, "rank": 0.0}
+    with fala.Device.open(folder) as device:
+        calls: dict[str, Callable[[], object]] = {
+            "predict": lambda: device.predict(texts()[:1]),
+            "rank": lambda: device.rank(texts()[:5]),
+        }
+        for call in calls.values():  # the first use loads the backbone
+            call()
+        writer.start()
+        while writer.is_alive():
+            for name, call in calls.items():
+                started = time.perf_counter()
+                call()
+                slowest[name] = max(slowest[name], time.perf_counter() - started)
+    if writer.exitcode:
+        raise click.ClickException(f"{method} failed in a busy loop")
+    figures = slowest | {method: float(queue.get())}
+    return {f"{name}_beside_{method}": round(value, 3) for name, value in figures.items()}
+
+
+def read(folder: Path, releases: list[Path], examples: int, seconds: float) -> dict[str, float]:
+    """The slowest reads beside writers of each kind; the release is on trial."""
+    with fala.Device.create(folder, releases[0]) as device:
+        known = [f"{texts()[number % len(texts())]} {number}" for number in range(examples)]
+        device.learn(known, labels_of(known))
+        device.replace(releases[1], fala.Budget(0))
+    figures = read_beside(folder, "learn", seconds)
+    return figures | read_beside(folder, "forget", seconds)
 
 
 @dataclass
@@ -209,8 +263,9 @@ def check(folder: Path, journals: list[Path], result: Round) -> None:
 @click.option("--seconds", default=10.0, show_default=True, help="Of each round.")
 @click.option("--kills", default=0, show_default=True, help="Of each process, a round.")
 @click.option("--only", default="", help="Call this method alone.")
+@click.option("--examples", default=1_000, show_default=True, help="Labels beside which it reads.")
 def main(
-    rounds: int, processes: int, seconds: float, kills: int, only: str, seed: int
+    rounds: int, processes: int, seconds: float, kills: int, only: str, examples: int, seed: int
 ) -> dict[str, Any]:
     """Let processes share a folder, round after round."""
     total = Round()
@@ -229,10 +284,11 @@ def main(
             failed += bool(result.wrong)
             for text in result.wrong:
                 click.echo(f"round {number + 1}: {text}", err=True)
+        reads = read(folder / "read", releases, examples, seconds)
     return {
         "rounds": rounds, "wrong": failed, "whole_share": 1 - failed / rounds, **total.counts,
         "slowest_seconds": {name: round(value, 3) for name, value in total.slowest.items()},
-        "fewest_calls": total.fewest,
+        "slowest_reads": reads, "fewest_calls": total.fewest,
     }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from fala.errors import BundleFormatError
 from fala.examples import Example, unique_texts
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import write_bundle
+from fala_export.checks import check_room
 from fala_export.embedding import embed
 from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers
@@ -27,7 +28,7 @@ from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
 from fala_export.graph.parity import compare, compare_logits, speed
 from fala_export.graph.quantization.calibration import token_sequences
-from fala_export.graph.quantization.weights import PRECISIONS, quantize
+from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
@@ -39,6 +40,8 @@ Source: TypeAlias = Encoder | OnnxFile
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
+# Size of a bundle by its precision, at least, as a share of the weights in float32.
+_SHARES = {"none": 1.0, "fp16": 0.5, "int8": 0.25, "int4": 0.125}
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Export:
         options: The export options.
         max_length: Tokens of a text that are read.
         precision: One of ``PRECISIONS``.
-        float_model: The ONNX graph in float32.
+        float_model: The ONNX graph in float32, or as the given file stores it.
         model: The graph in ``precision``, serialized.
         backbone: Runs ``model``.
         examples: Examples to measure parity on.
@@ -75,6 +78,20 @@ class Export:
         return round((len(self.model) + len(self.encoder.tokenizer)) / MEGABYTE, 2)
 
 
+def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
+    """Check that the bundle of an encoder fits the disks of some folders.
+
+    Args:
+        encoder: A loaded encoder, or the ONNX file of one.
+        options: The export options.
+        folders: They, or folders above them, exist.
+
+    Raises:
+        ExportError: It does not.
+    """
+    check_room(encoder.size * _SHARES.get(options.precision, min(_SHARES.values())), *folders)
+
+
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
     """Convert an encoder to the model that a device runs, and compare both.
 
@@ -90,12 +107,20 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
         raise ExportError("adapters need another pooling than layers")
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
-    with progress("embedding texts in float32", len(texts)) as bar:
-        reference = encoder.encode(texts, max_length, step=bar.update)
     with progress("tracing the graph"):
         float_model = encoder.graph()
-    sequences = token_sequences(encoder.tokenizer, max_length)
+    stored = stored_precision(float_model)
     precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
+    if stored != "none":
+        if options.precision not in ("auto", "none", stored):
+            raise ExportError(
+                f"{options.name}: its weights are in {stored} already, not in float32: export them "
+                "as they are with --quantize none, or give the model in float32"
+            )
+        precisions = ("none",)
+    with progress("embedding texts with the model", len(texts)) as bar:
+        reference = encoder.encode(texts, max_length, step=bar.update)
+    sequences = token_sequences(encoder.tokenizer, max_length)
     cosines = {}
     for precision in precisions:
         graph = quantize(float_model, precision, sequences)
@@ -112,7 +137,7 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
                 encoder,
                 options,
                 max_length,
-                precision,
+                precision if stored == "none" else stored,
                 float_model,
                 model,
                 backbone,
@@ -140,13 +165,15 @@ def pack(
 
     Returns:
         What was written: name, dimension, precision, size in megabytes, parity with the model in
-        float32, and cost; ``must be signed`` with the reason, if devices ask for that.
+        float32, and cost; ``not_kept``, the settings of the model's files that the bundle does not
+        have; ``must be signed`` with the reason, if devices ask for that.
 
     Raises:
         BundleFormatError: A device would reject the model or the tokenizer.
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
+    not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
     files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
     parity = {
@@ -157,6 +184,8 @@ def pack(
         "megabytes": round(len(export.model) / MEGABYTE, 2),
         "fp32_megabytes": round(export.float_model.ByteSize() / MEGABYTE, 2),
     }
+    if (stored := stored_precision(export.float_model)) != "none":
+        parity["reference"] = stored
     if head is not None:
         parity["head"] = compare_logits(head, export.examples, export.exported, export.reference)
     # One text a pass, as an app encodes them: a batch of unlike lengths would time its padding.
@@ -178,6 +207,7 @@ def pack(
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
             "revision": encoder.revision,
+            **not_kept,
             "opset": next(
                 entry.version for entry in export.float_model.opset_import if not entry.domain
             ),
@@ -190,7 +220,7 @@ def pack(
             **({} if head is None else {"probes": expected_answers(export.backbone, head)}),
         },
     )
-    note = _signature_note(files, manifest)
+    note = not_kept | _signature_note(files, manifest)
     with writing(out):
         write_bundle(out, manifest, files, head)
     return {

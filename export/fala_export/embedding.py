@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from fala import Bundle
 from fala.backbones import Backbone
 from fala.cli import progress
 from fala.model.heads import Vectors
+from fala_export.checks import check_room
 from fala_export.errors import ExportError
 from fala_export.writing import writing
 
@@ -60,8 +62,9 @@ def _chunks(
 class Embedder:
     """Embeds texts, and keeps the embeddings by digest of backbone and text.
 
-    The folder has a file for each backbone, to which entries are appended: a text's digest and its
-    embedding. A killed process leaves whole entries, and perhaps a part of one, which is cut off.
+    The folder has a file for each backbone, to which entries are appended: a text's digest, its
+    embedding, and a checksum of both. A killed process leaves whole entries, and perhaps a part of
+    one, which is cut off. A text with a damaged entry is encoded again.
 
     Args:
         folder: Folder of stored embeddings; None stores none.
@@ -87,14 +90,17 @@ class Embedder:
         path, pending = self._path(digest), self.pending(backbone.dimension, digest, texts)
         if pending:
             keys = [_key(text) for text in pending]
+            check_room(len(pending) * _entry(backbone.dimension).itemsize, self._folder)
             with writing(path):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 with path.open("ab") as stream:
-                    stream.truncate(self._entries(backbone.dimension, digest).nbytes)
+                    size = _entry(backbone.dimension).itemsize
+                    stream.truncate(stream.tell() // size * size)
                     for positions, vectors in _chunks(backbone, pending, label):
                         entries = np.empty(len(positions), _entry(backbone.dimension))
                         entries["key"] = [keys[position] for position in positions]
                         entries["embedding"] = vectors
+                        entries["checksum"] = _checksums(entries)
                         stream.write(entries.tobytes())
         entries = self._entries(backbone.dimension, digest)
         row = {key: position for position, key in enumerate(entries["key"].tolist())}
@@ -112,18 +118,27 @@ class Embedder:
         return [text for text in dict.fromkeys(texts) if _key(text) not in encoded]
 
     def _entries(self, dimension: int, digest: str) -> NDArray[np.void]:
-        """The whole entries of a backbone."""
+        """The whole, undamaged entries of a backbone."""
         kind, path = _entry(dimension), self._path(digest)
         if self._folder is None or not path.is_file():
             return np.empty(0, kind)
-        return np.fromfile(path, kind, count=path.stat().st_size // kind.itemsize)
+        entries = np.fromfile(path, kind, count=path.stat().st_size // kind.itemsize)
+        return entries[entries["checksum"] == _checksums(entries)]
 
     def _path(self, digest: str) -> Path:
         return (self._folder or Path()) / f"{digest}.embeddings"
 
 
 def _entry(dimension: int) -> np.dtype[np.void]:
-    return np.dtype([("key", f"V{_KEY}"), ("embedding", "<f4", (dimension,))])
+    fields = [("key", f"V{_KEY}"), ("checksum", "<u4"), ("embedding", "<f4", (dimension,))]
+    return np.dtype(fields)
+
+
+def _checksums(entries: NDArray[np.void]) -> NDArray[np.uint32]:
+    """The checksums of entries' keys and embeddings."""
+    pairs = zip(entries["key"], entries["embedding"], strict=True)
+    sums = [crc32(vector.tobytes(), crc32(key.tobytes())) for key, vector in pairs]
+    return np.array(sums, dtype=np.uint32)
 
 
 def _key(text: str) -> bytes:

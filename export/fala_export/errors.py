@@ -15,12 +15,15 @@ class RowError(DataError):
     """One row of a data file cannot be used.
 
     Attributes:
-        line: Line number in the file, counted from 1.
+        line: Line number in the file, counted from 1; of a table without lines, the row's number.
+        reason: What is wrong.
+        file: The file's name; empty if it is not known.
+        unit: ``"line"`` or ``"row"``.
     """
 
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(f"line {line}: {message}")
-        self.line = line
+    def __init__(self, line: int, reason: str, file: str = "", unit: str = "line") -> None:
+        super().__init__(f"{file}, {unit} {line}: {reason}".removeprefix(", "))
+        self.line, self.reason, self.file, self.unit = line, reason, file, unit
 
 
 class ExportError(FalaError):

@@ -67,7 +67,7 @@ class Number(click.FloatRange):
 
 
 Count: TypeAlias = Annotated[int, click.IntRange(min=1)]
-Seed: TypeAlias = Annotated[int, click.IntRange(min=0)]
+Seed: TypeAlias = Annotated[int, click.IntRange(0, 2**32 - 1)]
 Share: TypeAlias = Annotated[float, Number(0, 1)]
 Positive: TypeAlias = Annotated[float, Number(min=0, min_open=True)]
 Cosine: TypeAlias = Annotated[float, Number(-1, 1)]

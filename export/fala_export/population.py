@@ -40,6 +40,33 @@ def learn_from_annotators(
     return write(release, public, out, settings.trained_on, embedder)
 
 
+def check_annotators(public: PublicRows, *, scales_only: bool) -> None:
+    """Check that enough people annotated public rows.
+
+    Args:
+        public: The rows.
+        scales_only: Whether only scales are chosen.
+
+    Raises:
+        DataError: The people or their rows are too few, or the rows have labels that no prior is
+            for.
+    """
+    names = [row.user for row in public.rows]
+    if not scales_only:
+        enough_rows(names)
+        if public.link.kind == "tags" or len(public.labels) > 2:
+            raise DataError(
+                "a population prior is for heads of two labels, and of ratings (--scales-only, or "
+                "scales_only = true in a recipe, chooses scales for any)"
+            )
+    elif len(rows_by_name(names, LEAST_ROWS)) < LEAST_ANNOTATORS:
+        raise DataError(
+            f"scales need {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} rows or more, "
+            "without the rows that the backbone was trained on. A release without scales is "
+            "valid: devices then take the SDK's"
+        )
+
+
 def write_prior(
     release: Path,
     public: PublicRows,
@@ -70,7 +97,7 @@ def write_prior(
     """
     bundle, head, public = _open(release, public, trained_on)
     check_head(bundle, head)
-    enough_rows([row.user for row in public.rows])  # before minutes of embedding
+    check_annotators(public, scales_only=False)  # before minutes of embedding
     rows = _annotate(bundle, head, public, embedder or Embedder())
     learned = learn_prior(rows, progress, in_processes)
     details = {**learned.details, "data": public.digest}
@@ -112,12 +139,7 @@ def write_scales(
         RowError: A row has a label that is not the head's.
     """
     bundle, head, public = _open(release, public, trained_on)
-    if len(rows_by_name([row.user for row in public.rows], LEAST_ROWS)) < LEAST_ANNOTATORS:
-        raise DataError(
-            f"scales need {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} rows or more, "
-            "without the rows that the backbone was trained on. A release without scales is "
-            "valid: devices then take the SDK's"
-        )
+    check_annotators(public, scales_only=True)
     rows = _annotate(bundle, head, public, embedder or Embedder())
     scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
     before = release.stat().st_size

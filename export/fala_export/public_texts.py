@@ -2,55 +2,53 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from pathlib import Path
 
 from fala import DataError
 from fala.examples import unique_texts
-from fala_export.errors import ExportError, RowError
-from fala_export.rows.row_files import file_rows
+from fala_export.errors import ExportError
+from fala_export.rows.content import Lines, opened
+from fala_export.rows.forms import is_rows
+from fala_export.rows.row_files import Columns, file_rows
 
 
-def read_public_texts(path: Path) -> list[str]:
+def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> list[str]:
     """Read distinct texts.
 
     Args:
-        path: UTF-8 text, plain or ``.gz``, one text per line; or rows of ``fala-replace --data``
-            (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, or a saved data set), of which the
-            public ones are read.
+        path: UTF-8 text, plain or packed by gzip, one text per line; or rows of ``fala-replace
+            --data`` (``.jsonl``, ``.json``, ``.csv``, ``.tsv``, ``.parquet``, each plain or packed,
+            or a saved data set), of which the public ones are read.
+        skip_bad_rows: See ``Columns``.
 
     Raises:
         ExportError: The file cannot be read, or has no text.
         DataError: A row cannot be used; the message names its line.
     """
-    if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"} or path.is_dir():
-        return _of_rows(path)
+    if is_rows(path):
+        rows, _ = file_rows(path, Columns(skip_bad_rows=skip_bad_rows))
+        if texts := unique_texts(row.example for row in rows if row.split == "public"):
+            return texts
+        raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
     if lines := text_lines(path):
         return list(dict.fromkeys(lines))
     raise ExportError(f"{path}: no text in it; expected one a line")
 
 
-def _of_rows(path: Path) -> list[str]:
-    try:
-        rows, _ = file_rows(path)
-    except RowError as error:
-        raise DataError(f"{path}: {error}") from error
-    if texts := unique_texts(row.example for row in rows if row.split == "public"):
-        return texts
-    raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
-
-
 def text_lines(path: Path) -> list[str]:
-    """The lines of a text, plain or ``.gz``, that are not blank.
+    """The lines of a text, plain or packed by gzip, that are not blank.
 
     Raises:
         ExportError: It cannot be read.
     """
     try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        with opened(str(path)) as stream:
+            lines = Lines(str(path), stream)
+            texts = [text for line in lines if (text := line.strip())]
+            if lines.bad is not None:
+                raise lines.bad
+            return texts
+    except (OSError, DataError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        reason = str(reason).removeprefix(f"{path}: ")
         raise ExportError(f"{path}: cannot be read as text: {reason}") from error
-    return [line.strip() for line in text.split("\n") if line.strip()]

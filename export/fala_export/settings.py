@@ -29,6 +29,10 @@ FrozenPooling: TypeAlias = Literal["mean", "cls", "layers"]
 AnyPooling: TypeAlias = Literal["mean", "cls", "layers", "attention"]
 
 
+#: Settings of a model's files that change its embeddings, and that no bundle keeps.
+Ignored: TypeAlias = Literal["prompts", "truncate_dim", "truncation_side"]
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """Which model is loaded.
@@ -36,10 +40,13 @@ class ModelSource:
     Attributes:
         source: The model's folder, or its name on the hub.
         revision: Branch, tag or commit of a model on the hub.
+        ignore: A setting of the model's files that the bundle shall not keep; may be given again.
+            Without it a model with such a setting is rejected.
     """
 
     source: Annotated[str, Argument("DIR_OR_NAME")]
     revision: str | None = None
+    ignore: tuple[Ignored, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Write files; errors name the output file."""
+"""Write files, and take their digests; errors name the file."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,3 +39,23 @@ def write_file(path: Path, data: bytes) -> None:
 def megabytes(path: Path, digits: int = 2) -> float:
     """The size of a file that was written, rounded."""
     return round(path.stat().st_size / MEGABYTE, digits)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, or of all files in a folder with their names.
+
+    Raises:
+        ExportError: It cannot be read.
+    """
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    try:
+        for file in files:
+            name, size = file.relative_to(path).as_posix(), file.stat().st_size
+            digest.update(f"{name}\n{size}\n".encode())
+            with file.open("rb") as stream:
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
+    except OSError as error:
+        raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()

@@ -141,7 +141,8 @@ class Device:
                 function that takes a list of n texts or keys and returns their embeddings, (n, d).
                 Or several by their names (``Bundle.encoder``), to replace one by another. It is
                 checked on the vendor's probes. It may be called in any of the app's threads, and in
-                one of FaLA's. A device without it takes only ``fala.Item``.
+                one of FaLA's; it may not use a device that asks it. A device without it takes only
+                ``fala.Item``.
 
         Raises:
             EncoderError: The encoder is not the release's, or failed.
@@ -232,14 +233,14 @@ class Device:
         Args:
             path: The folder.
             bundle: A release to install where none in the folder is whole. It is audited and
-                validated as by ``replace``.
+                validated as by ``replace``, and is for the device's labels and kind of examples.
             trust: The key that must have signed it; None takes the one of ``create``.
             key: See ``create``.
 
         Raises:
             DeviceError: There is none, it cannot be read or written, or it has another version or
                 key.
-            BundleError: ``bundle`` cannot be trusted.
+            BundleError: ``bundle`` cannot be trusted, or is for other labels or examples.
 
         Examples:
             >>> device.close()
@@ -822,7 +823,8 @@ class Device:
                 had, or that is of another product. A release without a version is always accepted.
             progress: Called with a stage's name, the units done and their total. If it returns
                 False, the work ends: before the installation with ``CancelledError`` and nothing
-                changed, afterwards with the report.
+                changed, afterwards with the report. It may use the device. If the device learns
+                meanwhile, the first model is fitted once more, without calls of it.
             adapters: The vendor's adapters for the new backbone, one for every loaded one: files,
                 whose names are the tasks', or files by the tasks' names. All tasks are replaced in
                 one transaction, and rolled back together. One whose adapter fits the new backbone

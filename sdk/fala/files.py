@@ -121,7 +121,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             error.filename = os.fspath(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        try:  # noqa: SIM105 - an interrupt may come before a ``with`` has begun
+            os.unlink(temporary)  # noqa: PTH108 - or before a function of Python has
+        except FileNotFoundError:
+            pass
 
 
 @contextlib.contextmanager

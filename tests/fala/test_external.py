@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state
-from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match
+from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match, UsageError
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.model.prior import PopulationPrior
@@ -329,3 +330,26 @@ def test_external_encoders_with_ratings(tmp_path):
             assert rmse(device.predict(unseen), truth) < 0.75 * of_vendor
         device.forget(where=lambda row: True)
         assert rmse(device.predict(unseen), truth) == pytest.approx(of_vendor)
+
+
+@pytest.mark.parametrize("method", ["learn", "predict"])
+def test_an_encoder_that_uses_the_device_is_refused(tmp_path, external, functions, method):
+    """It would be asked again, for ever; also at its first use, and while a release is tried."""
+    opened, errors = [], []
+
+    def encoder(texts):
+        try:
+            for device in opened:
+                device.learn(["more"], ["1"]) if method == "learn" else device.predict(["more"])
+        except UsageError as error:
+            errors.append(str(error))
+        return functions["cloud 1"](texts)
+
+    Device.create(tmp_path / "device", external["mid"], encoder=encoder).close()
+    with Device.open(tmp_path / "device", encoder=encoder) as device:
+        opened.append(device)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(device.predict, PROBES[:2]).result(timeout=20).tolist()
+            assert pool.submit(device.learn, ["a text"], ["1"]).result(timeout=20).labelled
+        opened.clear()
+    assert errors and all("uses a device that asks the same encoder" in each for each in errors)

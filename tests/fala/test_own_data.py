@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import stat
 from itertools import chain
 
@@ -15,6 +16,7 @@ from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
 from fala.examples import Match
 from fala.personal.run import Budget
+from fala.store.database import Database
 from fala.testing import PowerCuts
 from fala_export.rows.user_rows import read_rows
 
@@ -125,6 +127,36 @@ def test_erase_keeps_other_files(device, path):
     (path / "mine.txt").write_text("the app's own")
     device.erase()
     assert [file.name for file in path.iterdir()] == ["mine.txt"]
+
+
+def test_erase_without_a_folder_is_an_error(device, path):
+    shutil.rmtree(path)
+    path.write_bytes(b"a file that took its place")
+    with pytest.raises(DeviceError, match="Not a directory"):
+        device.erase()
+    assert path.is_file()
+
+
+def test_erase_deletes_what_took_the_place_of_its_folders(device, path):
+    shutil.rmtree(path / "bundles")
+    for inner in ("bundles", "updates"):
+        (path / inner).write_bytes(b"a file")
+    (path / "store.sqlite3 of another").mkdir()
+    device.erase()
+    assert [file.name for file in path.iterdir()] == ["store.sqlite3 of another"]
+
+
+def test_an_interrupt_after_the_deletion_leaves_an_erasure_to_finish(device, path, monkeypatch):
+    def interrupted(self, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Database, "scrub", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        device.erase()
+    monkeypatch.undo()
+    with pytest.raises(DeviceError, match="was erased"):
+        Device.open(path)
+    assert not path.exists()
 
 
 def test_opening_the_folder_completes_a_killed_erasure(device, path, releases, tmp_path):

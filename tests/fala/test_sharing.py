@@ -1,6 +1,9 @@
 """Devices shared by threads, folders shared by processes, and interrupted creations."""
 
+import contextlib
+import multiprocessing
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,7 +22,8 @@ from fala.errors import DeviceChangedError, DeviceError
 from fala.personal.refit import refit
 from fala.personal.run import Budget
 from fala.report import Stopped
-from fala.testing import PowerCuts
+from fala.slots.trial import PREDICTIONS
+from fala.testing import PowerCuts, labels_of, texts
 
 
 @pytest.fixture(params=["the same object", "another process's"])
@@ -89,6 +93,19 @@ def test_a_label_learned_during_a_replacement_counts(device, releases, other):
         np.testing.assert_allclose(fitted, values, atol=1e-5)
 
 
+def test_a_replacement_ends_although_its_progress_learns_each_time(device, releases, other):
+    learned = []
+
+    def progress(name, done, total):
+        learned.append(f"good film {len(learned)}")
+        other.learn(learned[-1:], ["1"])
+
+    report = device.replace(releases["mid"], Budget(4), progress=progress)
+    assert (report.new, device.backbone) == ("mid", "mid") and 4 < len(learned) < 20
+    assert report.labelled >= len(TEXTS) + 4  # those of the first try
+    assert {*learned} <= {row.example for row in device.examples()}
+
+
 def test_the_second_of_two_concurrent_replacements_is_rejected(device, releases, other):
     def progress(name, done, total):
         if name == "commit" and other.backbone == "old":
@@ -118,6 +135,116 @@ def test_every_prediction_is_of_one_model(device, releases):
     stop.set()
     thread.join()
     assert wrong == []
+
+
+def quickly(call):
+    """The result of a call in a thread of its own, which waits for no writer."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(timeout=10)
+
+
+@pytest.fixture
+def on_trial(fala_folder, fala_releases):
+    """A folder with a release on trial."""
+    folder = fala_folder("glove", known := texts()[:12], labels_of(known))
+    with Device.open(folder) as device:
+        device.replace(fala_releases["glove 2"], Budget(0))
+    return folder
+
+
+@contextlib.contextmanager
+def writing(device, who):
+    """A transaction of a device, or of another program."""
+    if who == "a device":
+        with device._folder.store.transaction():
+            yield
+        return
+    with contextlib.closing(sqlite3.connect(device._folder.store.path)) as program:
+        program.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def read(device):
+    """Everything that an app shows, and the predictions that end a trial."""
+    assert len(device.predict(texts()[:2])) == 2
+    assert len(device.rank(texts()[:3], label="rude")) == 3
+    assert device.on_trial and device.can_roll_back and device.fell_back is None
+    assert device.positive == "rude" and "on glove" in repr(device)
+    assert len(list(device.examples())) == 12
+    assert len(device.predict(texts()[:PREDICTIONS])) == PREDICTIONS
+    assert device.on_trial  # they are counted in memory
+
+
+@pytest.mark.parametrize("who", ["a device", "another program"])
+@pytest.mark.parametrize("same", [True, False], ids=["the same object", "another object"])
+def test_no_reader_waits_for_a_writer(on_trial, who, same):
+    """Nor the first use of a release on trial, or the prediction that ends the trial."""
+    with Device.open(on_trial) as device, Device.open(on_trial) as other:
+        reader = device if same else other
+        with writing(device, who):
+            quickly(lambda: read(reader))
+            another = quickly(lambda: Device.open(on_trial))
+            quickly(lambda: read(another))
+        another.close()
+        reader.predict(texts()[:1])
+        assert not reader.on_trial
+
+
+def write_again_and_again(folder, seconds, results):
+    """What a process does: remember without a pause, as often as it can."""
+    with Device.open(folder) as device:
+        calls, slowest, until = 0, 0.0, time.monotonic() + seconds
+        while (start := time.monotonic()) < until:
+            device.remember([f"text {calls} of {os.getpid()}"], ["rude"])
+            slowest = max(slowest, time.monotonic() - start)
+            calls += 1
+    results.put((calls, slowest))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+def test_every_process_that_writes_has_its_share_and_no_reader_waits(on_trial):
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    writers = [
+        context.Process(target=write_again_and_again, args=(on_trial, 1.0, results))
+        for _ in range(3)
+    ]
+    for process in writers:
+        process.start()
+    read, alive = [], True
+    with Device.open(on_trial) as device:
+        while alive:
+            start = time.monotonic()
+            device.predict(texts()[:1])
+            device.rank(texts()[:3], label="rude")
+            read.append(time.monotonic() - start)
+            alive = any(process.is_alive() for process in writers)
+    calls, slowest = zip(*(results.get() for _ in writers), strict=True)
+    assert min(calls) > 3 and max(calls) < 3 * min(calls)
+    assert max(slowest) < 3 and sorted(read)[len(read) * 9 // 10] < 0.1
+
+
+def test_a_try_that_ended_while_another_wrote_is_written_later(on_trial, monkeypatch):
+    with Device.open(on_trial) as device, Device.open(on_trial) as other:
+        trials = device._folder.trials
+        with trials.counted(trials.running()):
+            assert trials.running().tries == 1
+            writer = writing(other, "another program")
+            writer.__enter__()
+        assert trials.running().tries == 1
+        writer.__exit__(None, None, None)
+        device.predict(texts()[:1])
+        assert trials.running().tries == 0
+
+
+def test_a_model_is_not_seen_before_its_commit(device, path):
+    before = device.predict_proba(PROBES)
+    with device._folder.store.transaction():
+        device.forget([1, 2])
+        assert np.array_equal(quickly(lambda: device.predict_proba(PROBES)), before)
+        with Device.open(path) as other:
+            assert np.array_equal(quickly(lambda: other.predict_proba(PROBES)), before)
+    assert not np.array_equal(device.predict_proba(PROBES), before)
 
 
 def together(*functions):

@@ -31,3 +31,19 @@ def test_a_text_is_embedded_once_by_each_backbone(tmp_path):
     assert sorted(backbone.encoded) == sorted([lost, "new"])
     embedder.embed(backbone, "another", texts, "")
     assert len(backbone.encoded) == 5
+
+
+def test_a_damaged_embedding_is_not_used(tmp_path):
+    backbone, texts = Lengths(), ["a", "long", "middle"]
+    Embedder(tmp_path).embed(backbone, "d", texts, "")
+    (file,) = tmp_path.iterdir()
+    whole, size = file.read_bytes(), file.stat().st_size // 3
+    for position in range(0, len(whole), 5):
+        file.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
+        backbone.encoded.clear()
+        for encoded in (1, 0):  # the new entry is kept, behind the damaged one
+            vectors = Embedder(tmp_path).embed(backbone, "d", texts, "")
+            np.testing.assert_array_equal(vectors[:, 0], [1, 4, 6])
+            assert len(backbone.encoded) == encoded
+            backbone.encoded.clear()
+        assert file.stat().st_size == 4 * size

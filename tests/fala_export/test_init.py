@@ -6,6 +6,7 @@ import pytest
 from export_command import done, failed, fails, run, works
 from fala import Bundle
 from fala_export.release.recipe import read_recipe
+from full_disk import files_of_at_most
 from public_data import write_table
 from vector_files import FIVE_WORDS
 
@@ -50,6 +51,22 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     content = out.read_bytes()
     assert "exists" in failed(*words)
     assert out.read_bytes() == content
+
+
+def test_a_recipe_skips_bad_rows_on_request(posts, tmp_path):
+    data, out = tmp_path / "posts.csv", tmp_path / "recipe.toml"
+    data.write_text(data.read_text() + "a post without an annotator,1\n,0,u1\n")
+    words = (*posts, "--label", "offends")
+    assert "posts.csv, line 162: has 2 cells, but the header has 3" in failed(*words)
+    summary = works(*words, "--skip-bad-rows", "--json")
+    assert "posts.csv: 2 bad rows left out, lines 162, 163; the first: has 2" in summary.stderr
+    assert json.loads(summary.stdout)["rows"] == 160
+    assert read_recipe(out).columns.skip_bad_rows
+
+
+@pytest.mark.parametrize("name", ["adapter", "bridge", "distill", "init", "prior", "train"])
+def test_every_command_that_reads_rows_skips_bad_ones_on_request(name):
+    assert "--skip-bad-rows" in works(name, "--help").stdout
 
 
 def test_a_column_is_not_both_text_and_label(posts, tmp_path):
@@ -107,6 +124,7 @@ def test_numeric_classes_have_a_remark_about_ratings(table, tmp_path):
     rows = [[f"text {at}", 1 + at % 5, f"u{at % 4}"] for at in range(80)]
     assert "--rating 1 5 uses them as ratings" in works(*table(rows)).output
     assert "# remark: labels: 5 numbers" in (tmp_path / "recipe.toml").read_text()
+    (tmp_path / "recipe.toml").unlink()
     decimals = [[text, f"{number},5", user] for text, number, user in rows]
     assert "decimals have a point" in failed(*table(decimals, ["text", "stars", "user"]))
 
@@ -145,6 +163,26 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
         second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")
     )
     assert "scales of a device's fit" in works("release", second).output
+
+
+def test_control_characters_of_labels_reach_no_terminal_and_no_release(table, tmp_path):
+    rows = [[f"text {at}", ("fine", "b\x1b[2Jad\x9b")[at % 2], f"u{at % 5}"] for at in range(80)]
+    printed = works(*table(rows)).output
+    assert "b\\x1b[2Jad\\x9b" in printed and "no release can have it" in printed
+    assert all(sign.isprintable() or sign == "\n" for sign in printed)
+    message = failed("release", tmp_path / "recipe.toml")
+    assert r"the label is empty, or has control" in message and r"'b\x1b[2Jad\x9b'" in message
+    assert "has control characters" in failed(*table(rows), "--name", "a\x1bb", "--out", "b.toml")
+
+
+def test_a_failing_disk_leaves_no_part_of_a_recipe(posts, tmp_path):
+    before = sorted(file.name for file in tmp_path.iterdir())
+    words = (*posts, "--label", "offends")
+    with files_of_at_most(100):
+        assert "recipe.toml: cannot be written: File too large" in failed(*words)
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
+    (tmp_path / "recipe.toml").symlink_to(tmp_path / "elsewhere.toml")
+    assert "exists" in failed(*words)
 
 
 def test_a_missing_source_is_named(posts, tmp_path):

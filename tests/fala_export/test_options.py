@@ -113,6 +113,22 @@ def test_an_output_in_a_missing_folder_is_rejected_before_the_work(tmp_path):
     assert "x.fala: its folder does not exist" in Program(write, "write").failed(*arguments)
 
 
+def test_a_summary_has_no_control_characters(tmp_path):
+    name = "a\x1b[2J\x7f\x9b\u2028b"
+
+    @command(Model)
+    def write(settings: Model):
+        return {"written": "x", "name": name}
+
+    program = Program(write, "write")
+    arguments = ("--folder", "f", "--kind", "small", "--out", tmp_path / "x")
+    printed = program.works(*arguments).stdout
+    assert all(sign.isprintable() or sign == "\n" for sign in printed)
+    assert "\\x1b[2J" in printed
+    assert program.done(*arguments)["name"] == name
+    assert "\x7f" not in program.works(*arguments, "--json").stdout
+
+
 def test_help_texts_are_the_docstrings():
     text = " ".join(PROGRAM.run("--help").stdout.split())
     for part in (

@@ -1,4 +1,5 @@
 import json
+import time
 from functools import partial
 
 import numpy as np
@@ -156,6 +157,27 @@ pooling = "layers"
 )  # fmt: skip
 def test_an_invalid_recipe_ends_in_one_line_and_leaves_no_files(kitchen, tmp_path, text, message):
     assert message in failed(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
+    words = '\n[word-vectors]\nsource = "v"'
+    for text, message in (
+        (f'name = "v"\nversion = {"9" * 5_000}{words}', "5000 digits"),
+        (f"{CHECKED}users = {'9' * 4_000}", "a whole number is out of range"),
+        (f'name = "v"\ndata = "a\\u0000"{words}', "control characters"),
+        ('name = "a\0b"\n', "x00"),
+        (f"name = {'[' * 100_000}", "more than 16 brackets"),
+        (f'name = "x"\n{"a." * 50_000}b = 1', "more than 16 parts"),
+        (f"""name = "x"\n[{"'a' . " * 30_000}b]""", "more than 16 parts"),
+        (f'name = """{"a" * 300_000}"""', "more than 262144 bytes"),
+        ('"""\\"""' * 30_000, "line 1"),
+        (f'name = "x"\n{"a" * 200_000} = 1', "unknown field `aaa"),
+    ):
+        start = time.perf_counter()
+        line = failed(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
+        assert message in line and len(line) < 1_000
+        assert time.perf_counter() - start < 2
     assert not list(tmp_path.iterdir())
 
 

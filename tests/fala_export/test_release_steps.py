@@ -8,6 +8,7 @@ from export_command import done, failed, run, works
 from fala import Bundle, Device
 from fala.model.heads import Head
 from fala_export import write_external
+from fala_export.release.steps import Steps
 from file_server import FileServer
 from public_data import write_table
 from vector_files import write_old_and_new
@@ -146,6 +147,58 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     assert set(dry_run(kitchen)["steps"].values()) == {"to do"}
 
 
+def test_a_damaged_step_runs_again(kitchen, tmp_path):
+    """A cut, empty or changed bundle or summary is never used, and never a traceback."""
+    write_recipe(kitchen, RECIPE.partition("[bridge]")[0])
+    release(kitchen)
+    (bundle,) = (kitchen / "recipe.work/steps").glob("*.fala")
+    whole = bundle.read_bytes()
+    bundle.write_bytes(whole[:-100] + bytes(100))
+    assert dry_run(kitchen)["steps"] == {"backbone and head": "to do"}
+    assert "done before" not in release(kitchen).stderr
+    assert bundle.read_bytes() == (kitchen / "recipe.fala").read_bytes() == whole
+
+    made = Steps(tmp_path / "steps")
+    made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
+    assert made[0].run() == {"rows": 10} and made[0].done
+    for file in (made[0].bundle, made[0].summary_file):
+        data = file.read_bytes()
+        changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+        for damaged in (b"", data[:5], data + b"}", b"[" * 100_000, b"null", b"{}", *changed):
+            file.write_bytes(damaged)
+            assert not made[0].done
+            assert made[0].run() == {"rows": 10} and file.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("old", "words", "named"),
+    [
+        ("", ("--out", "recipe.toml"), "recipe.toml"),
+        ("", ("--out", "../{}/posts.csv"), "posts.csv"),
+        ("", ("--out", "link.fala"), "old.fala"),
+        ("", ("--out", "hard.fala"), "old.fala"),
+        ("", ("--out", "new.txt"), "new.txt"),
+        ("", ("--out", "vendor.pem"), "vendor.pem"),
+        ("vendor.pem", ("--out", "recipe.fala"), "recipe.fala.sig"),
+        ("", ("--work", "."), "recipe.toml"),
+    ],
+)
+def test_an_output_never_overwrites_an_input(kitchen, monkeypatch, old, words, named):
+    monkeypatch.chdir(kitchen)
+    (kitchen / "link.fala").symlink_to("old.fala")
+    (kitchen / "hard.fala").hardlink_to("old.fala")
+    if old:  # the signature would overwrite the key
+        (kitchen / old).rename(kitchen / named)
+        write_recipe(kitchen, RECIPE.replace(old, named))
+    before = {file.name: file.read_bytes() for file in kitchen.iterdir() if file.is_file()}
+    words = [word.format(kitchen.name) for word in words]
+    for dry in ((), ("--dry-run",)):
+        done = run("release", "recipe.toml", *words, *dry)
+        assert done.exit_code == 1 and "would overwrite" in done.stderr and named in done.stderr
+    assert before == {file.name: file.read_bytes() for file in kitchen.iterdir() if file.is_file()}
+    assert not (kitchen / "recipe.work").exists()
+
+
 def test_a_dry_run_lists_the_steps(kitchen):
     before = sorted(kitchen.iterdir())
     plan = dry_run(kitchen)
@@ -166,6 +219,36 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     assert "bridge from first: none is needed, it has the same backbone" in done.stdout
     assert not Bundle.open(kitchen / "recipe.fala").bridges()
     assert "played as devices from first" in done.stdout
+
+
+def test_too_few_annotators_are_named_before_any_work(kitchen):
+    header, *rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
+    few = [row for row in rows if int(row.rpartition("u")[2]) < 12]
+    (kitchen / "posts.csv").write_text("".join([header, *few]))
+    for old, new, message in (
+        ("", "", "scales need 20 public annotators"),
+        ("scales_only = true", "", "a population prior needs 20 of them"),
+    ):
+        write_recipe(kitchen, RECIPE.replace(old, new) if old else RECIPE)
+        assert message in release(kitchen, code=1).stderr
+    assert not (kitchen / "recipe.work").exists()
+
+
+def test_a_release_that_cannot_be_published_is_named_before_any_work(kitchen):
+    only = RECIPE.partition("[bridge]")[0] + '\n[publish]\nrepository = "REPO"\n'
+    write_recipe(kitchen, f"version = 7\n{only}")
+    release(kitchen)
+    for text, message in (
+        (f"version = 6\n{only}", "version 6 of model, and version 7 is published"),
+        (f'version = 8\n{only}key = ["vendor.pem"]\n', "key"),
+    ):
+        write_recipe(kitchen, text)
+        done = release(kitchen, code=1)
+        assert message in done.stderr and "step 1" not in done.stderr
+    for key in (kitchen / "REPO.keys").iterdir():
+        key.unlink()
+    write_recipe(kitchen, f"version = 7\n{only}")
+    assert "published: version 7" in release(kitchen).stdout  # it is published already
 
 
 def test_an_apps_encoder_is_rejected_before_any_work(kitchen):

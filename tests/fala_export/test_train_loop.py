@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import shutil
 import signal
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 import kill_training
 import warm
 from fala_export.errors import ExportError
+from fala_export.training import checkpoints
 from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
@@ -68,6 +71,33 @@ def test_a_finished_training_resumes_to_its_result_at_once(whole, finished):
     module, history = kill_training.train(finished, resume=True, data="a")
     assert history == whole[1]
     assert torch.equal(module.layer.weight, whole[0].layer.weight)
+
+
+def test_a_damaged_checkpoint_is_not_used(whole, finished, tmp_path):
+    """The training goes on from the one before, to the same weights."""
+    for name in ("model.safetensors", "optimizer.pt", "trainer_state.json"):
+        work = shutil.copytree(finished, tmp_path / name)
+        newest = max(work.glob("checkpoint-*"), key=lambda each: int(each.name[11:]))
+        data = (newest / name).read_bytes()
+        changed = data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+        (newest / name).write_bytes(changed if name == "model.safetensors" else data[:-20])
+        module, history = kill_training.train(work, resume=True, data="a")
+        assert history == whole[1]
+        assert torch.equal(module.layer.weight, whole[0].layer.weight)
+
+
+def test_a_damaged_best_checkpoint_is_named(finished, tmp_path):
+    work = shutil.copytree(finished, tmp_path / "work")
+    before, newest = sorted(work.glob("checkpoint-*"), key=lambda each: int(each.name[11:]))[-2:]
+    state = json.loads((newest / "trainer_state.json").read_text())
+    for entry in state["log_history"]:
+        if "eval_loss" in entry and entry["step"] != int(before.name[11:]):
+            entry["eval_loss"] = 1e6
+    (newest / "trainer_state.json").write_text(json.dumps(state))
+    checkpoints.seal(newest)
+    (before / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ExportError, match=f"{before.name}: is damaged; remove"):
+        kill_training.train(work, resume=True, data="a")
 
 
 def test_checkpoints_are_neither_overwritten_nor_used_by_another_training(finished):

@@ -29,7 +29,7 @@ SMALL = {
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
     "logits.py": ("cosine", "--texts", 20),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
-    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3),
+    "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),

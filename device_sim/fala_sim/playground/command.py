@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from fala.errors import counted
 from fala.files import temporary_folder
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of
-from fala_export.fitting.played import run_user
-from fala_export.rows.row_files import Columns, load_rows
+from fala_export.fitting.played import misfit, run_user
+from fala_export.rows.row_files import FIELDS, Columns, load_rows
 from fala_export.rows.user_rows import AllRows, numbers_as_classes
 from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import tables
@@ -103,13 +103,9 @@ class Options:
         return Budget(self.budget, self.seconds)
 
 
-# The columns of --data, except those of tags, which this command does not support.
-_COLUMNS = [field.name for field in fields(Columns) if field.name != "labels"]
-
-
 def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that name the columns of --data."""
-    for name in reversed(_COLUMNS):
+    for name in reversed(FIELDS):
         command = click.option(
             f"--{name}", metavar="COLUMN", help=f"The column of --data with the {name}."
         )(command)
@@ -132,11 +128,15 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--data",
     metavar="FILE",
-    help="Users' rows: a .csv, .tsv or .parquet file, a folder of Dataset.save_to_disk, or JSON "
-    "lines, '-' for standard input. "
-    "Default: a built-in synthetic sample.",
+    help="Users' rows: CSV, TSV, JSON Lines, JSON or Parquet, plain or packed by gzip, or a folder "
+    "of Dataset.save_to_disk; '-' is standard input. Default: a built-in synthetic sample.",
 )
 @_column_options
+@click.option(
+    "--skip-bad-rows",
+    is_flag=True,
+    help="Leave rows of --data out that cannot be read, and print their number and lines.",
+)
 @click.option(
     "--rating",
     nargs=2,
@@ -205,7 +205,7 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
     label. Accuracy is at probability 1/2 for all. Ratings have their error and rank correlation.
     """
-    columns = Columns(**{name: arguments.pop(name) for name in _COLUMNS})
+    columns = Columns(**{name: arguments.pop(name) for name in (*FIELDS, "skip_bad_rows")})
     options = Options(**arguments, columns=columns)
     if options.device is None:
         _walk(options)
@@ -230,6 +230,12 @@ def _walk(options: Options) -> None:
     # Before the fit, which takes minutes for many classes.
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
+    for bundle in (old_bundle, new_bundle):
+        if reason := misfit(bundle, rows):
+            click.echo(
+                f"{reason}: its head and prior are not used, and a head is fitted to the rows",
+                err=True,
+            )
     with temporary_folder() as folder:
         old, new = prepare(old_bundle, new_bundle, rows, users, folder, progress)
         if not options.as_json:

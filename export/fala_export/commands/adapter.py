@@ -8,6 +8,7 @@ from fala.cli import progress
 from fala.examples import MATCHING
 from fala_export.commands.command import Summary, command
 from fala_export.families.adapters.settings import TaskRelease
+from fala_export.rows.row_files import Columns
 
 
 @command(TaskRelease)
@@ -24,10 +25,11 @@ def adapter(settings: TaskRelease) -> Summary:
         from fala_export.families.adapters.training import open_base, train_task
         from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
 
+    columns = Columns(skip_bad_rows=settings.run.skip_bad_rows)
     if settings.own_splits:
-        rows, division = load_own_splits(settings.run.data)
+        rows, division = load_own_splits(settings.run.data, columns)
     else:
-        rows = load_public_rows(settings.run.data)
+        rows = load_public_rows(settings.run.data, columns)
         division = divide(rows.rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
         raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fala.cli import progress
+from fala_export.checks import check_name
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError
 from fala_export.options import File, Only
@@ -39,19 +40,24 @@ class Backbone:
 def backbone(settings: Backbone) -> Summary:
     """Export a Hugging Face encoder of the BERT family, or the ONNX file of an encoder."""
     with progress("loading libraries"):
-        from fala_export.backbone import Source, export_encoder
+        from fala_export.backbone import Source, check_disk, convert, pack
+        from fala_export.graph.sentences import parity_texts
         from fala_export.models.encoder import load_encoder
         from fala_export.models.onnx_file import load_onnx
 
     model, export = settings.model, settings.export
+    options = replace(export, name=export.name or name_of(model.source), keep_speed=True)
+    check_name(options.name)
+    texts = parity_texts(settings.parity_text)
     encoder: Source
     if model.source.endswith(".onnx") and Path(model.source).is_file():
         if settings.tokenizer is None:
             raise ExportError(f"{model.source}: its tokenizer.json is needed, too (--tokenizer)")
         encoder = load_onnx(
-            Path(model.source), settings.tokenizer, settings.pooling, export.max_length
-        )
+            Path(model.source), settings.tokenizer, settings.pooling, export.max_length,
+            model.ignore,
+        )  # fmt: skip
     else:
-        encoder = load_encoder(model.source, settings.pooling, model.revision)
-    options = replace(export, name=export.name or name_of(model.source), keep_speed=True)
-    return export_encoder(encoder, settings.out, options, settings.parity_text)
+        encoder = load_encoder(model.source, settings.pooling, model.revision, ignore=model.ignore)
+    check_disk(encoder, options, settings.out.parent)
+    return pack(convert(encoder, options, texts), settings.out)

@@ -39,7 +39,8 @@ class Bridge:
     Attributes:
         earlier: Bundle of the backbone on devices.
         later: Bundle of the backbone to replace it.
-        text: Public documents, one a line, plain or .gz; or a .jsonl of rows, its public ones.
+        text: Public documents, one a line, plain or .gz; or a file of rows, its public ones.
+        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
         out: Bundle to write (default: that of --to, in its place).
         seed: Draws the held-out documents.
     """
@@ -47,6 +48,7 @@ class Bridge:
     earlier: Annotated[File, "--from"]
     later: Annotated[File, "--to"]
     text: FileOrFolder
+    skip_bad_rows: bool = False
     out: File | None = None
     seed: Seed = 0
 
@@ -67,6 +69,6 @@ def bridge(settings: Bridge) -> Summary:
     from fala_export.bridging.building import build_bridge
     from fala_export.public_texts import read_public_texts
 
-    texts = read_public_texts(settings.text)
+    texts = read_public_texts(settings.text, skip_bad_rows=settings.skip_bad_rows)
     out = settings.out or settings.later
     return build_bridge(settings.earlier, settings.later, texts, out, settings.seed)

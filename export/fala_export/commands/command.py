@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import click
 
 from fala.cli import Command
+from fala.errors import printable
+from fala_export.checks import check_settings
 from fala_export.commands.summary import text_of
 from fala_export.errors import ExportError
 from fala_export.options import Options, T
@@ -32,17 +34,21 @@ def command(
 
     def decorate(function: Callable[[T], Summary]) -> Command:
         def run(as_json: bool, **values: Any) -> Summary:  # noqa: ANN401
-            out = values.get("out")
-            if out is not None and not out.parent.is_dir():  # known before the work starts
-                raise ExportError(f"{out}: its folder does not exist")
+            built = options.build(values)
+            check_settings(built)
             try:
-                summary = function(options.build(values))
+                summary = function(built)
             except KeyboardInterrupt as error:
                 if "work" not in values:
                     raise
                 option = " with --resume" if "resume" in values else ""
                 raise ExportError(f"interrupted; the same command{option} continues") from error
-            click.echo(json.dumps(summary, indent=2) if as_json else to_text(summary))
+            # A name in a file may hold control characters; of JSON's escapes DEL is missing.
+            if as_json:
+                text = json.dumps(summary, indent=2).replace("\x7f", "\\u007f")
+            else:
+                text = "\n".join(map(printable, to_text(summary).split("\n")))
+            click.echo(text)
             return summary
 
         as_json = click.Option(

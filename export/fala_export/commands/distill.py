@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fala.cli import progress
+from fala_export.checks import check_name
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import StudentRelease
@@ -60,5 +61,9 @@ def distill(settings: StudentRelease) -> Summary:
         from fala_export.models.encoder import load_encoder
 
     teacher = settings.teacher
-    encoder = load_encoder(teacher.source, revision=teacher.revision)
+    check_name(settings.export.name or settings.out.stem)
+    encoder = load_encoder(
+        teacher.source, revision=teacher.revision, ignore=teacher.ignore,
+        exported=settings.data is not None,
+    )  # fmt: skip
     return release_student(encoder, name_of(teacher.source), settings)

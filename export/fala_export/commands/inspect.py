@@ -27,8 +27,7 @@ def _to_text(report: Mapping[str, Any]) -> str:
     }.items():
         if report[key]:
             lines += ["", title, *(f"  {line}" for line in _tree(report[key]))]
-    # The manifest of a foreign bundle may hold control characters.
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)
+    return "\n".join(lines)
 
 
 def _identity(report: Mapping[str, Any]) -> Iterator[str]:

@@ -48,7 +48,8 @@ def release(settings: Release) -> Summary:
 
     path = settings.recipe
     recipe = read_recipe(path, lexical=settings.lexical)
-    work = settings.work or path.with_suffix(".work")
-    if settings.dry_run:
-        return plan(recipe, work)
-    return build_release(recipe, settings.out or path.with_suffix(".fala"), work)
+    out, work = (
+        settings.out or path.with_suffix(".fala"),
+        settings.work or path.with_suffix(".work"),
+    )
+    return (plan if settings.dry_run else build_release)(recipe, out, work)

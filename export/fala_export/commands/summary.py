@@ -37,13 +37,14 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
+    reference = parity.get("reference", "fp32")  # a given file may be quantized
     yield (
-        f"  parity with the fp32 model: cosine {parity['mean_cosine']:.4f} in the mean, "
+        f"  parity with the {reference} model: cosine {parity['mean_cosine']:.4f} in the mean, "
         f"{parity['worst_cosine']:.4f} at worst, over {parity['texts']} texts"
     )
     yield (
-        f"  model: {parity['megabytes']} MB, {parity['fp32_megabytes']} MB in fp32; on one thread "
-        f"{parity['speed']['ratio']} times as fast as fp32 "
+        f"  model: {parity['megabytes']} MB, {parity['fp32_megabytes']} MB in {reference}; on one "
+        f"thread {parity['speed']['ratio']} times as fast as {reference} "
         f"({parity['speed']['milliseconds']} ms a text)"
     )
     if "head" in parity:
@@ -160,8 +161,13 @@ def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {cost['work']}: {cost['texts']} texts, about {cost['seconds']:.0f} s"
 
 
+def _not_kept(settings: Mapping[str, str]) -> Iterator[str]:
+    for statement in settings.values():
+        yield f"  NOT KEPT: {statement}"
+
+
 _PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
     "parity": _parity, "training": _training, "cost": _cost, "prior": _prior, "scales": _scales,
     "bridges": _bridges, "check": _check, "published": _published, "steps": _steps,
-    "costs": _costs,
+    "costs": _costs, "not_kept": _not_kept,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from fala import Bundle
 from fala.cli import progress
+from fala_export.checks import check_name, check_room
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError
 from fala_export.options import File, Folder, Only
@@ -21,7 +22,9 @@ from fala_export.training.settings import LabelSettings, Lexical, TrainingSettin
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
 
-_FOR_MODELS = ("pooling", "revision", "max_length", "quantize", "min_cosine")
+# Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
+_WORK = 4
+_FOR_MODELS = ("pooling", "revision", "ignore", "max_length", "quantize", "min_cosine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +70,20 @@ def train(settings: Train) -> Summary:
         needed = "without" if settings.frozen else "with"
         raise click.UsageError(f"--pooling {settings.pooling} is for a training {needed} --frozen")
     with progress("loading libraries"):
+        from fala_export.backbone import check_disk
         from fala_export.training.global_model import fit_frozen
         from fala_export.training.global_model import train as train_model
         from fala_export.training.public_rows import load_public_rows
         from fala_export.training.release import save_model, write_trained
 
     export = settings.export
+    name = export.name or name_of(settings.model.source)
+    check_name(name)
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
     backbone = _load(settings)
+    if not isinstance(backbone, Bundle):
+        check_disk(backbone, export, settings.out.parent)
+        check_room(0 if settings.work is None else _WORK * backbone.size, settings.work or Path())
     if settings.work is None:
         trained = fit_frozen(
             backbone, rows, seed=settings.training.seed, max_length=export.max_length,
@@ -87,7 +96,6 @@ def train(settings: Train) -> Summary:
         )  # fmt: skip
         if not isinstance(backbone, Bundle):
             save_model(backbone, settings.work / "model")
-    name = export.name or name_of(settings.model.source)
     return write_trained(trained, settings.out, replace(export, name=name))
 
 

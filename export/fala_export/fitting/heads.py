@@ -297,6 +297,8 @@ class PublicRows:
                 raise DataError("a row without tags has an empty set, not None")
             tags = {tag for label in labels for tag in tags_of(label)}
             names, link = names or in_order(tags), TAGS
+            if not names:
+                raise DataError("no row has a tag: a head needs rows with a tag and rows without")
         check_count(names)
         texts = unique_texts(examples)
         if embeddings is None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fala import Budget, Device, Example, Report
+from fala import Budget, Bundle, Device, Example, Report
 from fala.files import temporary_folder
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import Label
@@ -22,7 +22,7 @@ from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
 from fala_export.fitting.metrics import averaged, f1, scores
-from fala_export.rows.user_rows import AllRows
+from fala_export.rows.user_rows import AllRows, shown_labels
 
 #: Figures for labels, and for ratings.
 FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
@@ -59,6 +59,17 @@ def fits(head: Head, rows: AllRows) -> bool:
     names = head.labels if rows.link.kind == "rating" else rows.labels
     same = (head.task, head.labels) == (rows.task, names)
     return same and head.link.continues(rows.link, head.labels, names)
+
+
+def misfit(bundle: Bundle, rows: AllRows) -> str:
+    """A sentence on a bundle whose head is for other labels than the rows'; else empty."""
+    head = bundle.head()
+    if head is None or fits(head, rows):
+        return ""
+    return (
+        f"{bundle.path}: its head is for {head.described}, and the rows are for "
+        f"{rows.task} with {rows.link.described([shown_labels(rows.labels)])}"
+    )
 
 
 class Peer(Protocol):

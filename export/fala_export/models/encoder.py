@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from fala import Bundle
+from fala.bundle.format import MAX_TOKENS
 from fala.cli import counted, progress
 from fala.examples import tokenizer_inputs
 from fala_export.errors import ExportError
@@ -33,6 +34,7 @@ from fala_export.models.folder import (
     WEIGHTS,
     check_configuration,
     check_tokenizer,
+    check_truncation,
     find_weights,
     loading,
     naming,
@@ -41,7 +43,7 @@ from fala_export.models.folder import (
     read_sentence_settings,
 )
 from fala_export.models.hub import HubModel, find_model
-from fala_export.models.onnx_graph import encoder_graph
+from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
 from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens
 from fala_export.quiet import quiet
 from fala_export.settings import FrozenPooling
@@ -75,6 +77,8 @@ class Encoder:
         longest: Most tokens of a text that the model reads: its number of positions, or the lower
             limit in its files.
         revision: Its commit on the hub; None for a folder.
+        not_kept: What the model's files say of an embedding and a bundle does not have, a sentence
+            by the setting's name.
     """
 
     module: SentenceEncoder
@@ -82,6 +86,7 @@ class Encoder:
     pad_id: int
     longest: int
     revision: str | None = None
+    not_kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pooling(self) -> str:
@@ -92,6 +97,11 @@ class Encoder:
     def normalized(self) -> bool:
         """Whether embeddings have length 1."""
         return self.module.normalize
+
+    @property
+    def size(self) -> int:
+        """Size of the weights in float32, in bytes."""
+        return weight_bytes(self.module)
 
     def graph(self) -> ModelProto:
         """Trace the model, as ``encoder_graph`` does."""
@@ -142,7 +152,14 @@ def token_ids(
     return [encoding.ids or [pad_id] for encoding in reader.encode_batch(tokenizer_inputs(texts))]
 
 
-def load_encoder(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
+def load_encoder(
+    source: str,
+    pooling: str | None = None,
+    revision: str | None = None,
+    *,
+    ignore: Collection[str] = (),
+    exported: bool = True,
+) -> Encoder:
     """Load an encoder of the BERT family from a folder or from the hub.
 
     A model's own code never runs, and neither does a pickle that holds more than weights.
@@ -152,30 +169,45 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
         pooling: ``"mean"``, ``"cls"`` or ``"layers"`` (``LayerPooling``); None takes the pooling of
             the model's sentence-transformers files, or the mean if it has none.
         revision: The hub's branch, tag or commit; None takes the newest. A folder has none.
+        ignore: Names of settings in the model's files that are left out on purpose; see
+            ``ModelSource``.
+        exported: Whether the model becomes a bundle, so that its size is limited.
 
     Raises:
         ExportError: Not an encoder of the family, a missing tokenizer or missing weights,
-            no such folder or name, no network, or pooling that cannot be exported.
+            no such folder or name, no network, too many weights, or an embedding that cannot be
+            exported as the model's files describe it.
     """
     with progress("loading the model"), quiet(), naming(source):
-        encoder = _load(source, pooling, revision)
+        encoder = _load(source, pooling, revision, ignore, exported)
     _note_unused_cuda()
     return encoder
 
 
-def _load(source: str, pooling: str | None, revision: str | None) -> Encoder:
+def _load(
+    source: str,
+    pooling: str | None,
+    revision: str | None,
+    ignore: Collection[str],
+    exported: bool,
+) -> Encoder:
     folder, hub = _find(source, revision)
     modules = read_modules(folder)
     inner = folder / modules.transformer
     check_configuration(inner, FAMILY)
-    settings = read_sentence_settings(folder, modules)
+    settings = read_sentence_settings(folder, modules, ignore)
     with loading("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
         dimension, positions = int(config.hidden_size), _positions(config)
+        with torch.device("meta"):  # the sizes of the weights alone, before these are read
+            weights = weight_bytes(AutoModel.from_config(config))
+    if exported:
+        check_weights(weights)
     pooler = pooling or read_pooling(folder, modules, dimension)
     check_tokenizer(inner)
     with loading("tokenizer"):
         tokenizer = _load_tokenizer(inner, config, settings.lowercase)
+    cut = check_truncation(tokenizer.truncation_side, "its tokenizer", ignore)
     if hub is not None:
         hub.fetch_weights(modules.transformer)
     with loading("weights"):
@@ -184,8 +216,9 @@ def _load(source: str, pooling: str | None, revision: str | None) -> Encoder:
         module=SentenceEncoder(transformer, pooler, modules.normalize).eval(),
         tokenizer=tokenizer.backend_tokenizer.to_str().encode(),
         pad_id=int(tokenizer.pad_token_id),
-        longest=min(positions, settings.longest or int(tokenizer.model_max_length)),
+        longest=min(positions, settings.longest or int(tokenizer.model_max_length), MAX_TOKENS),
         revision=None if hub is None else hub.commit,
+        not_kept={**settings.not_kept, **cut},
     )
 
 
@@ -204,7 +237,9 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     pooling = details.get("pooling")
     # Any other pooling has weights or settings, which the model's own files hold.
     named = pooling if pooling in get_args(FrozenPooling) else None
-    encoder = load_encoder(source, named, revision)
+    not_kept = details.get("not_kept")
+    ignore = not_kept if isinstance(not_kept, dict) else ()
+    encoder = load_encoder(source, named, revision, ignore=ignore)
     if isinstance(details.get("normalized"), bool):
         encoder.module.normalize = details["normalized"]
     dimension = encoder.module.dimension
@@ -273,9 +308,14 @@ def _load_tokenizer(
     backend.no_truncation()
     backend.no_padding()
     if lowercase:
-        normalizer = [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
+        lower_case(backend)
     return tokenizer
+
+
+def lower_case(tokenizer: Tokenizer) -> None:
+    """Let a tokenizer read texts in lower case."""
+    normalizer = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
 
 
 def _load_weights(folder: Path) -> PreTrainedModel:

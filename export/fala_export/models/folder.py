@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -62,6 +62,18 @@ ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
 """The type of our attention pooling, which the library does not have."""
 
 _STEPS = ("Transformer", "Pooling", "Normalize")
+
+ADAPTER = "adapter_config.json"
+"""The file of an adapter of PEFT, which a load may mix in."""
+
+# What the settings of a transformer may set besides its length and case, without another embedding.
+_NEUTRAL = {
+    "module_output_name": ("token_embeddings",),
+    "modality_config": (
+        {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    ),
+    "unpad_inputs": (True, False),
+}
 
 
 @contextlib.contextmanager
@@ -121,6 +133,10 @@ def check_configuration(folder: Path, family: Sequence[str]) -> None:
     config = read_json(folder / CONFIGURATION)
     if config is None:
         raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
+    if (folder / ADAPTER).is_file():
+        raise ExportError(f"{ADAPTER} names an adapter of PEFT: merge it into the weights first")
+    if config.get("quantization_config"):
+        raise ExportError(f"{CONFIGURATION} has quantized weights; give the model in float32")
     for name in (CONFIGURATION, TOKENIZER[1]):
         if (read_json(folder / name) or {}).get("auto_map"):
             raise ExportError(f"{name} names code of its own, which is never run")
@@ -158,6 +174,12 @@ def find_weights(folder: Path) -> Path:
             pointer of Git LFS.
     """
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    graphs = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.onnx"))
+    if path is None and graphs:
+        raise ExportError(
+            f"has no weights, but {', '.join(graphs)}: name one of these files, and its tokenizer "
+            "with --tokenizer"
+        )
     if path is None:
         raise ExportError(f"has no weights: neither {WEIGHTS[0]} nor {WEIGHTS[-1]}")
     files = [path]
@@ -194,14 +216,14 @@ class Modules:
         pooling: Folder of the pooling; None without one.
         attention: Whether it is our attention pooling.
         normalize: Whether embeddings are scaled to length 1.
-        sentence: Whether sentence-transformers wrote the folder.
+        listed: Whether a file lists the steps; without it a model is a plain transformer.
     """
 
     transformer: str = ""
     pooling: str | None = None
     attention: bool = False
     normalize: bool = False
-    sentence: bool = False
+    listed: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,10 +233,12 @@ class SentenceSettings:
     Attributes:
         longest: Tokens of a text that are read; None where it is not set.
         lowercase: Whether texts are read in lower case.
+        not_kept: What a bundle does not have of them, a sentence by the setting's name.
     """
 
     longest: int | None = None
     lowercase: bool = False
+    not_kept: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_modules(folder: Path) -> Modules:
@@ -243,19 +267,29 @@ def read_modules(folder: Path) -> Modules:
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise ExportError(f"{MODULES} names the folder {path}, outside the model's")
         paths[name] = path
+    order = [name for name in _STEPS if name in paths]
+    if [name for name in paths if name in _STEPS] != order:
+        raise ExportError(f"{MODULES} names {', '.join(paths)}, which is not the order {order}")
     return Modules(
         transformer=paths.get("Transformer", ""),
         pooling=paths.get("AttentionPooling", paths.get("Pooling")),
         attention="AttentionPooling" in paths,
         normalize="Normalize" in paths,
-        sentence=True,
+        listed=True,
     )
+
+
+def lists_normalize(folder: Path) -> bool:
+    """Whether a model's list of steps, of any kind, scales embeddings to length 1."""
+    with loading(MODULES):
+        steps = read_any_json(folder / MODULES) or []
+        return any(step["type"].endswith(".Normalize") for step in steps)
 
 
 def read_pooling(
     folder: Path, modules: Modules, dimension: int
 ) -> str | Pooling | AttentionPooling:
-    """Read how a model pools; by default by the mean.
+    """Read how a model pools; a plain transformer by the mean.
 
     Args:
         folder: The model's.
@@ -263,12 +297,21 @@ def read_pooling(
         dimension: Length of a token's state.
 
     Raises:
-        ExportError: Its files cannot be read.
+        ExportError: Its files cannot be read, or do not belong together.
     """
     if modules.pooling is None:
+        beside = sorted(path.parent.name for path in folder.glob(f"*Pooling/{CONFIGURATION}"))
+        if modules.listed or beside:
+            found = f"{MODULES} names no pooling" if modules.listed else f"has no {MODULES}"
+            raise ExportError(
+                f"{found}{', but a folder ' * bool(beside)}{', '.join(beside)}: complete the "
+                "folder, or choose with --pooling"
+            )
         return "mean"
     kind = AttentionPooling if modules.attention else Pooling
     with loading("pooling"):
+        if not modules.attention:
+            _check_modes(read_any_json(folder / modules.pooling / CONFIGURATION))
         pooling = kind.load(str(folder / modules.pooling), local_files_only=True)
         width = pooling.projection.in_features if modules.attention else pooling.embedding_dimension
         if width != dimension:
@@ -276,30 +319,96 @@ def read_pooling(
     return pooling
 
 
-def read_sentence_settings(folder: Path, modules: Modules) -> SentenceSettings:
-    """Read sentence-transformers' settings of a model's texts.
+def _check_modes(settings: Any) -> None:  # noqa: ANN401  # JSON is of any type
+    """Check that the library knows every mode that a pooling's file switches on.
 
     Raises:
-        ExportError: The texts are read in a way that cannot be exported.
+        AttributeError: It is no object.
+        ValueError: The library would take the mean instead.
     """
-    if not modules.sentence:
-        return SentenceSettings()
-    prompts = read_json(folder / PROMPTS) or {}
-    if name := prompts.get("default_prompt_name"):
-        with loading(PROMPTS):
-            prompt = prompts["prompts"][name]
-        if prompt:
-            raise ExportError(
-                f"puts its prompt {name!r} before every text, which cannot be exported; "
-                f"to export without it, set default_prompt_name to null in {PROMPTS}"
-            )
-    names = (folder / modules.transformer / name for name in SENTENCE_SETTINGS)
-    settings = next((content for name in names if (content := read_json(name))), {})
-    task = settings.get("transformer_task", "feature-extraction")
+    switches = {
+        name.removeprefix("pooling_mode_"): value
+        for name, value in settings.items()
+        if name.startswith("pooling_mode_")
+    }
+    known = {f"{mode.removesuffix('_tokens')}{end}" for mode in Pooling.POOLING_MODES
+             for end in ("", "_token", "_tokens")}  # fmt: skip
+    unknown = [name for name, value in switches.items() if value and name not in known]
+    if unknown or (switches and "pooling_mode" not in settings and not any(switches.values())):
+        raise ValueError(f"its mode is {unknown[0] if unknown else 'none of all'}")
+
+
+def read_sentence_settings(
+    folder: Path, modules: Modules, ignore: Collection[str] = ()
+) -> SentenceSettings:
+    """Read sentence-transformers' settings of a model's texts and embeddings.
+
+    Args:
+        folder: The model's.
+        modules: Its steps.
+        ignore: Names of settings that the vendor leaves out on purpose; see ``ModelSource``.
+
+    Raises:
+        ExportError: The texts are read, or the embeddings changed, in a way that cannot be
+            exported.
+    """
+    notes: dict[str, str] = {}
+    model = read_json(folder / PROMPTS) or {}
+    with loading(PROMPTS):
+        prompts = {name: text for name, text in (model.get("prompts") or {}).items() if text}
+        default = model.get("default_prompt_name")
+        used = None if default is None else (model.get("prompts") or {})[default]
+    if used:
+        notes |= left_out(
+            "prompts", f"{PROMPTS} puts its prompt {default!r} before every text", ignore
+        )
+    elif prompts:
+        named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
+        notes["prompts"] = f"{PROMPTS} has prompts, and none is put before a text: {named}"
+    if (length := model.get("truncate_dim")) is not None:
+        notes |= left_out(
+            "truncate_dim", f"{PROMPTS} cuts embeddings to truncate_dim = {length}", ignore
+        )
+    names = [(modules.transformer and f"{modules.transformer}/{n}") or n for n in SENTENCE_SETTINGS]
+    name = next((name for name in names if (folder / name).is_file()), names[0])
+    settings = read_json(folder / name) or {}
+    task = settings.pop("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise ExportError(f"a transformer for {task} cannot be exported")
-    longest = settings.get("max_seq_length")
+    longest = settings.pop("max_seq_length", None)
+    lowercase = settings.pop("do_lower_case", False)
+    for key, value in settings.items():
+        if value not in (None, {}, [], *_NEUTRAL.get(key, ())):
+            raise ExportError(
+                f"{name} sets {key} to {json.dumps(value)[:80]}, which cannot be exported; to "
+                "export without it, remove it there"
+            )
     return SentenceSettings(
         longest=longest if isinstance(longest, int) and longest > 0 else None,
-        lowercase=settings.get("do_lower_case") is True,
+        lowercase=lowercase is True,
+        not_kept=notes,
     )
+
+
+def left_out(name: str, statement: str, ignore: Collection[str]) -> dict[str, str]:
+    """A setting that no bundle keeps, by its name, if the vendor leaves it out on purpose.
+
+    Args:
+        name: The setting's.
+        statement: What it does, and in which file.
+        ignore: See ``read_sentence_settings``.
+
+    Raises:
+        ExportError: It is not left out on purpose.
+    """
+    if name in ignore:
+        return {name: f"{statement}; the bundle does not"}
+    raise ExportError(f"{statement}, which cannot be exported; --ignore {name} exports without it")
+
+
+def check_truncation(side: object, file: str, ignore: Collection[str]) -> dict[str, str]:
+    """As ``left_out``, for a tokenizer that cuts long texts at their beginning."""
+    if str(side).lower() != "left":
+        return {}
+    statement = f"{file} cuts long texts at their beginning (truncation_side = left)"
+    return left_out("truncation_side", statement, ignore)

@@ -27,6 +27,7 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from fala_export.errors import ExportError
 from fala_export.models.folder import (
+    ADAPTER,
     CONFIGURATION,
     MODULES,
     PROMPTS,
@@ -128,13 +129,9 @@ def find_model(name: str, revision: str | None) -> HubModel:
 
 def _settings(modules: Modules) -> list[str]:
     """Names of a model's files except its weights."""
-    inner = [CONFIGURATION, *TOKENIZER, *VOCABULARIES]
-    files = [MODULES]
-    if modules.sentence:
-        inner += SENTENCE_SETTINGS
-        files.append(PROMPTS)
-    if modules.pooling is not None:
-        files += [_inside(modules.pooling, name) for name in (CONFIGURATION, WEIGHTS[0])]
+    inner = [CONFIGURATION, ADAPTER, *TOKENIZER, *VOCABULARIES, *SENTENCE_SETTINGS]
+    pooling = modules.pooling or "1_Pooling"  # without a list of steps it is an error
+    files = [MODULES, PROMPTS, *(_inside(pooling, name) for name in (CONFIGURATION, WEIGHTS[0]))]
     return files + [_inside(modules.transformer, name) for name in inner]
 
 

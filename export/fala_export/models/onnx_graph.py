@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import onnx
 import torch
 from onnx import ModelProto, numpy_helper, shape_inference
+from torch import nn
 
 from fala.files import temporary_folder
+from fala_export.checks import check_room
 from fala_export.errors import ExportError
 from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.quiet import first_line, quiet
@@ -18,6 +21,26 @@ OPSET = 18
 """Version of ONNX's operators; onnxruntime supports it since 1.14."""
 
 _LARGEST = 2**31  # bytes of the largest message of protocol buffers
+
+
+def weight_bytes(module: nn.Module) -> int:
+    """Size of a module's weights in float32, without a pooler that no embedding uses."""
+    weights = module.state_dict()
+    return sum(4 * weights[name].numel() for name in weights if "pooler." not in name)
+
+
+def check_weights(size: int) -> None:
+    """Check that a model's weights fit one ONNX file, and its graph the temporary folder.
+
+    Args:
+        size: In bytes, in float32.
+
+    Raises:
+        ExportError: They do not.
+    """
+    if size >= _LARGEST:
+        raise ExportError(f"{size / 1e9:.1f} GB of weights are too large: an ONNX file ends at 2")
+    check_room(size, Path(tempfile.gettempdir()))
 
 
 def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
@@ -36,9 +59,7 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     Raises:
         ExportError: The model cannot be traced.
     """
-    weight = sum(tensor.nbytes for tensor in encoder.state_dict().values())
-    if weight >= _LARGEST:
-        raise ExportError(f"{weight / 1e9:.1f} GB of weights are too large: an ONNX file ends at 2")
+    check_weights(weight_bytes(encoder))
     tokens = torch.ones((2, 8), dtype=torch.long)
     free = {0: "batch_size", 1: "sequence_length"}
     try:

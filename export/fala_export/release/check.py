@@ -15,7 +15,7 @@ from fala.examples import unique_texts
 from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
-from fala_export.fitting.played import Side, fits, mean, run_user
+from fala_export.fitting.played import Side, fits, mean, misfit, run_user
 from fala_export.rows.row_files import Columns, load_rows
 from fala_export.settings import CheckSettings
 
@@ -61,10 +61,8 @@ def play_devices(
     def side(bundle: Bundle) -> Side:
         head, name = bundle.head(), bundle.manifest.name
         if head is None or not fits(head, rows):
-            raise ExportError(
-                f"{bundle.path}: has no head for the rows' {', '.join(rows.labels)}: its devices "
-                "cannot be played"
-            )
+            reason = misfit(bundle, rows) or f"{bundle.path}: has no head"
+            raise ExportError(f"{reason}; its devices cannot be played")
         vectors = embedder.embed(
             bundle.backbone(), bundle.backbone_digest, texts, f"embedding test texts with {name}"
         )

@@ -12,19 +12,22 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, DataError
+from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, unique_texts
 from fala.model.links import LABELS, Link
 from fala_export.bridging.learning import least_documents
+from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import annotators, scales
-from fala_export.rows.row_files import Columns, column_names, divide, undivided_rows
+from fala_export.rows.division import divide
+from fala_export.rows.row_files import Columns, column_names, undivided_rows
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
-from fala_export.writing import writing
+from fala_export.writing import write_file
 
 # Names of columns of ratings, if they hold numbers, and the largest number accepted there.
 _RATINGS = ("rating", "stars", "score", "grade", "points")
@@ -71,7 +74,7 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
     """
     taken = {*columns.renamed().values(), *columns.tags}
     present = {name.casefold(): name for name in column_names(path) if name not in taken}
-    guessed = {}
+    guessed: dict[str, Any] = {}
     for field, usual in _USUAL.items():
         if getattr(columns, field) is None:
             guessed[field] = next((present[name] for name in usual if name in present), None)
@@ -100,7 +103,7 @@ def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
 def _labels(path: Path, columns: Columns, link: Link = LABELS) -> set[Any]:
     """The labels of a file; empty where it cannot be read with this link."""
     try:
-        rows, _ = undivided_rows(path, columns, link)
+        rows, _ = undivided_rows(path, columns, link, say=lambda _: None)
     except DataError:
         return set()
     return {row.label for row in rows if row.label is not None}
@@ -138,6 +141,11 @@ def write_recipe(
             cannot take a release of these rows.
         BundleError: The earlier release cannot be trusted.
     """
+    check_outputs([out], [], [])
+    if os.path.lexists(out):
+        raise ExportError(f"{out} exists; name another with --out")
+    release = name or data.stem
+    check_name(release)
     columns = guess_columns(data, columns)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, columns))
@@ -147,7 +155,8 @@ def write_recipe(
     public = PublicRows.of(used_rows, labels.link)
     if earlier is not None:
         public.check_devices(open_earlier(earlier))
-    used_columns = {key: value for key, value in asdict(columns).items() if value is not None}
+    used_columns = {key: value for key, value in asdict(columns).items() if value}
+    skips = used_columns.pop("skip_bad_rows", False)
     facts = {
         "columns": ", ".join(f"{key} = {value}" for key, value in used_columns.items()),
         **counts,
@@ -156,10 +165,11 @@ def write_recipe(
     }
     notes = "".join(f"# {key}: {_one_line(value)}\n" for key, value in facts.items())
     table = "".join(f"{key} = {_quoted(value)}\n" for key, value in used_columns.items())
+    table += "skip_bad_rows = true\n" if skips else ""
     recipe = (
         f"# A release's recipe: fala-export release {_one_line(out.name)}\n"
         "# Paths count from this file's folder.\n"
-        f"name = {_quoted(name or data.stem)}\n\n"
+        f"name = {_quoted(release)}\n\n"
         f"# Rows; the public ones make the release.\n{notes}"
         f"data = {_quoted(_relative(out, data))}\n"
         f"{_kind(labels)}\n"
@@ -168,10 +178,7 @@ def write_recipe(
         "# [training]\n# epochs = 2\n\n"
         f"{_tables(public, out, earlier, repository)}"
     )
-    if out.exists():
-        raise ExportError(f"{out} exists; name another with --out")
-    with writing(out), out.open("x", encoding="utf-8") as stream:
-        stream.write(recipe)
+    write_file(out, recipe.encode())
     return {"written": str(out), **facts}
 
 
@@ -199,9 +206,10 @@ def _describe_labels(data: Path, rows: list[Row], labels: LabelSettings) -> dict
     kind = "tags" if labels.tags else "labels"
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
     summary = {kind: f"{len(names)}: {' | '.join(short)}" + " | ..." * (len(names) > _SHOWN)}
-    if not labels.tags and (remark := numbers_as_classes(names, str(data))):
-        summary["remark"] = remark
-    return summary
+    remark = "" if labels.tags else numbers_as_classes(names, str(data))
+    if not all(printable_name(name, LONGEST_LABEL) for name in names):
+        remark = "a label has control characters or is too long; no release can have it"
+    return {**summary, "remark": remark} if remark else summary
 
 
 def _kind(labels: LabelSettings) -> str:

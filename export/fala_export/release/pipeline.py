@@ -13,16 +13,19 @@ import click
 
 import fala
 from fala import Bundle
+from fala.bundle.signature import signature_file
+from fala.errors import printable
 from fala.examples import unique_texts
 from fala.files import temporary_folder, write_atomically
-from fala_export.backbone import export_encoder
+from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_again
+from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
-from fala_export.population import learn_from_annotators
+from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
-from fala_export.release.steps import Steps, digest_of
+from fala_export.release.steps import Steps
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
@@ -30,7 +33,7 @@ from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.release import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import megabytes, writing
+from fala_export.writing import digest_of, megabytes, writing
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
@@ -41,6 +44,7 @@ class Pipeline:
 
     Args:
         recipe: The recipe.
+        out: The release.
         work: Folder of the steps' bundles, of embeddings and of a training's checkpoints.
 
     Attributes:
@@ -49,13 +53,16 @@ class Pipeline:
         steps: In order; the last one's bundle is the release.
 
     Raises:
-        ExportError: A file cannot be read; or the check's devices cannot take such a release.
+        ExportError: A file cannot be read; an output would overwrite one; or the check's devices
+            cannot take such a release.
         BundleError: An earlier release cannot be trusted.
-        DataError: The check's rows cannot be used.
+        DataError: The rows cannot be used.
     """
 
-    def __init__(self, recipe: Recipe, work: Path) -> None:
-        self.recipe, self._work = recipe, work
+    def __init__(self, recipe: Recipe, out: Path, work: Path) -> None:
+        signatures = [] if recipe.sign is None else [signature_file(out)]
+        check_settings(recipe, [out, *signatures], [work])
+        self.recipe, self._out, self._work = recipe, out, work
         self.embedder = Embedder(work / "embeddings")
         self.steps = self._steps()
 
@@ -104,6 +111,8 @@ class Pipeline:
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
         name = "backbone and head" if recipe.data else "backbone"
         steps.add(name, "", inputs, self._make_backbone)
+        if recipe.data is not None and not steps[0].done:
+            _ = self.rows  # errors in them come before the work
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
@@ -114,6 +123,8 @@ class Pipeline:
         if (prior := recipe.prior) is not None:
             run = partial(self._prior, prior)
             steps.add("prior and scales", "", [prior.scales_only], run)
+            if not steps[-1].done:
+                check_annotators(self.rows, scales_only=prior.scales_only)
         if (check := recipe.check) is not None:
             self.rows.check_devices(open_earlier(self.earlier_release))
             inputs = [digest_of(self.earlier_release), check.users, check.budget]
@@ -136,8 +147,8 @@ class Pipeline:
         if recipe.data is None:
             if isinstance(table, VectorsTable):
                 return self._export_vectors(table, out)
-            return export_encoder(self.load(table), out, options)
-        rows = self.rows  # before the model, so that errors in the rows come early
+            return export_encoder(self._loaded(table), out, options)
+        rows = self.rows
         with temporary_folder() as scratch:
             source: Encoder | Bundle
             if isinstance(table, VectorsTable):
@@ -145,7 +156,7 @@ class Pipeline:
                 self._export_vectors(table, vectors)
                 source = Bundle.open(vectors)
             else:
-                source = self.load(table)
+                source = self._loaded(table)
             if recipe.training is None:
                 trained = fit_frozen(
                     source, rows, max_length=options.max_length, lexical=recipe.lexical,
@@ -160,6 +171,12 @@ class Pipeline:
             summary = write_trained(trained, out, options)
         shutil.rmtree(checkpoints, ignore_errors=True)
         return summary
+
+    def _loaded(self, table: BackboneTable) -> Encoder:
+        """The recipe's model, whose bundles fit the disks."""
+        encoder = self.load(table)
+        check_disk(encoder, self.recipe.export, self._work, self._out.parent)
+        return encoder
 
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
         recipe, source = self.recipe, Path(table.source)
@@ -208,12 +225,14 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         ExportError: A source, a step, the check or the output fails.
         DataError: The rows cannot be used.
     """
-    pipeline, deliveries = Pipeline(recipe, work), _deliveries(recipe)
+    pipeline = Pipeline(recipe, out, work)
+    deliveries = _deliveries(recipe, finished=pipeline.steps[-1].done)
     with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
             note = ", done before" if step.done else ""
-            click.echo(f"step {number} of {len(pipeline.steps)}: {step.name}{note}", err=True)
+            line = f"step {number} of {len(pipeline.steps)}: {step.name}{note}"
+            click.echo(printable(line), err=True)
             result = {key: value for key, value in step.run().items() if key != "bundle"}
             if step.part == "bridges":
                 summary.setdefault("bridges", []).append(result)
@@ -232,11 +251,15 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     return summary | {name: deliver(out) for name, deliver in deliveries.items()}
 
 
-def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
-    """Functions that sign and publish the finished release; keys are read now, before the work.
+def _deliveries(recipe: Recipe, *, finished: bool) -> dict[str, Callable[[Path], Any]]:
+    """Functions that sign and publish the release; keys are read now, before the work.
+
+    Args:
+        recipe: The recipe.
+        finished: Whether the work is done, so that the release may be published already.
 
     Raises:
-        ExportError: A key cannot be used, or the extra is missing.
+        ExportError: A key cannot be used, a newer version is published, or the extra is missing.
     """
     deliveries: dict[str, Callable[[Path], Any]] = {}
     if (sign := recipe.sign) is not None:
@@ -247,11 +270,16 @@ def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
         read_key(sign.key, passphrase)
         deliveries["signature"] = lambda out: sign_file(out, sign.key, passphrase)["signature"]
     if (publish := recipe.publish) is not None:
-        from fala_export.updates.publishing import publish_or_begin
+        from fala_export.updates.publishing import check_publishing, publish_or_begin
 
         repository = publish.repository
         keys = publish.keys.of(repository)
         publish_passphrase = publish.keys.passphrase.read(new=not repository.is_dir())
+        if not finished:
+            check_publishing(
+                repository, keys, publish_passphrase, datetime.now(timezone.utc),
+                product=recipe.details.get("product"), version=recipe.details.get("version"),
+            )  # fmt: skip
         deliveries["published"] = lambda out: publish_or_begin(
             repository, out, keys, publish_passphrase, datetime.now(timezone.utc)
         )

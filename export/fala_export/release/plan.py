@@ -22,11 +22,12 @@ _BATCH = 8  # texts of similar length that are timed together
 _BACKWARD = 3  # forward passes that a training step of a text costs
 
 
-def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
+def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     """Report what ``build_release`` would do; nothing is written.
 
     Args:
         recipe: The recipe.
+        out: The bundle.
         work: Folder of finished steps.
 
     Returns:
@@ -38,7 +39,7 @@ def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
         ExportError: As ``build_release``, as far as it is known beforehand.
         DataError: The rows cannot be used.
     """
-    pipeline = Pipeline(recipe, work)
+    pipeline = Pipeline(recipe, out, work)
     steps = {step.name: "done" if step.done else "to do" for step in pipeline.steps}
     # Signing and publishing run each time.
     steps |= {name: "to do" for name in ("sign", "publish") if getattr(recipe, name) is not None}

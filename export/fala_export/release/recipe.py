@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,9 @@ import msgspec
 
 from fala import FalaError
 from fala.bundle.manifest import MAX_VERSION, PRODUCT
+from fala.errors import safe_line
 from fala.model.links import Link
+from fala_export.checks import check_name
 from fala_export.errors import ExportError
 from fala_export.options import Only, Options, T
 from fala_export.rows.row_files import Columns
@@ -29,6 +32,16 @@ from fala_export.settings import (
 )
 from fala_export.training.settings import LabelSettings, TrainingSettings
 
+# Bytes of the longest recipe, and its deepest table or list. One in use has 2 kB and a depth of 2.
+_MOST_BYTES, _DEEPEST = 1 << 18, 16
+_MOST_BITS = 63  # of a whole number
+# Texts and comments, whose signs are not TOML's; one that does not end is an error of the library.
+_STRINGS = re.compile(
+    r'"""(?:[^\\]|\\.?)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)'
+    r'|"(?:[^"\\\n]|\\.?)*"?|\'[^\'\n]*\'?|#[^\n]*',
+    re.DOTALL,
+)
+_ENDS_OF_KEYS = re.compile(r"[=,\[\]{}\n]")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
 
@@ -94,7 +107,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     backbone: dict[str, Any] | None = None
     word_vectors: dict[str, Any] | None = None
     data: str | None = None
-    columns: dict[str, str] | None = None
+    columns: dict[str, Any] | None = None
     rating: tuple[float, float] | None = None
     tags: bool = False
     training: dict[str, Any] | None = None
@@ -113,6 +126,7 @@ class Recipe:
     """A parsed recipe; its paths are resolved from the file's folder.
 
     Attributes:
+        file: The TOML file.
         name: In the manifest.
         source: The backbone's table.
         data: File of rows, whose public ones the head is fitted on; None gives no head.
@@ -131,6 +145,7 @@ class Recipe:
         publish: The repository to publish in.
     """
 
+    file: Path
     name: str
     source: BackboneTable | VectorsTable
     data: Path | None
@@ -163,20 +178,59 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
         ExportError: It cannot be read, or a table, key or value is wrong; the message names it.
     """
     try:
-        file = msgspec.toml.decode(path.read_bytes(), type=_File)
+        with path.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        _check_shape(data)
+        file = msgspec.toml.decode(data, type=_File)
+        _check_values(msgspec.to_builtins(msgspec.structs.replace(file, name="", columns=None)))
         recipe = _recipe_of(
-            file if lexical is None else msgspec.structs.replace(file, lexical=lexical),
-            path.parent,
+            file if lexical is None else msgspec.structs.replace(file, lexical=lexical), path
         )
         _check(recipe)
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, FalaError) as error:
-        raise ExportError(f"{path}: {error}") from error
+    # ValueError: of the library of TOML, for example for a number of 5,000 digits.
+    except (msgspec.MsgspecError, ValueError, FalaError) as error:
+        raise ExportError(f"{path}: {safe_line(error)}") from error
     return recipe
 
 
-def _recipe_of(file: _File, folder: Path) -> Recipe:
+def _check_shape(data: bytes) -> None:
+    """Check a recipe's size and depth, as the library of TOML takes a minute for a deep one.
+
+    Raises:
+        ExportError: It is too large or too deep.
+    """
+    if len(data) > _MOST_BYTES:
+        raise ExportError(f"not a recipe: it has more than {_MOST_BYTES} bytes")
+    text = _STRINGS.sub("", data.decode())
+    depth = 0
+    for sign in text:
+        depth += (sign in "[{") - (sign in "]}")
+        if depth > _DEEPEST:
+            raise ExportError(f"not a recipe: more than {_DEEPEST} brackets in each other")
+    if any(key.count(".") > _DEEPEST for key in _ENDS_OF_KEYS.split(text)):
+        raise ExportError(f"not a recipe: a key has more than {_DEEPEST} parts")
+
+
+def _check_values(value: object) -> None:
+    """Check the texts of a recipe, which are names and paths, and its numbers.
+
+    Raises:
+        ExportError: One has control characters, or more than 64 bits.
+    """
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_values(item)
+    elif isinstance(value, str) and any(unicodedata.category(sign) == "Cc" for sign in value):
+        raise ExportError(f"the text {value!r:.80} has control characters")
+    elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ExportError("a whole number is out of range")
+
+
+def _recipe_of(file: _File, path: Path) -> Recipe:
+    folder = path.parent
+
     def table(
         settings: type[T], values: Mapping[str, Any] | None, title: str, only: Only | None = None
     ) -> T | None:
@@ -206,6 +260,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
         **numbering,
     }
     return Recipe(
+        file=path,
         name=file.name,
         source=source.resolve(folder),
         data=None if file.data is None else folder / file.data,
@@ -224,8 +279,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
 
 def _check(recipe: Recipe) -> None:
     table = recipe.source
-    if not recipe.name or not recipe.name.isprintable():
-        raise ExportError("name is empty, or has control characters")
+    check_name(recipe.name)
     for title in ("training", "bridge", "prior", "check", "publish"):
         if getattr(recipe, title) is not None and recipe.data is None:
             raise ExportError(f"[{title}] needs data: name a file of rows")

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fala_export.errors import ExportError
-from fala_export.writing import write_file, writing
+from fala_export.writing import digest_of, write_file, writing
 
 
 @dataclass(frozen=True)
@@ -36,27 +35,49 @@ class Step:
 
     @property
     def summary_file(self) -> Path:
-        """The file of the step's summary; written last."""
+        """The file of the step's summary, with a digest of it and of the bundle; written last."""
         return self.bundle.with_suffix(".json")
 
     @property
     def done(self) -> bool:
-        """Whether it has run."""
-        return self.bundle.is_file() and self.summary_file.is_file()
+        """Whether it has run, and its files are whole."""
+        return self._stored() is not None
 
     def run(self) -> dict[str, Any]:
         """Run the step unless it is done, and return its summary.
 
         Raises:
-            ExportError: The step fails, or its folder cannot be written.
+            ExportError: The step fails, or its folder cannot be read or written.
         """
-        if not self.done:
-            with writing(self.bundle.parent):
-                self.bundle.parent.mkdir(parents=True, exist_ok=True)
-            summary = json.dumps(self.make(self.before, self.bundle))
-            write_file(self.summary_file, summary.encode())
-        loaded: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
-        return loaded
+        if (stored := self._stored()) is not None:
+            return stored
+        with writing(self.bundle.parent):
+            self.bundle.parent.mkdir(parents=True, exist_ok=True)
+        summary: dict[str, Any] = json.loads(json.dumps(self.make(self.before, self.bundle)))
+        content = {"digest": self._digest_with(summary), "summary": summary}
+        write_file(self.summary_file, json.dumps(content).encode())
+        return summary
+
+    def _stored(self) -> dict[str, Any] | None:
+        """The summary of a finished step; None if it has not run, or one of its files is damaged.
+
+        Raises:
+            ExportError: The bundle cannot be read.
+        """
+        if not self.bundle.is_file() or not self.summary_file.is_file():
+            return None
+        try:
+            content = json.loads(self.summary_file.read_bytes())
+            summary: dict[str, Any] = content["summary"]
+            whole = content["digest"] == self._digest_with(summary)
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return summary if whole else None
+
+    def _digest_with(self, summary: object) -> str:
+        """SHA-256 of the bundle and its summary."""
+        content = f"{digest_of(self.bundle)}{json.dumps(summary)}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 class Steps(list[Step]):
@@ -83,23 +104,3 @@ class Steps(list[Step]):
         digest = hashlib.sha256(content.encode()).hexdigest()
         bundle = self._folder / f"{digest[:32]}.fala"
         self.append(Step(name, part, make, bundle, previous.bundle if previous else bundle, digest))
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, or of all files in a folder with their names.
-
-    Raises:
-        ExportError: It cannot be read.
-    """
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    try:
-        for file in files:
-            name, size = file.relative_to(path).as_posix(), file.stat().st_size
-            digest.update(f"{name}\n{size}\n".encode())
-            with file.open("rb") as stream:
-                while chunk := stream.read(1 << 20):
-                    digest.update(chunk)
-    except OSError as error:
-        raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return digest.hexdigest()

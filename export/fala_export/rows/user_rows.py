@@ -14,15 +14,15 @@ Matching (news, films)::
 
 - ``split`` is ``"public"`` (the vendor fits the global head to these rows), ``"train"`` (on the
   user's device) or ``"test"`` (held out, to measure with).
-- ``user`` is a string. It may be null or missing in public rows only.
-- ``label`` is an integer or a string, of one type in the whole file. It may be null or missing in
-  train rows only, for a document without a label. For ratings it is a number, for tags a list of
-  names.
+- ``user`` is a string or an integer. It may be null or missing in public rows only.
+- ``label`` is an integer or a string: see ``label_of``. It may be null or missing in train rows
+  only, for a document without a label. For ratings it is a number, for tags a list of names.
 - ``history`` may be an empty list: the user has opened nothing yet.
 - A file has one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
   the start is allowed.
 
-The parser is pure: it takes lines and returns rows. ``fala_export.rows.row_files`` reads files.
+The parser is pure: it takes lines or values, and returns rows. ``fala_export.rows.row_files`` reads
+files of every form.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast, get_args
 
+import numpy as np
+
 from fala.bundle.format import MAX_LABELS
-from fala.errors import DataError
+from fala.errors import DataError, counted, type_of
 from fala.examples import Example, Match, Pair, fault
-from fala.model.labels import number_of
+from fala.model.labels import integer_of, is_missing, label_name, number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 
@@ -46,6 +49,13 @@ Split: TypeAlias = Literal["public", "train", "test"]
 
 # The integers of an SQLite column and of a NumPy array.
 _LABEL_LIMIT = 2**63
+# A text that spells a number, without a zero before it; and what a boolean is written as.
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+_BOOLEANS = {"false": 0, "true": 1}
+# How many labels a message lists, and characters of each: others may be texts.
+_SHOWN, _LONGEST_SHOWN = 20, 30
+# A value that an error may show: one short word, which is no text.
+_WORD = re.compile(r"[\w.,+-]{1,12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,71 @@ class AllRows:
     link: Link = LABELS
 
 
+def label_of(value: object) -> int | str | None:
+    """The label, or the user, that a file's value spells: the same in every form of files.
+
+    Blanks around a text are no part of it. A whole number is the integer, also as the text that
+    spells it: 1, 1.0, ``"1"`` and ``"1.0"`` are 1. A text with a zero before its number is a name:
+    ``"01"``. None, NaN and a blank text are no label. A boolean is its name, ``"True"``, until all
+    labels are known: see ``with_booleans``.
+
+    Args:
+        value: A text, a number, a boolean, None, or anything else that a file holds.
+
+    Raises:
+        DataError: It is none of these, or a number that is not whole.
+    """
+    if is_missing(value):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        if not _NUMBER.fullmatch(text):
+            return text or None
+        try:
+            integer: int | None = int(text)
+        except ValueError:  # a decimal point, an exponent, or thousands of digits
+            integer = integer_of(float(text))
+        return text if integer is None else integer
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    integer = integer_of(value)
+    if integer is None:
+        hint = "; other numbers are ratings" if isinstance(value, float) else ""
+        raise DataError(f"must be an integer or a string; got {show(value)}{hint}")
+    return integer
+
+
+def with_booleans(rows: list[Row]) -> list[Row]:
+    """Rows whose labels True and False, in upper or lower case, are 1 and 0.
+
+    Where another name is among the labels (true, false, unproven), they stay names.
+    """
+    names = {row.label for row in rows if isinstance(row.label, str)}
+    if not names or any(name.lower() not in _BOOLEANS for name in names):
+        return rows
+    return [
+        replace(row, label=_BOOLEANS[row.label.lower()]) if isinstance(row.label, str) else row
+        for row in rows
+    ]
+
+
+def alike(names: Sequence[str]) -> str:
+    """A remark on labels that differ by case, blanks or leading zeros only; else empty."""
+    spellings: dict[str, list[str]] = {}
+    for name in names:
+        key = "".join(name.casefold().split())
+        spellings.setdefault(key.lstrip("0") if key.isdecimal() else key, []).append(name)
+    groups = [shown_labels(group) for group in spellings.values() if len(group) > 1]
+    if not groups:
+        return ""
+    if len(names) > _SHOWN:
+        groups = [f"{len(groups)} pairs or more"]
+    return (
+        "labels that differ by case, blanks or leading zeros only are different labels: "
+        f"{'; '.join(groups)}"
+    )
+
+
 def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
     """Parse the lines of one file.
 
@@ -107,39 +182,28 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
         The rows, in order. Blank lines are skipped, but counted.
 
     Raises:
-        RowError: For the first line that is not a row, or whose task or type of label differs from
-            the rows before.
+        RowError: For the first line that is not a row, or whose task differs from the rows before.
     """
-    objects = ((number, json_object(number, line)) for number, line in enumerate(lines, start=1))
-    return uniform_rows(row_of(number, values) for number, values in objects if values is not None)
+    rows: list[Row] = []
+    for number, line in enumerate(lines, start=1):
+        if (values := json_object(number, decode(number, line))) is not None:
+            rows.append(row_of(number, values))
+            check_task(rows[-1], rows[0])
+    return with_booleans(rows)
 
 
-def uniform_rows(rows: Iterable[Row]) -> list[Row]:
-    """List rows, which must be of one task, and their labels of one type.
+def check_task(row: Row, first: Row) -> None:
+    """Check that a row is of the same task as the first row of its file.
 
     Raises:
-        RowError: For the first row that differs from those before it.
+        RowError: It is of another.
     """
-    checked: list[Row] = []
-    labelled: Row | None = None
-    for row in rows:
-        checked.append(row)
-        first = checked[0]
-        if _task(row) != _task(first):
-            raise RowError(
-                row.line,
-                f"is a {_task(row)} row, but line {first.line} is a {_task(first)} row; "
-                "a file is of one task",
-            )
-        if row.label is not None:
-            labelled = labelled or row
-            if type(row.label) is not type(labelled.label):
-                raise RowError(
-                    row.line,
-                    f"label {row.label!r:.60} is not of the type of {labelled.label!r:.60} on line "
-                    f"{labelled.line}; labels are all integers or all strings",
-                )
-    return checked
+    if _task(row) != _task(first):
+        raise RowError(
+            row.line,
+            f"is a {_task(row)} row, but line {first.line} is a {_task(first)} row; "
+            "a file is of one task",
+        )
 
 
 def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRows:
@@ -157,14 +221,14 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
     """
     rows = list(rows)
     if not rows:
-        raise DataError("no rows: expected one JSON object a line")
+        raise DataError("there are no rows")
     public = [row for row in rows if row.split == "public"]
     if not public:
         raise DataError('no public rows: the global head is fitted to rows of split "public"')
     classes = {row.label for row in public if row.label is not None}
     if len(classes) < 2:
         raise DataError(
-            f"all public rows have the label {public[0].label!r:.60}: "
+            f"all public rows have the label {show(public[0].label)}: "
             "a head needs two labels or more"
         )
     users: dict[str, UserRows] = {}
@@ -172,7 +236,8 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
         if row.split == "public" or row.user is None:
             continue
         if link == LABELS and row.label is not None and row.label not in classes:
-            raise RowError(row.line, f"label {row.label!r:.60} is in no public row")
+            name = f"{row.label} " if isinstance(row.label, int) else ""
+            raise RowError(row.line, f"label {name}is in no public row")
         user_rows = users.setdefault(row.user, UserRows([], []))
         (user_rows.train if row.split == "train" else user_rows.test).append(row)
     if not users:
@@ -182,8 +247,12 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
     for user, user_rows in users.items():
         if not user_rows.train or not user_rows.test:
             missing = "test" if user_rows.train else "train"
-            raise DataError(f"user {user!r:.60} has no {missing} rows; every user needs both")
+            row = (user_rows.train or user_rows.test)[0]
+            name = show(user).replace('"', "'")
+            raise RowError(row.line, f"user {name} has no {missing} rows; every user needs both")
     labels = ("rating",) if link.kind == "rating" else label_names(classes)
+    if link == LABELS:
+        numbers_as_classes(labels, source)
     return AllRows(_task(rows[0]), labels, public, users, source, link)
 
 
@@ -193,10 +262,25 @@ def label_names(labels: Iterable[object]) -> tuple[str, ...]:
     Raises:
         DataError: There are more than a release can have.
     """
-    sets = (label if isinstance(label, frozenset) else {label} for label in labels)
-    names = in_order(map(str, set[object]().union(*sets)))
+    names = names_of(labels)
     check_count(names)
     return tuple(names)
+
+
+def names_of(labels: Iterable[object]) -> list[str]:
+    """The names of labels, or of sets of tags, sorted."""
+    sets = (label if isinstance(label, frozenset) else {label} for label in labels)
+    return in_order(map(label_name, set[object]().union(*sets)))
+
+
+def shown_labels(names: Sequence[str]) -> str:
+    """Labels, for a message; the number of many, and the length of a long one: such are texts."""
+    if len(names) > _SHOWN:
+        return f"{len(names):,} labels"
+    return ", ".join(
+        name if len(name) <= _LONGEST_SHOWN else f"a text of {len(name)} characters"
+        for name in names
+    )
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -232,17 +316,18 @@ def numbers_as_classes(names: Sequence[str], source: str) -> str:
     """
     points = {name: number_of(name.replace(",", ".")) for name in names}
     numbers = {name: value for name, value in points.items() if math.isfinite(value)}
-    if len(numbers) < 3:
+    whole = len(numbers) < len(names) or all(value.is_integer() for value in numbers.values())
+    if not numbers or (whole and len(numbers) < 3):
         return ""
     low, high = min(numbers.values()), max(numbers.values())
     text = f"labels: {len(numbers)} numbers from {low:g} to {high:g}"
     option = f"--rating {low:g} {high:g} uses them as ratings"
     if word := next((name for name in names if name not in numbers), None):
-        text += f" beside {word!r:.40}"
-        option += f", where all are numbers ({word!r:.40} is none)"
+        text += f" beside {shown_labels([word])!r}"
+        option += f", where all are numbers ({shown_labels([word])!r} is none)"
     if comma := next((name for name in numbers if "," in name), None):
         option += f", where decimals have a point ({comma!r:.40} has a comma)"
-    if not word and any(value != int(value) for value in numbers.values()):
+    if not whole:
         raise DataError(f"{source}: {text} are no names of classes; {option}")
     return f"{text} are used as classes, none of which is near another; {option}"
 
@@ -267,35 +352,55 @@ def decode(number: int, line: str | bytes) -> str:
     return line.removeprefix("\ufeff") if number == 1 else line
 
 
-def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
+def json_object(number: int, line: str) -> dict[str, object] | None:
     """A line's JSON object; None for a blank line.
 
     Raises:
         RowError: It is not a JSON object.
     """
-
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        keys = [key for key, _ in pairs]
-        for key in keys:
-            if keys.count(key) > 1:  # its value is ambiguous
-                raise RowError(number, f"key {_show(key)} is repeated")
-        return dict(pairs)
-
-    text = decode(number, line)
-    if not text.strip():
+    if not (text := line.rstrip()):
         return None
+    fields, _ = json_value(number, text)
+    if not isinstance(fields, dict):
+        raise RowError(number, f"expected a JSON object, got {show(fields)}")
+    return fields
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object, whose keys are not repeated: such a value would be ambiguous."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise RowError(0, f"key {show(key)} is repeated")
+    return fields
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def json_value(number: int, text: str, position: int | None = None) -> tuple[object, int]:
+    """A JSON value in a text, and the position where it ends.
+
+    Args:
+        number: The value's line in the file.
+        text: The text.
+        position: Where the value begins; None if it is the whole text.
+
+    Raises:
+        RowError: It is not JSON, or a key is repeated.
+    """
     try:
-        fields: object = json.loads(text, object_pairs_hook=unique)
+        if position is None:
+            return _DECODER.decode(text), len(text)
+        return _DECODER.raw_decode(text, position)
+    except RowError as error:
+        raise RowError(number, error.reason) from error
     except json.JSONDecodeError as error:
-        kind = "; a file that is no .csv, .tsv or .parquet is read as JSON Lines" * (number == 1)
-        message = f"not JSON at column {error.colno}: {error.msg}{kind}"
-        raise RowError(number, message) from error
+        line = number + text.count("\n", position or 0, error.pos)
+        raise RowError(line, f"not JSON at column {error.colno}: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         # A number of thousands of digits, or brackets thousands deep.
         raise RowError(number, "JSON with a number too long, or nested too deep") from error
-    if not isinstance(fields, dict):
-        raise RowError(number, f"expected a JSON object, got {_show(fields)}")
-    return fields
 
 
 def row_of(number: int, fields: Mapping[str, object], link: Link = LABELS) -> Row:
@@ -323,7 +428,7 @@ def _split(number: int, fields: Mapping[str, object]) -> Split:
     split = fields.get("split")
     if split in get_args(Split):
         return cast(Split, split)
-    value = f"got {_show(split)}" if "split" in fields else "it is missing"
+    value = f"got {show(split)}" if "split" in fields else "it is missing"
     raise RowError(
         number,
         f'split must be "public", "train" or "test"; {value}. A file without a column of splits is '
@@ -332,11 +437,12 @@ def _split(number: int, fields: Mapping[str, object]) -> Split:
 
 
 def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None:
-    if fields.get("user") is None:
+    if is_missing(fields.get("user")):
         if split != "public":
             raise RowError(number, f"a {split} row needs a user; only public rows can lack one")
         return None
-    return _text(number, "user", fields["user"])
+    user = _named(number, "user", fields["user"])
+    return user if isinstance(user, str) else str(user)
 
 
 def _example(number: int, fields: Mapping[str, object]) -> Example:
@@ -368,7 +474,7 @@ def _label(
     number: int, fields: Mapping[str, object], split: Split, link: Link
 ) -> int | float | str | frozenset[str] | None:
     label = fields.get("label")
-    if label is None:
+    if is_missing(label):
         if split != "train":
             raise RowError(
                 number,
@@ -380,34 +486,39 @@ def _label(
         if not link.low <= value <= link.high:
             raise RowError(
                 number,
-                f"label must be a number from {link.low:g} to {link.high:g}; got {_show(label)}",
+                f"label must be a number from {link.low:g} to {link.high:g}; got {show(label)}",
             )
         return value
-    if link.kind == "tags":
-        if not isinstance(label, list):
-            raise RowError(number, f"label must be a list of tags; got {_show(label)}")
-        return frozenset(_text(number, "label", tag) for tag in label)
-    if isinstance(label, str):
-        return _text(number, "label", label)
-    # bool is a subclass of int, but true is not a class.
-    if isinstance(label, int) and not isinstance(label, bool):
-        if not -_LABEL_LIMIT <= label < _LABEL_LIMIT:
-            raise RowError(number, "label does not fit in 64 bits")
-        return label
-    hint = "; other numbers are ratings" if isinstance(label, float) else ""
-    raise RowError(number, f"label must be an integer or a string; got {_show(label)}{hint}")
+    if link.kind == "tags" and not isinstance(label, list):
+        raise RowError(number, f"label must be a list of tags; got {show(label)}")
+    tags = label if isinstance(label, list) and link.kind == "tags" else [label]
+    names = [_named(number, "label", tag) for tag in tags]
+    if any(isinstance(name, int) and not -_LABEL_LIMIT <= name < _LABEL_LIMIT for name in names):
+        raise RowError(number, "label does not fit in 64 bits")
+    return frozenset(map(str, names)) if link.kind == "tags" else names[0]
+
+
+def _named(number: int, key: str, value: object) -> int | str:
+    """A label, tag or user."""
+    try:
+        name = label_of(value)
+    except DataError as error:
+        raise RowError(number, f"{key} {error}") from error
+    if name is None or isinstance(name, str):
+        return _text(number, key, name or "")
+    return name
 
 
 def _texts(number: int, key: str, value: object) -> list[str]:
     if not isinstance(value, list):
         items = "two texts" if key == "pair" else "texts"
-        raise RowError(number, f"{key} must be a list of {items}; got {_show(value)}")
+        raise RowError(number, f"{key} must be a list of {items}; got {_kind_of(value)}")
     return [_text(number, f"{key}[{index}]", text) for index, text in enumerate(value)]
 
 
 def _text(number: int, key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise RowError(number, f"{key} must be a string; got {_show(value)}")
+        raise RowError(number, f"{key} must be a string; got {_kind_of(value)}")
     if not value.strip():
         raise RowError(number, f"{key} is empty")
     if problem := fault(value):
@@ -415,13 +526,19 @@ def _text(number: int, key: str, value: object) -> str:
     return value
 
 
-def _show(value: object) -> str:
-    """A value as JSON, shortened for one line of a terminal."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, int) and not -_LABEL_LIMIT <= value < _LABEL_LIMIT:
-        return "a very large number"
-    shown = json.dumps(value)
-    return shown if len(shown) <= 40 else shown[:37] + "..."
+def show(value: object) -> str:
+    """A value as JSON, for an error; of a string that may be a text of the file, its length."""
+    if isinstance(value, str) and not _WORD.fullmatch(value):
+        return f"a text of {counted(len(value), 'character')}"
+    if isinstance(value, str | float | bool | None):
+        return json.dumps(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < _LABEL_LIMIT else "a very large number"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return type_of(value)
+
+
+def _kind_of(value: object) -> str:
+    """The kind of a value that is not a text, or is one where there must be none."""
+    return "a text" if isinstance(value, str) else show(value)

@@ -128,9 +128,9 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
     Raises:
         ExportError: See ``load_encoder``.
     """
-    if pooling == "attention":
-        return attentive(load_encoder(model.source, None, model.revision), seed)
-    return load_encoder(model.source, pooling, model.revision)
+    own = None if pooling == "attention" else pooling
+    encoder = load_encoder(model.source, own, model.revision, ignore=model.ignore)
+    return attentive(encoder, seed) if pooling == "attention" else encoder
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:

@@ -15,20 +15,39 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
 from fala_export.errors import ExportError
+from fala_export.writing import digest_of
 
 _RECIPE = "recipe.json"
 _LOCK = ".lock"
+_DIGEST = "digest"
+_SHARED = ("model.safetensors", "optimizer.pt", "scheduler.pt", TRAINER_STATE_NAME)
 
 
 def state_of(checkpoint: Path) -> TrainerState | None:
-    """The Trainer's state in a checkpoint; None if a kill interrupted its writing.
+    """The Trainer's state in a checkpoint; None for a damaged one, or one that a kill interrupted.
 
-    The Trainer writes this file last.
+    Its digest is written last.
     """
     try:
+        if (checkpoint / _DIGEST).read_text() != _digest_of(checkpoint):
+            return None
         return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-    except (OSError, ValueError):
+    except (OSError, ValueError, ExportError):
         return None
+
+
+def seal(checkpoint: Path) -> None:
+    """Write the digest of a checkpoint, which ``state_of`` compares.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    (checkpoint / _DIGEST).write_text(_digest_of(checkpoint))
+
+
+def _digest_of(checkpoint: Path) -> str:
+    """Digest of what the processes of a training share; their random states are their own."""
+    return " ".join(digest_of(checkpoint / name) for name in _SHARED)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ from transformers import (
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from fala.cli import progress
+from fala.errors import printable
 from fala_export.errors import ExportError
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
@@ -173,8 +174,10 @@ class Training:
             steps = int(state.global_step)
             best_step = _best_step(state, self.settings.best)
             best = steps if best_step is None else best_step
-            saved = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{best}" / "model.safetensors"
-            weights = start if best == 0 else load_file(saved)
+            saved = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{best}"
+            if best and checkpoints.state_of(saved) is None:
+                raise ExportError(f"{saved}: is damaged; remove {self.folder}, and start anew")
+            weights = load_file(saved / "model.safetensors") if best else start
         module.cpu().load_state_dict(weights)
         module.eval()
         loss, accuracy = _validated(state, "loss"), _validated(state, "accuracy")
@@ -205,7 +208,7 @@ class Training:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_Flow(self.settings))
         if checkpoint is not None:
-            click.echo(f"continuing from {checkpoint}", err=True)
+            click.echo(printable(f"continuing from {checkpoint}"), err=True)
             # The checkpoint may be of the last step, if the training was killed after it.
             state = checkpoints.state_of(checkpoint)
             if state is not None and (
@@ -367,6 +370,9 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
     def _save_checkpoint(self, *arguments: object) -> None:
         try:
             super()._save_checkpoint(*arguments)
+            if _is_first():
+                step = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+                checkpoints.seal(Path(self.args.output_dir) / step)
         # For a full disk torch raises a RuntimeError with an unrelated message.
         except (OSError, RuntimeError, SafetensorError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]

@@ -13,9 +13,10 @@ from fala import Bundle, DataError, Match
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.links import LABELS, Link
+from fala_export.checks import check_name
 from fala_export.errors import ExportError, RowError
 from fala_export.rows.row_files import Columns, file_rows
-from fala_export.rows.user_rows import Row, label_names
+from fala_export.rows.user_rows import Row, label_names, numbers_as_classes, shown_labels
 
 _SHARE = 0.1  # of the documents, for validation and again for the report
 _MOST = 0.15  # a user who brings the documents above this share is skipped
@@ -53,9 +54,12 @@ class PublicRows:
             raise DataError('no public rows: a training reads rows of split "public" only')
         labels = {row.label for row in public if row.label is not None}
         if len(labels) < 2:
-            raise DataError(f"all public rows have the label {public[0].label!r}; two are needed")
+            only = shown_labels([str(public[0].label)])
+            raise DataError(f"all public rows have the label {only}; two are needed")
         task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
         names = ("rating",) if link.kind == "rating" else label_names(labels)
+        if link == LABELS:
+            numbers_as_classes(names, "the public rows")
         if task == MATCHING and link == LABELS and len(names) != 2:
             raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
         return cls(task, names, public, link)
@@ -115,22 +119,33 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
     Raises:
         DataError: The file cannot be read, or see ``PublicRows.of``.
         RowError: For the first bad row.
+        ExportError: No release can have one of the labels.
     """
-    return PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link)
+    return _checked(PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link))
 
 
-def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
+def _checked(public: PublicRows) -> PublicRows:
+    for label in public.labels:
+        check_name(label, "label")
+    return public
+
+
+def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicRows, Division]:
     """Read a file whose train rows are for validation, and whose test rows are for the report.
 
     Public benchmarks come with such splits, without rows of devices.
+
+    Args:
+        path: The file.
+        columns: The names of its columns; None takes the default names.
 
     Raises:
         DataError: See ``load_public_rows``; or a split is empty, or has a label that no public row
             has.
         RowError: For the first bad row.
     """
-    rows = file_rows(path)[0]
-    public = PublicRows.of(rows)
+    rows = file_rows(path, columns or Columns())[0]
+    public = _checked(PublicRows.of(rows))
     parts = []
     for split in ("train", "test"):
         part = [row for row in rows if row.split == split and row.label is not None]
@@ -138,7 +153,7 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
             raise DataError(f'{path}: no labelled rows of split "{split}"')
         for row in part:
             if str(row.label) not in public.labels:
-                raise RowError(row.line, "its label is in no public row")
+                raise RowError(row.line, "its label is in no public row", str(path))
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 

@@ -116,10 +116,12 @@ class Run:
         data: Rows as of fala-replace --data; the public ones are read.
         work: Folder of the checkpoints, and of the trained model.
         resume: Continue from the last whole checkpoint in --work.
+        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
         lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
     data: FileOrFolder
     work: Folder
     resume: bool = False
+    skip_bad_rows: bool = False
     lexical: Lexical = True

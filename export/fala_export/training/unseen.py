@@ -14,6 +14,7 @@ from typing import Any
 from fala import Bundle
 from fala.examples import document_of
 from fala_export.errors import ExportError
+from fala_export.rows.row_files import Columns
 from fala_export.rows.user_rows import Row
 from fala_export.training.public_rows import (
     PublicRows,
@@ -55,7 +56,8 @@ def _training_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) ->
     if "history" not in training:  # only a head was fitted
         return []
     if trained_on is not None:
-        rows = load_public_rows(trained_on)
+        # The digest says if these are the rows of the training, which may have skipped bad ones.
+        rows = load_public_rows(trained_on, Columns(skip_bad_rows=True))
     if rows.digest != training["data"]["digest"]:
         if trained_on is not None:
             raise ExportError(

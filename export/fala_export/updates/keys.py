@@ -38,6 +38,8 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     )
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     public = path.with_suffix(PUBLIC)
+    if path == public:
+        raise ExportError(f"{path}: {PUBLIC} is the ending of the public half; use {PRIVATE}")
     if public.exists():
         raise ExportError(f"{public}: exists already; a key is never overwritten")
     try:

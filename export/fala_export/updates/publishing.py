@@ -18,6 +18,7 @@ from fala.bundle.manifest import PRODUCT
 from fala.files import temporary_folder, write_atomically
 from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
 from fala_export.bundles import add_version
+from fala_export.checks import check_room
 from fala_export.errors import ExportError
 from fala_export.updates import repository
 from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key
@@ -134,6 +135,7 @@ def publish(
         BundleError: The bundle cannot be trusted.
     """
     opened = Bundle.open(bundle)
+    check_room(bundle.stat().st_size, folder)
     manifest = opened.manifest
     if manifest.task is None:
         raise ExportError(f"{bundle}: a backbone without a head, which no device can install")
@@ -149,10 +151,7 @@ def publish(
         if manifest.version not in (None, number):
             raise ExportError(f"{bundle}: is version {manifest.version}, not {number}")
         if number <= last:
-            raise ExportError(
-                f"{bundle}: version {number} of {product_name}, and version {last} is published; "
-                "devices take only newer versions"
-            )
+            raise _not_newer(f"{bundle}: version {number}", product_name, last)
         source = bundle
         if (manifest.product, manifest.version) != (product_name, number):
             source = scratch / "release.fala"
@@ -170,6 +169,45 @@ def publish(
         "repository": str(folder), "product": product_name, "version": number,
         "name": manifest.name, "file": str(file), "bytes": target.length, **show(state, now),
     }  # fmt: skip
+
+
+def check_publishing(
+    folder: Path,
+    keys: Sequence[Path],
+    passphrase: bytes | None,
+    now: datetime,
+    *,
+    product: str | None,
+    version: int | None,
+) -> None:
+    """Check before the work on a release that ``publish_or_begin`` can publish it.
+
+    Args:
+        folder: The repository; where there is none, it will be begun.
+        keys: Files of keys, and folders of them.
+        passphrase: Of the keys.
+        now: The time.
+        product: The release's; None for ``DEFAULT_PRODUCT``.
+        version: The release's; None takes the next one.
+
+    Raises:
+        ExportError: Keys are missing, or a newer version is published.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    name, state = product or DEFAULT_PRODUCT, repository.load(folder)
+    published = state.release(release_path(name))
+    last = 0 if published is None else _version(published[1])
+    if version is not None and version < last:
+        raise _not_newer(f"this recipe's version {version}", name, last)
+    # Only the state in memory is signed.
+    sign(state, [name if name in state.products else TARGETS], Keyring.read(keys, passphrase), now)
+
+
+def _not_newer(release: str, product: str, last: int) -> ExportError:
+    return ExportError(
+        f"{release} of {product}, and version {last} is published; devices take only newer versions"
+    )
 
 
 def publish_or_begin(
@@ -208,7 +246,9 @@ def _newest(folder: Path, bundle: Path) -> int | None:
     target, version = published[1], _version(published[1])
     with temporary_folder() as scratch:
         source = bundle
-        if opened.manifest.version is None:
+        if opened.manifest.version not in (None, version):
+            return None
+        if (opened.manifest.product, opened.manifest.version) != (product, version):
             source = scratch / "release.fala"
             add_version(source, opened, version, product)
         same = TargetFile.from_file(target.path, str(source), ["sha256"]).hashes == target.hashes

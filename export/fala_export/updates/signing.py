@@ -7,14 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.bundle.signature import (
-    FORMAT,
-    message_of,
-    packed_manifest,
-)
-from fala.bundle.signature import (
-    SUFFIX as SIGNATURE_SUFFIX,
-)
+from fala.bundle.signature import FORMAT, message_of, packed_manifest, signature_file
+from fala_export.checks import check_outputs
 from fala_export.updates.keys import read_key
 from fala_export.writing import write_file
 
@@ -34,11 +28,12 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
         BundleError: The bundle cannot be trusted.
         ExportError: The key cannot be used.
     """
+    file = signature_file(bundle)
+    check_outputs([file], [], [key])
     private = read_key(key, passphrase)
     opened = Bundle.open(bundle)
     public = private.public_key().public_bytes_raw()
     signature = private.sign(message_of(packed_manifest(bundle)))
-    file = bundle.with_name(f"{bundle.name}{SIGNATURE_SUFFIX}")
     write_file(file, _signature_file(public, signature))
     return {
         "bundle": str(bundle), "signature": str(file), "key": public.hex(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
+from threading import RLock
 from typing import Protocol
 
 import numpy as np
@@ -50,7 +50,7 @@ class LazyBackbone:
     def __init__(self, load: Callable[[], Backbone], *, transformer: bool) -> None:
         self._load = load
         self._loaded: Backbone | None = None
-        self._lock = Lock()
+        self._lock = RLock()  # the app's own encoder may use the device
         self.is_transformer = transformer
 
     @property

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, EncoderError, counted, shown, without_texts
+from fala.errors import DataError, EncoderError, UsageError, counted, shown, without_texts
 from fala.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
 Encoder = Callable[[list[str]], ArrayLike]
+
+
+class _Thread(threading.local):
+    """The app's functions that are running in this thread."""
+
+    running: tuple[Encoder, ...] = ()
+
+
+_thread = _Thread()
 
 #: An encoder is accepted as a release's if the probes' mean cosine is at least this, and the
 #: lengths of its embeddings differ by this share at most. The same model in int8 has .99.
@@ -83,6 +93,7 @@ class ExternalEncoder:
             DataError: An input is not a text, or an item's vector has another length.
             EncoderError: The app passed no function; or it raises, or does not return n
                 embeddings.
+            UsageError: The function uses a device that asks it again.
         """
         inputs = check_texts(texts)
         embeddings = np.empty((len(inputs), self._dimension), np.float32)
@@ -130,10 +141,22 @@ class ExternalEncoder:
                 "Device.create or Device.open; or pass fala.Item objects"
             )
         function, name = self._function, f"the app's encoder {self._name}"
-        returned = without_texts(
-            partial(function, list(inputs)),
-            lambda kind: EncoderError(f"{name} failed on {counted(len(inputs), 'input')}: {kind}"),
-        )
+        before = _thread.running
+        if function in before:
+            raise UsageError(
+                f"{name} uses a device that asks the same encoder: compute the embeddings without "
+                "the device"
+            )
+        try:
+            _thread.running = (*before, function)
+            returned = without_texts(
+                partial(function, list(inputs)),
+                lambda kind: EncoderError(
+                    f"{name} failed on {counted(len(inputs), 'input')}: {kind}"
+                ),
+            )
+        finally:
+            _thread.running = before
         embeddings = without_texts(
             partial(as_float32, returned),
             lambda kind: EncoderError(

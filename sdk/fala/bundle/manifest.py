@@ -24,7 +24,7 @@ PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 MAX_VERSION = 10**15
 
 #: Characters of the longest name and label that a manifest may have.
-_LONGEST_NAME, _LONGEST_LABEL = 256, 1_024
+LONGEST_NAME, LONGEST_LABEL = 256, 1_024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # Control characters, line and paragraph separators; characters that change the text direction.
 _HIDDEN = {"Cc", "Zl", "Zp"}
@@ -198,22 +198,22 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
     notes = details if isinstance(details, dict) else {}
     pad_id, product, version = notes.get("pad_id", 0), notes.get("product"), notes.get("version")
     checks = [
-        (f"name is not a text of up to {_LONGEST_NAME} printable characters",
+        (f"name is not a text of up to {LONGEST_NAME} printable characters",
          printable_name(raw.get("name"))),
         # Lists, not sets: the values need not be hashable.
         (f"kind is not one of {', '.join(layout.BACKBONE_FILES)}",
          raw.get("kind") in list(layout.BACKBONE_FILES)),
         (f"dimension is not a whole number from 1 to {layout.MAX_DIMENSION}",
          _whole(raw.get("dimension"), 1, layout.MAX_DIMENSION)),
-        (f"precision is not a text of up to {_LONGEST_NAME} printable characters",
+        (f"precision is not a text of up to {LONGEST_NAME} printable characters",
          printable_name(raw.get("precision"))),
         (f"max_length is neither null nor a whole number from 1 to {layout.MAX_TOKENS}",
          max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
         ("a transformer without max_length", raw.get("kind") != layout.ONNX or max_length),
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
-        (f"labels are not a list of texts of up to {_LONGEST_LABEL} characters, without control "
+        (f"labels are not a list of texts of up to {LONGEST_LABEL} characters, without control "
          "characters",
-         isinstance(labels, list) and all(printable_name(each, _LONGEST_LABEL) for each in labels)),
+         isinstance(labels, list) and all(printable_name(each, LONGEST_LABEL) for each in labels)),
         (f"more than {layout.MAX_LABELS} labels",
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not match", bool(labels) == (task is not None)),
@@ -243,7 +243,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
     return [problem for problem, valid in checks if not valid]
 
 
-def printable_name(value: object, longest: int = _LONGEST_NAME) -> bool:
+def printable_name(value: object, longest: int = LONGEST_NAME) -> bool:
     """Whether a text is safe to print: terminals interpret some characters."""
     return (
         isinstance(value, str)

@@ -21,8 +21,8 @@ from fala.files import bytes_or_file
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-#: The suffix of a signature's name, after the bundle's.
-SUFFIX = ".sig"
+# The suffix of a signature's name, after the bundle's.
+_SUFFIX = ".sig"
 
 #: An Ed25519 public key: its 32 bytes, its PEM, or the path of a file that holds either.
 Trust = str | bytes | os.PathLike[str]
@@ -45,6 +45,11 @@ def packed_manifest(path: str | os.PathLike[str]) -> bytes:
     """
     with named_errors(path), Path(path).open("rb") as stream:
         return read_manifest(stream, read_index(stream))
+
+
+def signature_file(bundle: str | os.PathLike[str]) -> Path:
+    """The file of a bundle's signature, beside it."""
+    return Path(f"{os.fspath(bundle)}{_SUFFIX}")
 
 
 def message_of(manifest: bytes) -> bytes:
@@ -73,7 +78,7 @@ def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
     from cryptography.exceptions import InvalidSignature
 
     with named_errors(path):
-        signer, signature = _read_signature(Path(f"{os.fspath(path)}{SUFFIX}"))
+        signer, signature = _read_signature(signature_file(path))
         if signer != key.public_bytes_raw():
             raise BundleSignatureError(
                 f"signed by another key ({signer.hex()[:16]}...), not by the trusted one "

@@ -96,7 +96,8 @@ def labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.boo
     volume 3, section 6.4). The order is the same in every call, so that a batch continues where the
     last one ended, and it spreads early and late ids evenly.
     """
-    scattered = np.asarray(ids, dtype=np.uint64) * np.uint64(_GOLDEN)
+    numbers = np.asarray(ids, dtype=np.int64).astype(np.uint64)  # an edited store's may be negative
+    scattered = numbers * np.uint64(_GOLDEN)
     unlabelled = ~np.asarray(labelled, dtype=np.bool_)
     order: list[int] = np.lexsort((scattered, unlabelled)).tolist()
     return order

@@ -107,7 +107,7 @@ def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
         try:
             replaced = _install(folder, parts, run, terms.accept, earlier)
         except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
-            with folder.store.turn():
+            with folder.store.turn(), run.silence():
                 current = [_again(folder, part) for part in parts]
                 replaced = _install(folder, current, run, terms.accept, earlier)
     return _refine(folder, replaced, run)

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,6 +88,7 @@ class Run:
     def __init__(self, budget: Budget | None = None, progress: Progress | None = None) -> None:
         self.budget = Budget() if budget is None else budget
         self._progress = progress
+        self._silent = False
         self.cancelled = False
         self.seconds: dict[str, float] = {}
         self.peak_memory: dict[str, int] = {}
@@ -127,8 +128,19 @@ class Run:
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Report progress to the app."""
-        if self._progress is not None and self._progress(stage, done, total) is False:
+        if self._progress is None or self._silent:
+            return
+        if self._progress(stage, done, total) is False:
             self.cancelled = True
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Report nothing inside: the app's function may write, and keep the work from its end."""
+        self._silent = True
+        try:
+            yield
+        finally:
+            self._silent = False
 
     def check(self, stage: str, done: int = 0, total: int = 1) -> None:
         """Report a stage that begins, before anything was changed.
@@ -145,9 +157,10 @@ def peak_memory() -> int:
     """The process's high-water mark of resident memory in bytes; 0 where it is not known."""
     if sys.platform == "linux":
         # Of this process alone: getrusage hands a parent's peak on to its children.
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        with suppress(OSError):  # no file can be opened
+            for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows

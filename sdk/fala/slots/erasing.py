@@ -67,8 +67,13 @@ def erase(folder: Path, store: Store) -> None:
     if not begun:
         try:
             store.delete_all(lambda: _write_mark(mark))
-        except BaseException:  # nothing was deleted
-            mark.unlink(missing_ok=True)
+        except BaseException:
+            deleted = False
+            with contextlib.suppress(DeviceError):
+                deleted = not store.is_complete  # an interrupt came after the commit
+            with contextlib.suppress(OSError):  # another file may have the folder's place
+                if not deleted:
+                    mark.unlink(missing_ok=True)
             raise
     store.close("this device is closed: it was erased; make another with fala.Device.create")
     finish_erasing(folder)
@@ -86,11 +91,12 @@ def finish_erasing(folder: Path) -> bool:
             return False
     try:
         for file in folder.glob(f"*{STORE}*"):
-            if file != mark:
+            if file != mark and not file.is_dir():
                 _delete(file)
         for inner in _FOLDERS:
-            with contextlib.suppress(FileNotFoundError):
+            if (folder / inner).is_dir():
                 shutil.rmtree(folder / inner)
+            (folder / inner).unlink(missing_ok=True)
         mark.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it has other files
             folder.rmdir()

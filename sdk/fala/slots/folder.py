@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock, RLock
+from threading import RLock
 
 from fala.backbones.external import Encoders
 from fala.bundle.archive import write_archive
@@ -53,7 +54,7 @@ class Folder:
         self.path = path
         self.store = store
         self.encoders = encoders
-        self.probing = Lock()
+        self.probing = RLock()
         self.trials = Trials(path, store)
         self._opening = RLock()
         self._stores: dict[str, Store] = {"": store}
@@ -239,6 +240,18 @@ class Folder:
             trust: The key that must have signed it; None takes the one of the device's creation.
         """
         return Signed(self.store.settings.trust() if trust is None else trust)
+
+    def note_active(self, digest: str) -> None:
+        """Make the active release's file the newest one, once the transaction is committed.
+
+        A repair takes the newest where the store does not say any more which one was active.
+        """
+
+        def touch() -> None:
+            with contextlib.suppress(OSError):  # a disk that cannot be written
+                os.utime(bundle_path(self.path, digest))
+
+        self.store.after_commit(touch)
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""

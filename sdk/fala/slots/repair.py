@@ -12,14 +12,15 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.errors import BundleError, DeviceError, FalaError, printable
+from fala.errors import BundleError, BundleMismatchError, DeviceError, FalaError, printable
+from fala.examples import MATCHING, Match
 from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory, write_atomically
 from fala.model.heads import Head
 from fala.report import Plain
@@ -31,6 +32,7 @@ from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data
 from fala.store.encryption import PLAIN, Codec
+from fala.store.examples import StoredExample
 from fala.store.rescue import (
     DamagedStore,
     Releases,
@@ -45,6 +47,9 @@ from fala.store.slots import slots_of
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
+
+#: The share of examples and labels that a release has to fit: others may be damaged.
+_MOST_FIT = 0.95
 
 #: The active release and the previous one of every task after a repair, by adapter: their bundles,
 #: and heads with the labels in the device's order.
@@ -212,12 +217,19 @@ def _examined(
         _open_slots(folder, store, had)
         whole, damaged = _bundles(folder)
         plan = _planned(had, whole)
+        taken = None
         if release is not None and not plan[""]:
-            _take(release, folder, Signed(target.settings.trust() if trust is None else trust))
-            whole, _ = _bundles(folder)
+            origin = Signed(target.settings.trust() if trust is None else trust)
+            taken = admit(release, origin, Encoders())
+            _ = taken.backbone.loaded  # one that does not load, or predict, must not be installed
+            whole[taken.bundle.digest] = taken.bundle, taken.head
             plan = _planned(had, whole)
         tasks = {adapter: chosen[0][1].task for adapter, chosen in plan.items() if chosen}
-        lost = rescue_examples(store, target, tasks)
+        lost = rescue_examples(store, target, tasks if taken is None else {**tasks, "": None})
+        if taken is not None:
+            _check_fits(taken, had[""], target.examples.all())
+            (folder / BUNDLES).mkdir(exist_ok=True)
+            install(taken.bundle, folder)
         plan |= {adapter: [] for adapter in target.examples.adapters() if adapter not in plan}
         _activate(target, plan, teachers_of(store))
     problems, exposed = store.problems, _exposed(folder)
@@ -326,12 +338,31 @@ def _planned(had: Mapping[str, Releases], whole: Mapping[str, tuple[Bundle, Head
     return plan
 
 
-def _take(path: Path, folder: Path, origin: Signed) -> None:
-    """Install a release where none in the folder is whole."""
-    release = admit(path, origin, Encoders())
-    _ = release.backbone.loaded  # one that does not load, or predict, must not be installed
-    (folder / BUNDLES).mkdir(exist_ok=True)
-    install(release.bundle, folder)
+def _check_fits(release: Release, had: Releases, examples: Sequence[StoredExample]) -> None:
+    """Refuse a release that is for other examples, or other labels, than the user's.
+
+    Args:
+        release: The release.
+        had: The device's own releases, as far as they are known.
+        examples: The device's own examples.
+
+    Raises:
+        BundleMismatchError: It is.
+    """
+    head = release.head
+    labels = [example.label for example in examples if example.label is not None]
+    usable = head.link.usable(labels, head.labels)
+    fits = [
+        sum(label is not None for label in usable) >= _MOST_FIT * len(labels),
+        sum(isinstance(example.example, Match) == (head.task == MATCHING) for example in examples)
+        >= _MOST_FIT * len(examples),
+        all(head.link.continues(head.link, head.labels, known) for _, known in had[:1] if known),
+    ]
+    if not all(fits):
+        raise BundleMismatchError(
+            f"{release.bundle.path}: for {head.described}; this device's examples or labels are "
+            "others"
+        )
 
 
 def _actions(releases: Mapping[str, Releases], plan: _Plan) -> Iterator[str]:

@@ -67,7 +67,7 @@ def use(
         try:
             return call(snapshot)
         except (BundleError, DeviceChangedError) as error:
-            changed = folder.snapshot(adapter).generation != snapshot.generation
+            changed = not folder.snapshot(adapter).is_of_release(snapshot)
             if not changed and not give_up(folder, error):
                 raise
         snapshot = None
@@ -241,6 +241,7 @@ def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
             continue
         _flip(folder.store_of(adapter), slot.record, give_up=give_up)
     _flip(store, base.record, give_up=give_up)
+    folder.note_active(base.record.bundle)
     return base.release
 
 
@@ -306,6 +307,7 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
                 for move in moves
             )
             installed = [_write(folder, move, in_place=in_place) for move in moves]
+            folder.note_active(installed[0].bundle.digest)
             if not in_place:
                 state = store.slots.state()
                 folder.trials.begin(state.slot, state.version.generation)

@@ -3,7 +3,8 @@
 A release that was just installed is on trial. A process counts a try on the disk before it loads
 the release, and resets it once the release has predicted or raised an error. A process that ends
 in between leaves its try; after ``TRIES`` of them in a row the device falls back to the previous
-slot. The trial ends well when the app confirms it, or after ``PREDICTIONS`` of them.
+slot. The trial ends well when the app confirms it, or after ``PREDICTIONS`` of them. No prediction
+waits for another writer: meanwhile a try is not counted, and what ends it is written later.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from fala.errors import DeviceError
+from fala.store.interrupts import interruptible
 from fala.store.settings import Trial
 from fala.store.store import Store
 from fala.store.turns import FileLock
@@ -48,8 +50,9 @@ class Trials:
         self._counting = FileLock(path / _LOCK)
         #: The trial whose slot passed its probes in this process last.
         self._began: int | None = None
-        #: Its predictions that are not written yet, and how many of them end it.
-        self._fresh, self._needed = 0, math.inf
+        #: Its predictions that are not written yet, how many of them end it, and whether its try
+        #: has ended, and is still counted.
+        self._fresh, self._needed, self._counted = 0, math.inf, False
 
     def running(self) -> Trial | None:
         """The trial of the active slot, as it is on the disk; None where that is not on trial."""
@@ -83,8 +86,9 @@ class Trials:
         """Note that a trial's slot has passed in this process."""
         with self._lock:
             self._began, self._fresh, self._needed = began, 0, PREDICTIONS - predictions
+            self._counted = False
 
-    @contextlib.contextmanager
+    @interruptible
     def exclusive(self) -> Iterator[bool]:
         """Hold the right to count a try; yields whether no other process holds it.
 
@@ -92,32 +96,33 @@ class Trials:
         the same failure ends the process that counts.
         """
         try:
-            taken = self._counting.take()
-        except OSError:  # a disk that cannot be written
-            taken = True
-        try:
+            try:
+                taken = self._counting.take()
+            except OSError:  # a disk that cannot be written
+                taken = True
             yield taken
         finally:
-            if taken:
-                self._counting.free()
+            self._counting.free()
 
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
         """Count a try of this process, until it ends with a prediction or an error."""
-        self._count(trial.began, trial.tries + 1)
+        counted = self._count(trial.began, trial.tries + 1)
         try:
             yield
         except BaseException:
-            self._count(trial.began, trial.tries)
+            if counted:
+                self._count(trial.began, trial.tries)
             raise
-        self._count(trial.began, 0)
+        if counted and not self._count(trial.began, 0):
+            self._counted = True
 
     def count_predictions(self, count: int) -> None:
         """Count predictions, in memory; written when they are enough, once no one else writes."""
         with self._lock:
             if self._needed < math.inf:
                 self._fresh += count
-            enough = self._fresh >= self._needed
+            enough = self._counted or self._fresh >= self._needed
         if enough:
             self.flush(wait=False)
 
@@ -129,7 +134,7 @@ class Trials:
         """
         with self._lock:
             began, fresh = self._began, self._fresh
-        if not fresh:
+        if not fresh and not self._counted:
             return
         needed = math.inf  # if the trial is over
         try:
@@ -139,8 +144,11 @@ class Trials:
                     needed = PREDICTIONS - trial.predictions - fresh
                     if needed > 0:
                         self._store.settings.set_trial(
-                            replace(trial, predictions=trial.predictions + fresh)
-                        )
+                            replace(
+                                trial, predictions=trial.predictions + fresh,
+                                tries=0 if self._counted else trial.tries,
+                            )
+                        )  # fmt: skip
                     else:
                         self.end()
                         slots = self._store.slots
@@ -154,21 +162,24 @@ class Trials:
         with self._lock:
             if self._began == began:
                 self._fresh -= fresh
+                self._counted = False
                 self._needed = needed if needed > 0 else math.inf
 
     def close(self) -> None:
         """Close the lock's file."""
         self._counting.close()
 
-    def _count(self, began: int, tries: int) -> None:
-        """Write the count of tries that have not ended."""
+    def _count(self, began: int, tries: int) -> bool:
+        """Write the count of tries that have not ended, unless others write; whether it did."""
         try:
-            with self._store.transaction():
+            with self._store.turn(wait=False), self._store.transaction():
                 trial = self._store.settings.trial()
                 if trial is not None and trial.began == began:
                     self._store.settings.set_trial(replace(trial, tries=tries))
         except DeviceError as error:  # a full disk must not stop predictions
             _log.warning("a try of the slot on trial is not counted: %s", error)
+            return False
+        return True
 
 
 def blames_release(error: BaseException | None) -> bool:

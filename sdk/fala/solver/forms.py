@@ -45,7 +45,7 @@ _SINGLE_TOLERANCE, UPDATE_TOLERANCE = 1e-7, 1e-5
 _FOLDS_TOLERANCE = 1e-2
 # The sum of squares of dense rows from which on float32 loses the prior's 1.
 _LARGE = 1e6
-# Rows that are written out together to extend a Gram matrix, and the most of ``Recent.more``.
+# Rows that are written out together to extend a Gram matrix, or added to recent ones.
 _TOGETHER = 32
 # The most recent examples, as a share of those of the minimum.
 _RECENT = 0.01

@@ -34,7 +34,7 @@ class _Shared:
 
 _shared = _Shared()
 keep_in_forks(_shared, _Shared.__init__)
-_inside: list[None] = []
+_inside: set[object] = set()
 _limits: list[_ThreadpoolLimiter] = []
 
 
@@ -45,19 +45,20 @@ def one_blas_thread() -> Iterator[None]:
     The setting is per process: of several blocks at once, in threads or nested, the first sets it
     and the last restores it.
     """
-    with _shared.lock:
-        if not _inside:
-            _limits.append(
-                _controller("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas")
-            )
-        _inside.append(None)
-    try:
+    block = object()
+    try:  # of all of it: an interrupt may come anywhere
+        with _shared.lock:
+            if not _limits:
+                controller = _controller("scipy.linalg" in sys.modules)
+                _limits.append(controller.limit(limits=1, user_api="blas"))
+            _inside.add(block)
         yield
     finally:
         with _shared.lock:
-            _inside.pop()
-            if not _inside:
-                _limits.pop().restore_original_limits()
+            _inside.discard(block)
+            if _limits and not _inside:
+                _limits[0].restore_original_limits()
+                _limits.clear()
 
 
 @cache

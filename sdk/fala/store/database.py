@@ -17,6 +17,7 @@ from fala.store.access import access_error, is_access
 from fala.store.columns import DAMAGE
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec
+from fala.store.interrupts import interruptible
 from fala.store.schema import create_tables
 from fala.store.turns import Turns
 
@@ -65,7 +66,6 @@ class Database:
         self._codec = self._next_codec = codec
         self.turns = Turns(path if connection is None else None, BUSY_TIMEOUT_MS / 1000)
         self._checking, self._reading = RLock(), RLock()
-        self._in_transaction = False
         #: Called once the transaction is committed.
         self._committed: list[Callable[[], None]] = []
         self._file: tuple[int, int] | None = None
@@ -129,7 +129,7 @@ class Database:
     @property
     def _is_writing(self) -> bool:
         """Whether this thread is in a transaction."""
-        return self._in_transaction and self.turns.mine
+        return self.turns.mine and not self._closed_message and self._writer.in_transaction
 
     def use(self, codec: Codec) -> None:
         """Read and write its records with another codec; for others from the commit on.
@@ -150,7 +150,7 @@ class Database:
             raise DeviceError(damaged(self.path, "is damaged: its settings are missing"))
         (self._mark,) = row
 
-    @contextmanager
+    @interruptible
     def transaction(self) -> Iterator[None]:
         """Commit all that is written inside, or nothing; an inner one is a part of the outer.
 
@@ -161,42 +161,51 @@ class Database:
             yield
             return
         with self.turns.turn(), self.named_errors():
-            try:
-                # Inside, as an interrupt may come when it has begun.
-                self._writer.execute("BEGIN IMMEDIATE")
-                self._in_transaction = True
-                self._check_current()
+            with self._writer:  # rolls back, whenever an interrupt comes
+                self._begin()
                 yield
                 if self._next_codec.encrypted:
                     with self.rows("its digests are damaged"):
                         self.digests.write()
-                if self._next_codec is self._codec:
-                    self._writer.execute("COMMIT")
-                else:
-                    with self._checking, self._reading:  # no one reads with the old codec
-                        self._writer.execute("COMMIT")
-                        self._codec = self._next_codec
-            except BaseException:
-                self._committed.clear()
-                self.digests.discard()
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                self._in_transaction = False
-                if self._next_codec is not self._codec:
-                    self.use(self._codec)
-                raise
-            self._in_transaction = False
+                self._commit()
             committed, self._committed = self._committed, []
             for call in committed:
                 call()
             if self._scrub_later:
                 self.scrub(wait=False)
 
+    def _begin(self) -> None:
+        """Begin, and discard what a transaction that was rolled back has left in memory."""
+        try:
+            if not self.turns.waits:
+                self._writer.execute("PRAGMA busy_timeout = 0")
+            self._writer.execute("BEGIN IMMEDIATE")
+        finally:
+            if not self.turns.waits:
+                self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        self._committed.clear()
+        self.digests.discard()
+        if self._next_codec is not self._codec:
+            self.use(self._codec)
+        self._check_current()
+
+    def _commit(self) -> None:
+        if self._next_codec is self._codec:
+            self._writer.execute("COMMIT")
+            return
+        with self._checking, self._reading:  # no one reads with the old codec
+            before, self._codec = self._codec, self._next_codec
+            try:
+                self._writer.execute("COMMIT")
+            except sqlite3.Error:
+                self._codec = before
+                raise
+
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call a function once the transaction is committed. In a transaction."""
         self._committed.append(call)
 
-    @contextmanager
+    @interruptible
     def checker(self) -> Iterator[sqlite3.Connection]:
         """A connection for a short read of what is committed; in a transaction the writer's."""
         if self._is_writing:
@@ -205,7 +214,7 @@ class Database:
         with self._checking, self.named_errors():
             yield self._checker
 
-    @contextmanager
+    @interruptible
     def connection(self) -> Iterator[sqlite3.Connection]:
         """A connection to read with, which waits for no writer; in a transaction the writer's."""
         if self._is_writing:
@@ -215,21 +224,18 @@ class Database:
         with self._reading, self.named_errors():
             yield self._reader
 
-    @contextmanager
+    @interruptible
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for several reads of one state, whatever others write meanwhile."""
         with self.connection() as db:
             if db.in_transaction or self.turns.mine:  # no one else writes
                 yield db
                 return
-            try:
+            with db:  # ends the transaction, whenever an interrupt comes
                 db.execute("BEGIN")
                 yield db
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
 
-    @contextmanager
+    @interruptible
     def rows(self, message: str) -> Iterator[sqlite3.Connection]:
         """A connection to read rows with, which may be damaged.
 
@@ -288,20 +294,22 @@ class Database:
             Whether no trace is left. False while another process reads or writes, or where the disk
             is full.
         """
-        if self._is_overwritten():
-            return True
         overwritten = False
         try:
-            with self.turns.turn(wait=wait), self.named_errors():
-                self._scrub_later = False  # else the transaction inside would scrub again
-                try:
-                    self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS if wait else 0}")
-                    overwritten = self._overwrite()
-                finally:
-                    self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            overwritten = self._is_overwritten()
+            if not overwritten:
+                with self.turns.turn(wait=wait), self.named_errors():
+                    self._scrub_later = False  # else the transaction inside would scrub again
+                    try:
+                        timeout = SCRUB_TIMEOUT_MS if wait else 0
+                        self._writer.execute(f"PRAGMA busy_timeout = {timeout}")
+                        overwritten = self._overwrite()
+                    finally:
+                        self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         except DeviceError as error:
             _log.warning("not all deleted rows are overwritten: %s", error)
-        self._scrub_later = not overwritten
+        finally:
+            self._scrub_later = not overwritten
         return overwritten
 
     def _is_overwritten(self) -> bool:

@@ -154,6 +154,9 @@ class DamagedStore:
         ((sealed,),) = self.select("digests", "SELECT sealed FROM digests") or [(None,)]
         query = "SELECT count(*), count(sealed) FROM texts"
         ((count, encrypted),) = self.select("texts", query) or [(0, 0)]
+        if self.problems and codec.encrypted and mark is sealed is None and not count:
+            self.codec, self.edited = codec.renewed(), {*COUNTED}  # nothing is left to read
+            return
         if 2 * encrypted > count or (not count and sealed is not None):
             mark = mark or b""  # where it is lost
         elif count and mark is not None:
@@ -272,13 +275,13 @@ def rescue_settings(store: DamagedStore, target: Store) -> None:
                 target.settings.set_trust(blob(key))
 
 
-def rescue_examples(store: DamagedStore, target: Store, tasks: Mapping[str, str]) -> int:
+def rescue_examples(store: DamagedStore, target: Store, tasks: Mapping[str, str | None]) -> int:
     """Write texts, examples, embeddings and old logits. In a transaction of the target.
 
     Args:
         store: The damaged store, unlocked; it does not change.
         target: The empty store, with the settings.
-        tasks: The examples' kinds, by adapter.
+        tasks: The examples' kinds, by adapter; None keeps those of both.
 
     Returns:
         The number of examples that can be read in part, but cannot be kept.
@@ -341,7 +344,7 @@ def _texts(store: DamagedStore) -> dict[int, tuple[str, Row]]:
 
 
 def _examples(
-    store: DamagedStore, texts: Mapping[int, str], tasks: Mapping[str, str]
+    store: DamagedStore, texts: Mapping[int, str], tasks: Mapping[str, str | None]
 ) -> tuple[dict[int, Row], int]:
     """The rows of examples by id, and how many others there are."""
     now = time.time()

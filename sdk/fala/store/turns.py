@@ -10,13 +10,16 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import RLock, get_ident
 from typing import Any
+from weakref import WeakSet
 
-from fala.errors import DeviceError
+from fala.errors import DeviceError, UsageError
 from fala.files import device_errors, keep_private
+from fala.store.interrupts import interruptible
 
 fcntl: Any = None
 msvcrt: Any = None
@@ -39,11 +42,15 @@ class FileLock:
 
     Args:
         path: The file.
+
+    Attributes:
+        free: Frees the lock, in one call of C; does nothing where it was not taken.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
+        self.free: Callable[[], object] = int
 
     def take(self) -> bool:
         """Take the lock without waiting; returns whether it was free.
@@ -57,11 +64,15 @@ class FileLock:
             if new:
                 keep_private(self._path)
         try:
+            # Before it is taken: an interrupt may come when it is.
             if fcntl is not None:
+                self.free = partial(fcntl.flock, self._descriptor, fcntl.LOCK_UN)
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             elif msvcrt is not None:
+                self.free = partial(msvcrt.locking, self._descriptor, msvcrt.LK_UNLCK, 1)
                 msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
+            self.free = int
             # Where the file system has no locks, SQLite's own keep writers apart.
             return error.errno not in _TAKEN
         return True
@@ -81,21 +92,15 @@ class FileLock:
             time.sleep(max(_LEAST, pause / (1 + _HASTE * (now - start))))
         return True
 
-    def free(self) -> None:
-        """Free the lock."""
-        if self._descriptor is None:
-            return
-        with contextlib.suppress(OSError):  # it was not taken, or there are no locks
-            if fcntl is not None:
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            elif msvcrt is not None:
-                msvcrt.locking(self._descriptor, msvcrt.LK_UNLCK, 1)
-
     def close(self) -> None:
         """Close the file, which frees the lock."""
-        descriptor, self._descriptor = self._descriptor, None
+        descriptor, self._descriptor, self.free = self._descriptor, None, int
         if descriptor is not None:
             os.close(descriptor)
+
+
+#: All that are in use in this process.
+_opened: WeakSet[Turns] = WeakSet()
 
 
 class Turns:
@@ -110,15 +115,18 @@ class Turns:
 
     Attributes:
         threads: Held by the thread that has the turn.
+        waits: Whether who has the turn waits for others.
     """
 
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds = path, seconds
+        _opened.add(self)
         self._locks: tuple[FileLock, FileLock] | None = None
         if path is not None:
             turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
             self._locks = FileLock(turn), FileLock(following)
         self.threads = RLock()
+        self.waits = True
         self._owner: int | None = None
         self._waiting = 0
 
@@ -127,61 +135,62 @@ class Turns:
         """Whether this thread has the turn."""
         return self._owner == get_ident()
 
-    @contextlib.contextmanager
+    @interruptible
     def turn(self, *, wait: bool = True) -> Iterator[None]:
         """Have the turn; inside another it is the same.
 
         Args:
-            wait: Wait for others.
+            wait: Wait for others; else neither for the turn nor, in it, for other programs.
 
         Raises:
             DeviceError: Others wrote for longer than ``seconds``, or a lock cannot be opened.
+            UsageError: This thread has the turn by another object: it would wait for itself.
         """
         if self.mine:
             yield
             return
-        if not wait:
-            with self._only_if_free():
+        try:
+            self._waiting += 1
+            try:
+                taken = self.threads.acquire(blocking=wait)
+            finally:
+                self._waiting -= 1
+            if not taken:
+                raise self._in_use()
+            try:
+                self._take(self._seconds if wait else 0.0)
+                self._owner, self.waits = get_ident(), wait
                 yield
-            return
-        self._waiting += 1
-        with self.threads:
-            self._waiting -= 1
-            with self._taken(self._seconds):
-                yield
+            finally:
+                self._owner = None
+                if self._locks is not None:
+                    free, self._locks[0].free = self._locks[0].free, int
+                    free()
+        finally:
+            try:  # noqa: SIM105 - an interrupt may come before a ``with`` has begun
+                self.threads.release()
+            except RuntimeError:  # it was not taken
+                pass
         if self._waiting:  # else this thread would have the next turn, too
             time.sleep(_LEAST)
 
-    @contextlib.contextmanager
-    def _only_if_free(self) -> Iterator[None]:
-        if not self.threads.acquire(blocking=False):
-            raise self._in_use()
-        try:
-            with self._taken(0.0):
-                yield
-        finally:
-            self.threads.release()
-
-    @contextlib.contextmanager
-    def _taken(self, seconds: float) -> Iterator[None]:
-        """The turn, among processes."""
+    def _take(self, seconds: float) -> None:
+        """Have the turn among processes."""
+        if self._path is None or self._locks is None:
+            return
+        if seconds and any(turns.mine and turns._path == self._path for turns in list(_opened)):
+            raise UsageError(
+                f"{self._path.parent}: this thread writes to it with another Device object already"
+            )
+        turn, following = self._locks
         until = time.monotonic() + seconds
-        try:
-            if self._path is not None and self._locks is not None:
-                turn, following = self._locks
-                with device_errors(self._path):
-                    try:
-                        taken = following.wait(until, _OTHERS) and turn.wait(until, _NEXT)
-                    finally:
-                        following.free()
-                if not taken:
-                    raise self._in_use()
-            self._owner = get_ident()
-            yield
-        finally:
-            if self._locks is not None:
-                self._locks[0].free()
-            self._owner = None
+        with device_errors(self._path):
+            try:
+                taken = following.wait(until, _OTHERS) and turn.wait(until, _NEXT)
+            finally:
+                following.free()
+        if not taken:
+            raise self._in_use()
 
     def _in_use(self) -> DeviceError:
         return DeviceError(f"{self._path}: database is locked; another process uses it; try again")

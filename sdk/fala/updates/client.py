@@ -152,7 +152,7 @@ def trusted_root(root: object) -> bytes:
 def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) -> Path | None:
     fetcher = Fetcher(source.url, limits)
     progress("look", 0, 1)
-    with _repository_errors(source.url):
+    with _repository_errors(source.url, fetcher):
         target = _target(folder, source, fetcher, limits)
     progress("look", 1, 1)
     if target is None:
@@ -172,7 +172,7 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
     _check_room(folder, file, target.length)
     address = f"{source.url}/{TARGETS}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
     resumed = file.exists()
-    with _repository_errors(source.url):
+    with _repository_errors(source.url, fetcher):
         fetcher.resume(address, file, target.length, partial(progress, "download"))
         if resumed and not _is_target(target, file):
             file.unlink()  # the part of an earlier call may be damaged: download all of it again
@@ -272,8 +272,8 @@ def _folder_errors(device: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _repository_errors(url: str) -> Iterator[None]:
-    """Raise tuf's errors as FaLA's, with the repository's address."""
+def _repository_errors(url: str, fetcher: Fetcher) -> Iterator[None]:
+    """Raise tuf's errors as FaLA's, with the address of the repository or of the file."""
     try:
         yield
     except exceptions.ExpiredMetadataError as error:
@@ -285,10 +285,12 @@ def _repository_errors(url: str) -> Iterator[None]:
         raise RolledBackError(f"{url}: {safe_line(error)}") from error
     except exceptions.RepositoryError as error:
         raise UntrustedUpdateError(
-            f"{url}: not what the vendor signed: {safe_line(error)}"
+            f"{fetcher.address}: not what the vendor signed: {safe_line(error)}"
         ) from error
     except exceptions.SlowRetrievalError as error:
-        raise SlowDownloadError(f"{url}: too slow: {safe_line(error)}") from error
-    except exceptions.DownloadError as error:
         message = safe_line(error)
-        raise DownloadError(message if message.startswith(url) else f"{url}: {message}") from error
+        raise SlowDownloadError(f"{fetcher.address}: too slow: {message}") from error
+    except exceptions.DownloadError as error:
+        message, file = safe_line(error), fetcher.address
+        named = message if message.startswith(file) else f"{file}: {message}"
+        raise DownloadError(named) from error

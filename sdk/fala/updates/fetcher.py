@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import http.client
 import io
+import re
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 BytesReceived = Callable[[int, int], None]
 
 _CHUNK = 1 << 16
+_BLANK = b"\xef\xbb\xbf \t\r\n"  # before a page; the first three are a byte order mark
+_ROOT = re.compile(r"/[0-9]+\.root\.json$")
+_NOT_FOUND, _GONE = 404, 410
+# Names that some servers announce for content as it is.
+_PLAIN = ("", "identity", "aws-chunked")
+_HEADER = 2  # bytes of a header of deflate
 # Status lines, headers, and the marks between chunks.
 _OVERHEAD = 1 << 20
 # Only redirects are followed: ``resume`` counts its own retries.
@@ -43,9 +51,13 @@ class Fetcher(FetcherInterface):
     Args:
         url: The repository's address; it decides whether the system's proxy is used.
         limits: Their ``total_seconds`` count from now.
+
+    Attributes:
+        address: The address of the last file that was fetched.
     """
 
     def __init__(self, url: str, limits: UpdateLimits) -> None:
+        self.address = url
         self._limits = limits
         self._allowance = _Allowance(limits)
         self._connections = _bounded_connections(_proxy(url), self._allowance)
@@ -92,10 +104,14 @@ class Fetcher(FetcherInterface):
     def _append(self, url: str, stream: BinaryIO, length: int, progress: BytesReceived) -> None:
         """Write the content of one response."""
         response = self._request(url, length, stream.tell())
-        if response.status == 200:  # the whole file, even if a part was requested
-            stream.truncate(0)
-        total = stream.seek(0, 2)
+        if response.status == 206 and _encoding(response, url):
+            response.close()  # bytes of the compressed file: a part of another one
+            response = self._request(url, length)
+        # 200 is the whole file, even if a part was requested.
+        total = 0 if response.status == 200 else stream.tell()
         for chunk in _content(response, url):
+            if total == 0:
+                stream.truncate(0)
             total += len(chunk)
             if total > length:
                 raise exceptions.DownloadLengthMismatchError(
@@ -108,7 +124,8 @@ class Fetcher(FetcherInterface):
 
     def _request(self, url: str, limit: int, start: int = 0) -> urllib3.BaseHTTPResponse:
         """A response with the whole file (200), or with its bytes from ``start`` on (206)."""
-        # Compressed content would have another length.
+        self.address = url
+        # Compressed content would have another length, and no part of it could be resumed.
         headers = {"User-Agent": "fala", "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
@@ -132,8 +149,9 @@ class Fetcher(FetcherInterface):
         response.close()
         if response.status == 206:
             raise exceptions.DownloadError(f"{url}: other bytes than those from {start} on")
+        status = _NOT_FOUND if response.status == _GONE else response.status
         raise exceptions.DownloadHTTPError(
-            f"{url}: the server returns {response.status} {response.reason}", response.status
+            f"{url}: the server returns {response.status} {response.reason}", status
         )
 
 
@@ -242,6 +260,89 @@ def _proxy(url: str) -> str | None:
 
 
 def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:
+    """The bytes of a file as they come, to their announced end, in pieces of bounded size.
+
+    Raises:
+        DownloadHTTPError: A page in place of the next root, which a host without it may send.
+        DownloadError: A page in place of another file, or content that cannot be decoded.
+    """
+    encoding, content = _encoding(response, url), _received(response, url)
+    if encoding:
+        content = _decoded(content, encoding, url)
+    begun = response.status == 206
+    for piece in content:
+        if not begun and (first := piece.lstrip(_BLANK)[:1]):
+            begun = True
+            if first == b"<":  # metadata begin with a brace, and releases with PK
+                raise _page(response, url)
+        yield piece
+
+
+def _page(response: urllib3.BaseHTTPResponse, url: str) -> exceptions.DownloadError:
+    response.close()
+    message = (
+        f"{url}: the server sends an HTML page in place of the file: a file that it does not have, "
+        "another address, or a network that asks to log in"
+    )
+    # By the specification (5.3.3) a next root that is not available ends the search for roots.
+    if _ROOT.search(url):
+        return exceptions.DownloadHTTPError(message, _NOT_FOUND)
+    return exceptions.DownloadError(message)
+
+
+def _encoding(response: urllib3.BaseHTTPResponse, url: str) -> str:
+    """The compression of a response, although none was asked for; empty for none.
+
+    Raises:
+        DownloadError: It is another one than gzip and deflate.
+    """
+    listed = response.headers.get("Content-Encoding", "").lower().split(",")
+    encodings = [name.strip() for name in listed if name.strip() not in _PLAIN]
+    if not encodings:
+        return ""
+    if encodings in (["gzip"], ["x-gzip"], ["deflate"]):
+        return encodings[0]
+    response.close()
+    raise exceptions.DownloadError(
+        f"{url}: the server compresses it by {', '.join(encodings)}, which was not asked for and "
+        "cannot be read: it must serve the file as it is"
+    )
+
+
+def _decoded(content: Generator[bytes], encoding: str, url: str) -> Generator[bytes]:
+    """Content without its gzip or deflate, in pieces of bounded size.
+
+    Raises:
+        BrokenConnectionError: It ends early.
+        DownloadError: It is no such content.
+    """
+    decoder, data = None, b""
+    try:
+        for chunk in content:
+            data += chunk
+            if decoder is None:
+                if len(data) < _HEADER:
+                    continue
+                # Deflate has a header by the standard, and none by some servers.
+                plain = encoding == "deflate" and int.from_bytes(data[:_HEADER], "big") % 31
+                decoder = zlib.decompressobj(-zlib.MAX_WBITS if plain else 32 + zlib.MAX_WBITS)
+            piece = decoder.decompress(data, _CHUNK)
+            while piece:
+                yield piece
+                piece = decoder.decompress(decoder.unconsumed_tail, _CHUNK)
+            if decoder.eof:  # where a server announces a wrong length, no byte follows
+                return
+            data = b""
+    except zlib.error as error:
+        raise exceptions.DownloadError(
+            f"{url}: the server announces {encoding}, and sends other content"
+        ) from error
+    finally:
+        content.close()
+    raise BrokenConnectionError(f"{url}: its compressed content ends early")
+
+
+def _received(response: urllib3.BaseHTTPResponse, url: str) -> Generator[bytes]:
     """The bytes of a response as they come, to its announced end."""
     try:
         while chunk := response.read1(_CHUNK):

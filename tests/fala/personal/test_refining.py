@@ -1,11 +1,13 @@
 """Refining a replacement, batch by batch."""
 
+import os
+
 import numpy as np
 import pytest
 
 import bridged
 from bridged import TEXTS
-from devices import embedded, fitted, halved, refine_all, same, state
+from devices import embedded, fitted, halved, refine_all, same, state, unchecked
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -16,6 +18,31 @@ from fala.report import Stopped
 from fala.slots.validation import PROBES as PROBE_COUNT
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_store_with_negative_ids_is_refined(device, path, releases):
+    device.replace(releases["mid"], Budget(0))
+    unchecked(path, "UPDATE logits SET example = -example", "UPDATE examples SET id = -id")
+    report = device.refine(Budget(10))
+    assert (report.forward_passes, report.labelled) == (10, len(TEXTS))
+
+
+@pytest.mark.skipif(not hasattr(os, "pipe2"), reason="a system without /proc")
+def test_a_refinement_without_a_free_file_descriptor(device, releases):
+    """The process's memory cannot be read then; the files that it needs are open."""
+    resource = pytest.importorskip("resource")
+    device.replace(releases["mid"], Budget(1))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open(os.devnull, os.O_RDONLY)
+        assert device.refine(Budget(10)).forward_passes == 10
+        assert device.fit().labelled == len(TEXTS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_a_refinement_resumes_where_it_stopped(device, path, releases, encoded):

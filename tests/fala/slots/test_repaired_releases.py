@@ -13,10 +13,19 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import closest, loss, sql, unchecked
 from fala import Budget, Bundle, Device, Item
-from fala.errors import BundleError, BundleSignatureError, DeviceError, OlderReleaseError
+from fala.errors import (
+    BundleError,
+    BundleMismatchError,
+    BundleSignatureError,
+    DeviceError,
+    OlderReleaseError,
+)
+from fala.model.heads import Head
+from fala.model.links import LABELS, TAGS, Rating
 from fala.slots.repair import repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
+from fala.testing.hostile import Changes, repack
 from fala_export import write_external, write_release
 from fala_export.bundles import add_version
 from fala_export.fitting.heads import fit_head
@@ -25,8 +34,8 @@ from fala_export.updates.signing import sign_file
 
 STORE = "store.sqlite3"
 KEY = bytes(range(32))
-#: Positions of damage in a store, spread over its file.
-POSITIONS = 60
+#: Positions of damage in a store, spread over its file, and of damage to most of it.
+POSITIONS, FEW = 14, 3
 DAMAGED = 64
 
 
@@ -53,32 +62,39 @@ def rolled_back(request, tmp_path_factory):
     return base / "device", key
 
 
+def damaged(data):
+    """A store's file with some bytes damaged, and with most of it zeroed or cut off."""
+    for number in range(POSITIONS):
+        start = number * (len(data) - DAMAGED) // (POSITIONS - 1)
+        other = random.Random(number).randbytes(DAMAGED)
+        yield "bytes", data[:start] + other + data[start + DAMAGED :]
+    for number in range(FEW):
+        start, length = number * len(data) // FEW, len(data) // FEW
+        yield "zeroed", data[:start] + bytes(length) + data[start + length :]
+        yield "cut", data[: start + 1_000]
+
+
 def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled_back):
     """The release that the user went back to, with all labels; and the other one is kept, too."""
     original, key = rolled_back
     with Device.open(original, key=key) as device:
         name, labels = device.backbone, {row.example: row.label for row in device.examples()}
         before = device.predict_proba(list(labels))
-    size = (original / STORE).stat().st_size
     kept, changes = [], []
-    for number in range(POSITIONS):
-        start = number * (size - DAMAGED) // (POSITIONS - 1)
-        folder = shutil.copytree(original, tmp_path / f"{start}")
-        data = bytearray((folder / STORE).read_bytes())
-        data[start : start + DAMAGED] = random.Random(number).randbytes(DAMAGED)
+    for how, data in damaged((original / STORE).read_bytes()):
+        folder = shutil.copytree(original, tmp_path / "damaged")
         (folder / STORE).write_bytes(data)
         report = Device.repair(folder, key=key)
-        assert (report.whole, report.active, report.previous) == (True, name, "bert"), start
-        assert Device.examine(folder, key=key).whole
+        assert (report.whole, report.active, report.previous) == (True, name, "bert"), how
         with Device.open(folder, key=key) as device:
             assert (device.backbone, device.on_trial, device.fell_back) == (name, False, None)
-            after = {row.example: row.label for row in device.examples()}
-            kept.append(sum(after.get(text) == label for text, label in labels.items()))
-            changes.append(np.abs(device.predict_proba(list(labels)) - before).max())
+            if how == "bytes":
+                after = {row.example: row.label for row in device.examples()}
+                kept.append(sum(after.get(text) == label for text, label in labels.items()))
+                changes.append(np.abs(device.predict_proba(list(labels)) - before).max())
             device.rollback()
-            assert device.backbone == report.previous and not device.model.is_vendor
-            device.rollback()
-            assert device.backbone == name
+            assert device.backbone == report.previous
+            assert how != "bytes" or not device.model.is_vendor
         shutil.rmtree(folder)
     assert set(kept) == {len(labels)}
     assert np.median(changes) < 1e-5 and max(changes) < 0.05
@@ -386,3 +402,64 @@ def test_a_release_of_a_repair_is_admitted_as_any_other(tmp_path, releases, labe
         assert (device.backbone, len(list(device.examples()))) == ("mid", len(TEXTS))
         with pytest.raises(BundleSignatureError, match="not signed"):
             device.replace(releases["new"])
+
+
+@pytest.fixture
+def without_release(tmp_path):
+    """A device of 40 labelled documents, whose release and store are damaged."""
+    release = bundles.write_word_vector_release(tmp_path / "first.fala")
+    with Device.create(tmp_path / "device", release.path) as device:
+        device.learn(
+            [f"good {n}" for n in range(20)] + [f"bad {n}" for n in range(20)], [1, 0] * 20
+        )
+    (bundle,) = (tmp_path / "device" / "bundles").iterdir()
+    bundle.write_bytes(b"no bundle")
+    return tmp_path / "device"
+
+
+def head_of(kind):
+    """A head that is not for two labels of documents."""
+    labels, link = {
+        "labels": (("fine", "rude"), LABELS), "fewer labels": (("0", "2"), LABELS),
+        "tags": (("0", "1", "2"), TAGS), "a rating": (("stars",), Rating(2.0, 9.0, 1.0)),
+        "pairs": (("0", "1"), LABELS),
+    }[kind]  # fmt: skip
+    numbers = np.random.default_rng(0).normal(size=(3 if link is TAGS else 1, bundles.DIMENSION))
+    task = "matching" if kind == "pairs" else "classification"
+    return Head(task, labels, numbers.astype(np.float32), np.zeros(len(numbers)), link=link)
+
+
+@pytest.mark.parametrize("labels_known", [True, False])
+@pytest.mark.parametrize("kind", ["labels", "fewer labels", "tags", "a rating", "pairs"])
+def test_a_repair_takes_no_release_of_other_examples(tmp_path, without_release, kind, labels_known):
+    if not labels_known:
+        unchecked(without_release, "UPDATE slots SET labels = x'00'", "UPDATE tasks SET labels = 7")
+    other = bundles.write_word_vector_release(tmp_path / "other.fala", head_of(kind))
+    with pytest.raises(BundleMismatchError, match="this device's examples or labels are others"):
+        Device.repair(without_release, other.path)
+    assert not Device.examine(without_release).whole
+    (damaged,) = (without_release / "bundles").iterdir()
+    assert damaged.read_bytes() == b"no bundle"
+    right = bundles.write_word_vector_release(
+        tmp_path / "right.fala", bundles.make_head(labels=("0", "1", "2"))
+    )
+    report = Device.repair(without_release, right.path)
+    assert report.whole and report.labelled == 40
+    with Device.open(without_release) as device:
+        assert not device.model.is_vendor and device.labels == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("fault", ["fails", "wrong probes", "invalid probes"])
+def test_a_repair_takes_no_release_that_fails(tmp_path, without_release, fala_hostile, fault):
+    release = bundles.write_word_vector_release(tmp_path / "right.fala")
+    logits = [[9.0]] if fault == "wrong probes" else [["no number"]]
+    details = {"probes": {"texts": ["a film"], "logits": logits}}
+    bad = (
+        fala_hostile("token far off")
+        if fault == "fails"
+        else repack(release.path, tmp_path / "bad.fala", Changes(manifest={"details": details}))
+    )
+    with pytest.raises(BundleError):
+        Device.repair(without_release, bad)
+    assert not Device.examine(without_release).whole
+    assert Device.repair(without_release, release.path).whole

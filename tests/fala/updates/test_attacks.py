@@ -106,7 +106,7 @@ class TestArbitrarySoftware:
     @pytest.mark.parametrize("name", ["2.root", "timestamp", "3.snapshot", "3.targets"])
     def test_any_bytes_as_metadata_are_rejected(self, outdated, vendor, server, name):
         for data in (
-            b"", b"<html>", b"[" * 100_000, b"\xff\xfe", b'{"signed": {}, "signatures": []}',
+            b"", b"html>", b"[" * 100_000, b"\xff\xfe", b'{"signed": {}, "signatures": []}',
             b'{"signed": 3}', b"null", b'{"signatures": [{}], "signed": {"_type": "root"}}',
         ):  # fmt: skip
             server.files[f"metadata/{name}.json"] = data

@@ -92,12 +92,12 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (text_row(split=["train"]), "got a list"),
         ({"user": "u1", "text": "a", "label": 0}, "it is missing"),
         (text_row(user=None), "a train row needs a user"),
-        (text_row(user=7), "user must be a string; got 7"),
+        (text_row(user=["u"]), "user must be an integer or a string; got a list"),
         (text_row(user=" "), "user is empty"),
         ({"user": "u1", "split": "train", "label": 0}, "has no text"),
         (pair_row(["a", "b"], text="c"), "has text as well as pair"),
         (pair_row(["a", "b"], candidate="c"), "has pair as well as history or candidate"),
-        (pair_row("ab"), 'pair must be a list of two texts; got "ab"'),
+        (pair_row("ab"), "pair must be a list of two texts; got a text"),
         (pair_row(["a"]), "pair must be a list of two texts; got a list"),
         (pair_row(["a", 1]), "pair[1] must be a string; got 1"),
         (pair_row(["a", " "]), "pair[1] is empty"),
@@ -107,19 +107,16 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (text_row(text="half \ud83d"), "text has a lone surrogate"),
         (text_row(candidate="b"), "has text as well as history or candidate"),
         ({"user": "u1", "split": "train", "history": ["a"], "label": 0}, "has no candidate"),
-        (match_row(history="a"), 'got "a"'),
+        (match_row(history="a"), "got a text"),
         (match_row(history=None), "got null"),
         (match_row(history=["a", 3]), "history[1] must be a string; got 3"),
         (match_row(candidate={}), "candidate must be a string; got an object"),
         (text_row(split="test", label=None), "a test row needs a label"),
         (text_row(split="public", label=None), "a public row needs a label"),
-        (text_row(label=True), "got true"),
-        (text_row(label=1.0), "got 1.0"),
-        (text_row(label=float("nan")), "got NaN"),
+        (text_row(split="test", label=float("nan")), "a test row needs a label"),
         (text_row(label=[0]), "got a list"),
         (text_row(label=""), "label is empty"),
         (text_row(label=2**63), "64 bits"),
-        (text_row(label="0"), "all integers or all strings"),
         (match_row(), "is a matching row, but line 1 is a classification row"),
     ],
 )
@@ -140,7 +137,7 @@ def test_labels_may_be_ratings_or_sets_of_tags():
         with pytest.raises(RowError, match="line 7: label must be a number from 1 to 5; got"):
             row_of(7, text_row(label=wrong), stars)
     assert row_of(1, text_row(label=["b", "a", "b"]), TAGS).label == {"a", "b"}
-    for wrong in ("a", 1, {"a": 1}, ["a", 1]):
+    for wrong in ("a", 1, {"a": 1}, ["a", {}]):
         with pytest.raises(RowError, match="line 7: label must be a"):
             row_of(7, text_row(label=wrong), TAGS)
     tags = ([], ["a"], ["b"], ["a", "b"])

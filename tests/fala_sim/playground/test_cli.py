@@ -13,6 +13,7 @@ import pytest
 from bundles import make_head, write_onnx_release, write_word_vectors
 from command_lines import SCRIPTS, data_rows, done, fails, jsonl, run, works
 from program import without_progress
+from public_data import write_table
 
 METRICS = ("auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
@@ -108,6 +109,28 @@ def test_a_bad_row_names_its_line(tiny, data, line):
     data.write_text(content)
     fails(run(*tiny, "--data", data), f"line {number}: ")
     fails(run(*tiny, "--data", "-", stdin=content), f"line {number}: ")
+
+
+@pytest.mark.parametrize("spelled", [("0.0", "1.0"), ("False", "True"), ("no", "yes")])
+def test_heads_are_used_for_the_labels_of_any_spelling(data, tmp_path, spelled):
+    """A release's own head decides on 0 and 1 as a table spells them; of others both are named."""
+    old, new = tmp_path / "old.fala", tmp_path / "new.fala"
+    write_word_vectors(old)
+    write_onnx_release(new, make_head())
+    rows = [{**row, "label": spelled[row["label"]]} for row in data_rows()]
+    table = write_table(tmp_path / "a.csv", rows[0], [row.values() for row in rows])
+    walk = works("--old", old, "--new", new, "--data", table, "--users", 1, "--budget", 3)
+    fitted = spelled == ("no", "yes")
+    assert ("tiny encoder its own" in walk.stdout) != fitted, walk.stdout
+    said = f"{new}: its head is for classification with labels 0, 1, and the rows are for "
+    assert (said + "classification with labels no, yes: its head" in walk.stderr) == fitted
+
+
+def test_bad_rows_are_skipped_on_request(tiny, data):
+    data.write_text(data.read_text() + '{"split": "train"\n{"split": "test"}\n')
+    number = data.read_text().count("\n")
+    walk = works(*tiny, "--data", data, "--users", 1, "--budget", 3, "--skip-bad-rows")
+    assert f"{data}: 2 bad rows left out, lines {number - 1}, {number}; the first" in walk.stderr
 
 
 def test_mistakes_are_one_line(tiny, data, tmp_path):

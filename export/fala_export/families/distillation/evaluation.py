@@ -15,6 +15,7 @@ from fala.backbones import Backbone
 from fala.examples import document_of, unique_texts
 from fala_export.fitting.heads import fit_head
 from fala_export.fitting.metrics import scores
+from fala_export.rows.row_files import Columns
 from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, divide, documents_of, load_public_rows
 
@@ -37,18 +38,19 @@ class LabelledRows:
     texts: list[str]
 
 
-def load_task(path: Path, seed: int) -> LabelledRows:
+def load_task(path: Path, seed: int, *, skip_bad_rows: bool = False) -> LabelledRows:
     """Read a file of rows, and divide its public ones by user.
 
     Args:
-        path: JSONL, see ``fala_export.rows``.
+        path: Rows, see ``fala_export.rows``.
         seed: Seed of the division.
+        skip_bad_rows: See ``Columns``.
 
     Raises:
         DataError: The file cannot be read, or has too few public rows to divide.
         RowError: For the first bad row.
     """
-    public = load_public_rows(path)
+    public = load_public_rows(path, Columns(skip_bad_rows=skip_bad_rows))
     public.needs_labels("measuring a student")
     division = divide(public.rows, seed, validation=False)
     if len({row.label for row in division.held_out}) < 2:

@@ -33,8 +33,11 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
         ExportError: The settings, the texts or the folders cannot be used.
         DataError: The data cannot be used.
     """
-    texts = read_texts(settings.texts)
-    task = None if settings.data is None else load_task(settings.data, settings.seed)
+    skip = settings.skip_bad_rows
+    texts = read_texts(settings.texts, skip_bad_rows=skip)
+    task = None
+    if settings.data is not None:
+        task = load_task(settings.data, settings.seed, skip_bad_rows=skip)
     settings.work.mkdir(parents=True, exist_ok=True)
     student = distil(encoder, texts, settings.distillation, settings.work, settings.seed)
     report: dict[str, Any] = {"figures": student.figures}
@@ -51,7 +54,9 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
             "distillation": {**asdict(settings.distillation), "seed": settings.seed},
         },
     )
-    small = convert(student.encoder, options, parity_texts(None))
+    # What the teacher's embeddings lack, the student's do.
+    imitating = replace(student.encoder, not_kept=encoder.not_kept)
+    small = convert(imitating, options, parity_texts(None))
     if task is not None:
         # The teacher is not released, so its loss in this precision has no limit.
         same = replace(options, name=name, precision=small.precision, min_cosine=-1.0)

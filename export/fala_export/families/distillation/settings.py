@@ -44,11 +44,12 @@ class StudentRelease:
     """A teacher, and the release that is made of it.
 
     Attributes:
-        texts: Texts to imitate the teacher on, one a line, plain or .gz, or a .jsonl of rows, its
+        texts: Texts to imitate the teacher on, one a line, plain or .gz, or a file of rows, its
             public ones; may be given again.
         work: Folder of the checkpoints and the teacher's embeddings.
         out: Bundle to write.
         data: Rows of a real task, whose public ones measure how much of the teacher survives.
+        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
         seed: Seed of everything random.
     """
 
@@ -57,6 +58,7 @@ class StudentRelease:
     work: Folder
     out: File
     data: File | None = None
+    skip_bad_rows: bool = False
     distillation: Distillation
     seed: Seed = 0
     export: Annotated[ExportOptions, Only("name", "precision", "min_cosine")]

@@ -30,18 +30,19 @@ class Texts:
     vocabulary: Sequence[str]
 
 
-def read_texts(paths: Sequence[Path]) -> Texts:
+def read_texts(paths: Sequence[Path], *, skip_bad_rows: bool = False) -> Texts:
     """Read public texts; every twentieth distinct one is held out, up to 2,000.
 
     Args:
         paths: See ``read_public_texts``.
+        skip_bad_rows: See ``Columns``.
 
     Raises:
         ExportError: A file cannot be read or has no text, or all have too few.
     """
     texts: dict[str, None] = {}
     for path in paths:
-        texts.update(dict.fromkeys(read_public_texts(path)))
+        texts.update(dict.fromkeys(read_public_texts(path, skip_bad_rows=skip_bad_rows)))
     distinct = list(texts)
     held_out = distinct[::_EVERY][:_HELD_OUT]
     if len(held_out) < _FEWEST:

@@ -26,7 +26,7 @@ from fala_export.fitting.population.scales import (
     training_sets,
     trials,
 )
-from fala_export.rows.user_rows import Row
+from fala_export.rows.user_rows import Row, label_names, shown_labels
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
     used = [row for row in rows if row.user is not None]
     for row in used:
         if head.link.usable([head.link.as_stored(row.label, head.labels)], head.labels) == [None]:
+            labels = shown_labels(label_names(row.label for row in used))
             raise RowError(
-                row.line, f"label {row.label!r} does not fit the head's {head.described}"
+                row.line,
+                f"label does not fit the head's {head.described}; the rows have {labels}",
             )
     return used, list(dict.fromkeys(row.example for row in used))
 

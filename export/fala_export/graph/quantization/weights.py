@@ -13,6 +13,14 @@ from fala_export.graph.quantization.integers import use_integers
 PRECISIONS = ("none", "fp16", "int8", "int4")
 """From the largest to the smallest file."""
 
+# Operators on weights in four bits, those of blocks of any number of bits, and tensors' types. Ours
+# unpacks four bits by shifting bytes.
+_PACKED = {"BitShift", "MatMulBnb4"}
+_BLOCKS = ("MatMulNBits", "GatherBlockQuantized")
+_NIBBLE = 4
+_FOUR_BITS = {TensorProto.INT4, TensorProto.UINT4}
+_EIGHT_BITS = {TensorProto.INT8, TensorProto.UINT8}
+_HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _SMALL = 1 << 12  # constants of fewer numbers stay in float32
 
 
@@ -38,6 +46,32 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
     if precision in ("none", "fp16"):
         return _use_floats(model, half=precision == "fp16")
     return use_integers(model, sequences, four=precision == "int4")
+
+
+def stored_precision(model: ModelProto) -> str:
+    """The precision of a graph's weights by its content: the coarsest that one of them has.
+
+    Args:
+        model: Any ONNX model, quantized by any tool.
+
+    Returns:
+        One of ``PRECISIONS``.
+    """
+    graphs = [model.graph, *(function for function in model.functions)]
+    nodes = [node for graph in graphs for node in graph.node]
+    tensors = list(model.graph.initializer)
+    tensors += [entry.t for node in nodes for entry in node.attribute if entry.HasField("t")]
+    kinds = {tensor.data_type for tensor in tensors if len(tensor.dims) > 1}
+    bits = {
+        entry.i for node in nodes if node.op_type in _BLOCKS for entry in node.attribute
+        if entry.name == "bits"
+    }  # fmt: skip
+    packed = {node.op_type for node in nodes} & _PACKED
+    if packed or kinds & _FOUR_BITS or any(count <= _NIBBLE for count in bits):
+        return "int4"
+    if kinds & _EIGHT_BITS:
+        return "int8"
+    return "fp16" if kinds & _HALF else "none"
 
 
 def _use_floats(model: ModelProto, *, half: bool) -> ModelProto:

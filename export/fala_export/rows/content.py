@@ -1,0 +1,205 @@
+"""The text of a file: unpacked, decoded, and recognised by its first bytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from fala.errors import DataError
+from fala_export.errors import RowError
+
+#: Characters of the longest line: a damaged file may be one endless line.
+LONGEST_LINE = 1 << 24
+#: From so many unpacked bytes on, gzip may have unpacked every byte to so many at most. Tables of
+#: texts have less than a tenth of it.
+LEAST_UNPACKED, MOST_TIMES = 1 << 22, 100
+
+_GZIP = b"\x1f\x8b"
+PARQUET = b"PAR1"
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"),
+)  # fmt: skip
+
+_AS_CSV = "save its table as CSV (UTF-8)"
+_UNPACK = "unpack it, and name the file in it"
+# The first bytes of files that are no text, their kind, and what to do. The first match counts.
+_KINDS = (
+    (rb"PK\x03\x04.*(\[Content_Types\]\.xml|xl/)", "an Excel workbook (.xlsx)", _AS_CSV),
+    (rb"PK\x03\x04.*opendocument\.spreadsheet", "an OpenDocument spreadsheet (.ods)", _AS_CSV),
+    (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", _UNPACK),
+    (rb"\xd0\xcf\x11\xe0", "an old Excel workbook (.xls) or another Office file", _AS_CSV),
+    (rb"SQLite format 3\0", "an SQLite database", "export the table as CSV"),
+    (rb"\x80[\x02-\x05]", "a pickled Python object", "write it with to_csv or to_parquet"),
+    (rb"ARROW1", "an Arrow or Feather file", "write the table as Parquet or CSV"),
+    (
+        rb"(BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf)",
+        "an archive, and not of gzip",
+        _UNPACK,
+    ),
+    (rb"\x1f\x8b", "packed twice", _UNPACK),
+    (rb".{257}ustar", "a tar archive", _UNPACK),
+    (rb"\x89HDF", "an HDF5 file", "write the table as Parquet or CSV"),
+    (rb"\x93NUMPY", "a NumPy array", "write the table as Parquet or CSV"),
+    (rb"(ORC[\x08-\x1f]|Obj\x01)", "an ORC or Avro file", "write the table as Parquet or CSV"),
+    (rb"(%PDF|\{\\rtf)", "a document for people", "save its table as CSV (UTF-8)"),
+    (rb"\s*<(?i:!doctype|html|\?xml)", "an HTML or XML page", "fetch the file itself"),
+)
+# A byte that is not UTF-8, as ``surrogateescape`` decodes it.
+_UNDECODED = re.compile("[\udc80-\udcff]")
+
+
+class _Counted:
+    """Counts the bytes that are read of a stream."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream, self.count = stream, 0
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.count += len(data)
+        return data
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip's content, which may not unpack to far more than the file's size.
+
+    Args:
+        name: The file's name, for errors.
+        packed: The file.
+    """
+
+    def __init__(self, name: str, packed: io.BufferedReader) -> None:
+        self._name, self._packed, self._count = name, _Counted(packed), 0
+        self._content = gzip.GzipFile(fileobj=self._packed, mode="rb")  # type: ignore[call-overload]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            data: bytes = self._content.read(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(
+                f"{self._name}: this gzip file is damaged or cut short; fetch or write it again"
+            ) from error
+        self._count += len(data)
+        if self._count > max(LEAST_UNPACKED, MOST_TIMES * self._packed.count):
+            raise DataError(
+                f"{self._name}: unpacks to more than {MOST_TIMES} times its size; if that is "
+                "right, unpack it with gunzip first"
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[io.BufferedReader]:
+    """Open a file, or standard input for ``"-"``; what gzip has packed is unpacked.
+
+    Args:
+        name: The file's name.
+
+    Raises:
+        DataError: The gzip is damaged or unpacks to too much, now or while it is read.
+        OSError: The file cannot be read.
+    """
+    with ExitStack() as stack:
+        stream: io.BufferedReader
+        if name == "-":
+            stream = io.BufferedReader(sys.stdin.buffer)  # type: ignore[arg-type]
+            stack.callback(stream.detach)  # standard input stays open
+        else:
+            stream = stack.enter_context(Path(name).open("rb"))
+        if stream.peek(2).startswith(_GZIP):
+            stream = io.BufferedReader(_Unpacked(name, stream), 1 << 16)
+        yield stream
+
+
+def check_text(name: str, start: bytes) -> None:
+    """Check that a file's first bytes are of a text.
+
+    Raises:
+        DataError: They are of another kind of file, which the error names.
+    """
+    for pattern, kind, remedy in _KINDS:
+        if re.match(pattern, start, re.DOTALL):
+            raise DataError(f"{name}: is {kind}, not a file of rows; {remedy}")
+    if _mark(start) is None and 4 * start.count(0) > len(start):
+        raise DataError(
+            f"{name}: is no UTF-8 text: it has NUL bytes, as UTF-16 without a byte-order mark or a "
+            "file of another kind; save it as UTF-8"
+        )
+
+
+def _mark(start: bytes) -> str | None:
+    """The encoding that a byte-order mark declares; None without one."""
+    return next((encoding for mark, encoding in _MARKS if start.startswith(mark)), None)
+
+
+class Lines(Iterator[str]):
+    """The lines of a text, with their ends.
+
+    Args:
+        name: The file's name, for errors.
+        stream: The unpacked bytes.
+
+    Attributes:
+        number: Number of the last line, from 1.
+        bad: An error for the first bad line since ``bad`` was set to None. Bytes that are not UTF-8
+            are replaced.
+
+    Raises:
+        DataError: The file is of another kind.
+    """
+
+    def __init__(self, name: str, stream: io.BufferedReader) -> None:
+        self.number, self.bad = 0, None
+        start = stream.peek(1)
+        check_text(name, start)
+        encoding = _mark(start)
+        errors = "surrogateescape" if encoding in {None, "utf-8-sig"} else "strict"
+        self._text = io.TextIOWrapper(stream, encoding or "utf-8", errors, newline="")
+
+    number: int
+    bad: RowError | None
+
+    def __next__(self) -> str:
+        """The next line.
+
+        Raises:
+            RowError: It is longer than ``LONGEST_LINE``, or no UTF-16.
+        """
+        try:
+            line = self._text.readline(LONGEST_LINE)
+        except UnicodeDecodeError as error:
+            raise RowError(
+                self.number + 1, f"is not {error.encoding.upper()}, or is cut short; save as UTF-8"
+            ) from error
+        if not line:
+            raise StopIteration
+        self.number += 1
+        if len(line) == LONGEST_LINE:
+            raise RowError(self.number, "is a line of 16 million characters or more")
+        if not line.isascii() and (wrong := _UNDECODED.search(line)):
+            position = len(line[: wrong.start()].encode()) + 1
+            self._reject(
+                f"byte {position} is not UTF-8; save the file as UTF-8 (it may be in Latin-1)"
+            )
+            line = _UNDECODED.sub("\ufffd", line)
+        if "\0" in line:
+            self._reject("has a NUL byte: the file is damaged, or is no text")
+        return line
+
+    def close(self) -> None:
+        """Leave the bytes' stream as it is."""
+        self._text.detach()
+
+    def _reject(self, reason: str) -> None:
+        self.bad = self.bad or RowError(self.number, reason)

@@ -1,0 +1,321 @@
+"""The forms of files: tables of cells, JSON Lines, JSON documents, and Arrow's tables.
+
+All are read as records: a row's line and its values by column, or the error of a row that cannot be
+read. Records are streamed, but those of a JSON document.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fala.errors import DataError, MissingExtraError, counted
+from fala_export.errors import RowError
+from fala_export.rows.content import PARQUET, Lines, opened
+from fala_export.rows.user_rows import json_object, json_value
+
+#: A row's line, and its values by column or its error.
+Record: TypeAlias = tuple[int, Mapping[str, object] | RowError]
+
+_JSON, _SEPARATED = {".json", ".jsonl", ".ndjson"}, {".csv", ".tsv"}
+_SEPARATORS = ",;\t|"
+# Excel's first line, which names the separator.
+_DECLARED = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
+# A long text may fill a cell: the module's default limit is 128 kB.
+_LONGEST_CELL = 1 << 24
+# The first sign of a value in a JSON document.
+_VALUE = re.compile(r"[^ \t\r\n,]")
+# Characters of the longest JSON document, which is read whole.
+_LONGEST_DOCUMENT = 1 << 29
+
+
+@dataclass(frozen=True)
+class Form:
+    """An opened file of rows.
+
+    Attributes:
+        header: The names of the columns; None where each row names its own.
+        records: The rows.
+        unit: What the records' lines count: lines of the file, or its rows.
+    """
+
+    header: Sequence[str] | None
+    records: Iterator[Record]
+    unit: str = "line"
+
+
+def is_rows(path: Path) -> bool:
+    """Whether a file is of rows by its name, packed or not, or is a folder of rows."""
+    return _ending(path) in {*_JSON, *_SEPARATED, ".parquet"} or path.is_dir()
+
+
+@contextmanager
+def opened_rows(name: str) -> Iterator[Form]:
+    """Open a file of any form, by its first bytes: see ``row_files.load_rows``.
+
+    Raises:
+        DataError: It is of no such form.
+        RowError: Its first row cannot be read.
+        OSError: It cannot be read.
+        MissingExtraError: pyarrow is needed and not installed.
+    """
+    ending = _ending(Path(name))
+    if ending == ".parquet":
+        _check_pyarrow(name)
+    with ExitStack() as stack:
+        if Path(name).is_dir():
+            yield stack.enter_context(_arrow(name, name))
+            return
+        stream = stack.enter_context(opened(name))
+        if stream.peek(len(PARQUET)).startswith(PARQUET):
+            in_place = name != "-" and isinstance(stream.raw, io.FileIO)
+            source = name if in_place else io.BytesIO(stream.read())
+            yield stack.enter_context(_arrow(name, source))
+            return
+        lines = Lines(name, stream)
+        stack.callback(lines.close)
+        first = next((line for line in lines if line.strip("\ufeff \t\r\n")), "")
+        if not first and ending in _SEPARATED:
+            raise DataError(f"{name}: is empty")
+        if first.lstrip("\ufeff \t")[:1] in {"{", "["} or not first or ending in _JSON:
+            yield _json(lines, first.removeprefix("\ufeff"))
+        else:
+            yield _table(lines, first.removeprefix("\ufeff"), "\t" if ending == ".tsv" else ",")
+
+
+def _ending(path: Path) -> str:
+    """A file's ending without that of gzip."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz").removesuffix(".gzip")).suffix
+
+
+def _table(lines: Lines, first: str, separator: str) -> Form:
+    """A table of cells, whose first line that is not blank is its header."""
+    csv.field_size_limit(_LONGEST_CELL)
+    if declared := _DECLARED.fullmatch(first):
+        separator, first = declared[1], next(lines, "")
+    elif len(_cells(first, separator)) < 2:
+        separator = max(separator + _SEPARATORS, key=lambda sign: len(_cells(first, sign)))
+    reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
+    start = lines.number
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+    except csv.Error as error:
+        raise RowError(start, f"no header of a table: {error}") from error
+
+    def records() -> Iterator[Record]:
+        while True:
+            line = lines.number + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                wrong = RowError(line, f"no valid row of a table: {error}")
+                if "end of data" in str(error):  # in an open quotation: of all other rows, too
+                    raise wrong from error
+                lines.bad = lines.bad or wrong
+                cells = []
+            if lines.bad is not None:
+                (bad, lines.bad) = (lines.bad, None)
+                yield bad.line, bad
+            elif cells is None:
+                return
+            elif len(cells) != len(header) and cells:
+                cell_count = counted(len(cells), "cell")
+                yield line, RowError(line, f"has {cell_count}, but the header has {len(header)}")
+            elif any(cells):
+                yield line, dict(zip(header, cells, strict=True))
+
+    if lines.bad is not None:
+        raise lines.bad
+    return Form(header, records())
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """The cells of a table's first line, as far as they go."""
+    return next(csv.reader([line], delimiter=separator), [])
+
+
+def _json(lines: Lines, first: str) -> Form:
+    """JSON Lines, or a document of many rows."""
+    start = lines.number
+    if first.lstrip().startswith("[") or first.strip() == "{":
+        return _document(start, _whole(lines, first))
+    try:
+        value = json_object(start, first) if lines.bad is None else None
+    except RowError:
+        value = None
+    if value is not None and _of_columns(value):
+        return _document(start, _whole(lines, first))
+
+    def records() -> Iterator[Record]:
+        for line in chain([first], lines):
+            number = lines.number
+            try:
+                if lines.bad is not None:
+                    (bad, lines.bad) = (lines.bad, None)
+                    raise bad
+                if (fields := json_object(number, line)) is not None:
+                    yield number, fields
+            except RowError as error:
+                yield number, error
+
+    return Form(None, records())
+
+
+def _whole(lines: Lines, first: str) -> str:
+    parts, length = [first], len(first)
+    for line in lines:
+        parts.append(line)
+        length += len(line)
+        if length > _LONGEST_DOCUMENT:
+            raise RowError(
+                lines.number, "the JSON document is too long to be read whole; write JSON Lines"
+            )
+    if lines.bad is not None:
+        raise lines.bad
+    return "".join(parts)
+
+
+def _document(line: int, text: str) -> Form:
+    """A JSON array of rows, a table in one of pandas' forms, or objects over several lines."""
+    values = _values(line, text)
+    if text.lstrip().startswith("["):
+        return Form(None, _objects(values))
+    objects = list(values)
+    first = objects[0][1]
+    if len(objects) == 1 and isinstance(first, dict) and _of_columns(first):
+        return _columns(line, first)
+    return Form(None, _objects(objects))
+
+
+def _values(line: int, text: str) -> Iterator[tuple[int, object]]:
+    """The JSON values of a text, or of the array that it is, with their lines."""
+    position, counted_to, end = 0, 0, len(text.rstrip())
+    if in_array := text.lstrip().startswith("["):
+        position = text.index("[") + 1
+        end -= text[end - 1] == "]"
+    while found := _VALUE.search(text, position, end):
+        line += text.count("\n", counted_to, found.start())
+        counted_to = found.start()
+        value, position = json_value(line, text, counted_to)
+        yield line, value
+    if in_array and text[end : end + 1] != "]":
+        raise RowError(line, "the JSON array is cut short after this")
+
+
+def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
+    for line, value in values:
+        if isinstance(value, dict):
+            yield line, value
+        else:
+            yield line, RowError(line, "expected a JSON object, and this is another value")
+
+
+def _of_columns(value: Mapping[str, object]) -> bool:
+    """Whether a JSON object is a whole table: of columns, or of rows by their index."""
+    if isinstance(value.get("data"), list):
+        return True
+    kinds = {type(inner) for inner in value.values()}
+    return kinds == {dict} or kinds == {list}
+
+
+def _columns(line: int, value: Mapping[str, Any]) -> Form:
+    """A table that is one JSON object, as ``DataFrame.to_json`` of pandas writes it."""
+    header: Sequence[str] | None = None
+    rows: Iterator[object]
+    if isinstance(value.get("data"), list):
+        names = value.get("columns")
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):  # "split"
+            width, header = len(names), names
+            rows = (
+                dict(zip(names, row, strict=True))
+                if isinstance(row, list) and len(row) == width
+                else None
+                for row in value["data"]
+            )
+        else:  # "table"
+            rows = iter(value["data"])
+    elif len(value) == 1 and all(isinstance(row, dict) for row in next(iter(value.values()))):
+        rows = iter(next(iter(value.values())))
+    elif any(isinstance(inner, list) for inner in value.values()):
+        header, lengths = list(value), {len(inner) for inner in value.values()}
+        if len(lengths) > 1:
+            raise RowError(line, "the JSON object's columns differ in length")
+        rows = (dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True))
+    elif all(name.isdecimal() for name in value) or "text" in next(iter(value.values())):
+        rows = iter(value.values())  # "index"
+    else:
+        header = list(value)
+        index: Mapping[str, object] = next(iter(value.values()), {})
+        rows = ({name: cells.get(key) for name, cells in value.items()} for key in index)
+    return Form(header, _objects(enumerate(rows, 1)), "row")
+
+
+def _check_pyarrow(name: str) -> None:
+    """Check that pyarrow is installed.
+
+    Raises:
+        MissingExtraError: It is not.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{name}: it is read by pyarrow: pip install pyarrow, or write the table as CSV"
+        ) from error
+
+
+@contextmanager
+def _arrow(name: str, source: str | io.BytesIO) -> Iterator[Form]:
+    """A Parquet file, or a folder of Hugging Face ``datasets``.
+
+    Raises:
+        DataError: It cannot be read; pyarrow's errors, too.
+        MissingExtraError: pyarrow is not installed.
+    """
+    _check_pyarrow(name)
+    from pyarrow import ArrowException, ipc, parquet
+
+    def records(batches: Iterator[Any]) -> Iterator[Record]:
+        yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+
+    try:
+        with ExitStack() as stack:
+            if not Path(name).is_dir():
+                file = stack.enter_context(parquet.ParquetFile(source))
+                yield Form(file.schema_arrow.names, records(file.iter_batches()), "row")
+                return
+            parts = [
+                stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
+                for path in _saved_parts(Path(name))
+            ]
+            batches = (batch for part in parts for batch in part)
+            yield Form(parts[0].schema.names, records(batches), "row")
+    except ArrowException as error:
+        raise DataError(f"cannot read {name!r}: {error}") from error
+
+
+def _saved_parts(folder: Path) -> list[Path]:
+    """The files of ``Dataset.save_to_disk``, in order."""
+    if (folder / "dataset_dict.json").is_file():
+        raise DataError(f"{folder} is a data set in several splits; name one of the folders in it")
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        parts = [folder / Path(part["filename"]).name for part in state["_data_files"]]
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{folder} is a folder, and none that Dataset.save_to_disk wrote: it has no state.json"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{folder}: state.json names no files of a data set: {error}") from error
+    if not parts:
+        raise DataError(f"{folder}: the data set is empty")
+    return parts

@@ -1,0 +1,92 @@
+"""Context managers that release what they hold wherever an interrupt comes (Ctrl-C, a signal).
+
+Python runs a signal's handler after a call, and when a function begins. So an interrupt may come
+when ``__enter__`` has what it wanted, or before the first statement of ``__exit__``: there no
+``finally`` helps. The traceback would hold the generator of ``contextlib.contextmanager``, and that
+its lock, for as long as the app keeps the exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+from weakref import ref
+
+_Arguments = ParamSpec("_Arguments")
+_Value = TypeVar("_Value")
+
+
+def interruptible(
+    function: Callable[_Arguments, Iterator[_Value]],
+) -> Callable[_Arguments, AbstractContextManager[_Value]]:
+    """Make a context manager of a generator, as ``contextlib.contextmanager`` does.
+
+    What the generator holds has to be released by ``with`` and an object of C (a lock, a
+    connection), or by the first call of a ``finally``, to a function of C: no interrupt divides
+    these.
+    """
+
+    @wraps(function)
+    def manager(
+        *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> AbstractContextManager[_Value]:
+        return cast(AbstractContextManager[_Value], _Block(function(*args, **kwargs)))
+
+    return manager
+
+
+class _Exit:
+    """``__exit__`` of a block: it alone holds the generator while the block runs.
+
+    So the generator ends with the ``with`` statement, even if an interrupt comes before ``_leave``
+    begins, whose frame the traceback holds.
+    """
+
+    def __get__(self, block: _Block[Any] | None, owner: object) -> Callable[..., bool]:
+        if block is None:  # of the class, as ``contextlib.ExitStack`` reads it
+            return self
+        leave = partial(_leave, ref(block._generator))
+        vars(leave)["generator"] = block._generator
+        return leave
+
+    def __call__(self, block: _Block[Any], *error: Any) -> bool:  # noqa: ANN401 - see ``_leave``
+        return _leave(ref(block._generator), *error)
+
+
+class _Block(Generic[_Value]):
+    def __init__(self, generator: Any) -> None:  # noqa: ANN401 - it has ``throw`` and ``close``
+        self._generator = generator
+
+    def __enter__(self) -> _Value:
+        generator = self._generator
+        try:
+            return cast(_Value, next(generator))
+        except BaseException:
+            generator.close()  # it may have what it wanted
+            raise
+
+    __exit__ = _Exit()
+
+
+def _leave(
+    generator: Callable[[], Any],
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: TracebackType | None,
+) -> bool:
+    """Resume a generator behind its ``yield``; returns whether it has dealt with the error."""
+    if error is None:
+        next(generator(), None)
+        return False
+    try:
+        generator().throw(error)
+    except StopIteration:
+        return True
+    except BaseException as raised:
+        if raised is not error:
+            raise
+        error.__traceback__ = traceback
+    return False

@@ -1,0 +1,160 @@
+"""Ctrl-C, or another signal's exception, at any call: the object and the folder stay usable."""
+
+import contextlib
+import signal
+import sqlite3
+import sys
+import threading
+
+import pytest
+
+import fala
+from fala.store.interrupts import interruptible
+from fala.testing import labels_of, texts
+
+#: Calls that are interrupted in each operation, spread over it.
+POINTS = 70
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt where Python runs a signal's handler: after a call, at a start."""
+
+    def __init__(self, at):
+        self.calls, self.at = 0, at
+
+    def __call__(self, frame, event, argument):
+        name = frame.f_code.co_filename
+        ours = "fala" in name and "testing" not in name  # a watched SQLite calls that, too
+        if event in ("call", "c_return") and (ours or name == contextlib.__file__):
+            self.calls += 1
+            if self.calls == self.at:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+def interrupted(call, at=0):
+    """Call a function, which is interrupted; how many calls it made, and whether it was."""
+    interrupt, before = Interrupt(at), sys.getprofile()
+    try:
+        sys.setprofile(interrupt)
+        call()
+    finally:
+        sys.setprofile(before)
+    return interrupt.calls
+
+
+@pytest.fixture
+def pair(fala_folder):
+    """Two objects on a folder with a release on trial."""
+    known = texts()[:8]
+    folder = fala_folder("glove", known, labels_of(known))
+    with fala.Device.open(folder) as device, fala.Device.open(folder) as other:
+        yield device, other
+
+
+def remembering(device):
+    added = iter(range(10**6))
+    return lambda: device.remember([f"a text {next(added)}"], ["rude"])
+
+
+@pytest.mark.parametrize("operation", ["remember", "confirm"])
+def test_an_interrupt_anywhere_frees_the_folder_at_once(pair, operation):
+    """Even while the app holds the exception, whose traceback has all frames."""
+    device, other = pair
+    call = remembering(device) if operation == "remember" else device.confirm
+    call()  # the first one makes more calls
+    calls = interrupted(call)
+    kept = []
+    for at in range(1, calls, -(-calls // POINTS)):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            interrupted(call, at)
+        with other._folder.store.turn(wait=False):  # raises an error where it is not free
+            assert not device._folder.store.database.turns.mine
+        device.remember([f"kept {at}"], ["fine"])
+        kept.append(f"kept {at}")
+        del caught
+    assert len(kept) > POINTS // 2
+    found = {row.example for row in other.examples()}
+    assert found >= {*kept}
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(device.remember(["of a thread"])))
+    thread.start()
+    thread.join(10)
+    assert taken
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="a system without timers")
+@pytest.mark.parametrize("operation", ["learn", "forget"])
+def test_a_signal_while_another_program_writes(pair, operation):
+    """SQLite waits in C, so that the exception comes when the transaction has begun."""
+    device, other = pair
+    call = {
+        "learn": lambda: device.learn(["a text"], ["rude"]), "forget": lambda: device.forget([1]),
+    }[operation]  # fmt: skip
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    writer = sqlite3.connect(
+        device._folder.store.path, isolation_level=None, check_same_thread=False
+    )
+    with contextlib.closing(writer):
+        writer.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(0.2, writer.execute, ["ROLLBACK"])
+        timer.start()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            timer.join()
+    other.remember(["another"])
+    device.remember(["one more"])
+    assert {"another", "one more"} <= {row.example for row in other.examples()}
+
+
+def test_a_block_releases_what_it_holds_although_the_traceback_is_kept():
+    lock, ended = threading.Lock(), []
+
+    @interruptible
+    def held():
+        try:
+            with lock:
+                yield "held"
+        finally:
+            ended.append(lock.locked())
+
+    def hold():
+        with held() as value:
+            assert value == "held" and lock.locked()
+
+    calls = interrupted(hold)
+    kept = []
+    for at in range(1, calls + 1):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            interrupted(hold, at)
+        kept.append(caught)
+        assert not lock.locked()
+    assert len(kept) == calls > 5 and not any(ended)
+
+
+def test_a_block_deals_with_errors_as_its_generator_does():
+    @interruptible
+    def dealt(wanted):
+        try:
+            yield
+        except wanted as error:
+            if wanted is KeyError:
+                raise TypeError from error
+
+    with dealt(ValueError):
+        raise ValueError
+    with pytest.raises(TypeError), dealt(KeyError):
+        raise KeyError
+    with pytest.raises(IndexError), dealt(ValueError):
+        raise IndexError
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dealt(ValueError))
+        raise ValueError

@@ -1,0 +1,159 @@
+"""Updates from ordinary web servers: compressed files, pages for missing files, wrong lengths."""
+
+import gzip
+import zlib
+
+import pytest
+
+import fala
+from fala.errors import DownloadError, UntrustedUpdateError
+from fala.updates.limits import UpdateLimits
+from vendors import target_in
+
+pytestmark = pytest.mark.slow
+
+PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html><title>Home</title><p>Welcome" + b"." * 3_000
+NEXT_ROOT = "metadata/2.root.json"
+BOMB = 20_000_000
+
+
+def raw_deflate(data):
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return stream.compress(data) + stream.flush()
+
+
+def sends(body, *headers, status="200 OK", length=None, chunked=False):
+    """A response in place of a file; the length may be a wrong one."""
+    length = len(body) if length is None else length
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
+    head = "\r\n".join([f"HTTP/1.1 {status}", framing, *headers, "", ""]).encode()
+    if chunked:
+        pieces = [body[start : start + 700] for start in range(0, len(body), 700)]
+        body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
+    return lambda handler: handler.wfile.write(head + body)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compress", "options"),
+    [
+        ("X-GZip", gzip.compress, {"chunked": True}),
+        ("deflate", zlib.compress, {}),
+        ("deflate", raw_deflate, {"chunked": True}),
+        ("gzip", gzip.compress, {"length": 10_000_000}),
+        ("identity, aws-chunked", bytes, {}),
+    ],
+)
+def test_compressed_files_are_read(device, vendor, server, encoding, compress, options):
+    for path, data in server.files.items():
+        server.special[path] = sends(compress(data), f"Content-Encoding: {encoding}", **options)
+    assert device.update(f"{server.address}//", root=vendor.root).new == "mid"
+
+
+def test_a_compressed_release_starts_again_instead_of_resuming(device, vendor, server):
+    """Ranges of a compressed file are of the compressed bytes."""
+    path = target_in(server.files)
+    data, asked = server.files[path], []
+    packed = gzip.compress(data)
+
+    def send(handler):
+        asked.append(handler.headers["Range"])
+        header = "Content-Encoding: gzip"
+        if len(asked) == 1:
+            sends(packed[: len(packed) // 2], header, length=len(packed))(handler)
+        elif asked[-1]:
+            start = int(asked[-1][6:-1])
+            place = f"Content-Range: bytes {start}-{len(packed) - 1}/{len(packed)}"
+            sends(packed[start:], header, place, status="206 Partial")(handler)
+        else:
+            sends(packed, header)(handler)
+
+    server.special[path] = send
+    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert asked[0] is asked[-1] is None and len(asked) == 3
+
+
+@pytest.mark.parametrize("name", ["metadata/timestamp.json", NEXT_ROOT, "targets"])
+def test_a_bomb_is_bounded(device, vendor, server, name):
+    path = target_in(server.files) if name == "targets" else name
+    stream = zlib.compressobj(wbits=31)
+    body = b"".join(stream.compress(bytes(1_000_000)) for _ in range(BOMB // 1_000_000))
+    server.special[path] = sends(body + stream.flush(), "Content-Encoding: gzip")
+    with pytest.raises(DownloadError, match=r"exceeding|longer than"):
+        device.update(server.address, root=vendor.root)
+    parts = (device._folder.path / "updates").glob("*.part")
+    assert sum(part.stat().st_size for part in parts) <= len(server.files[target_in(server.files)])
+    assert device.backbone == "old"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "message"),
+    [
+        (["Content-Encoding: br"], b"x", "compresses it by br, which was not asked for"),
+        (["Content-Encoding: gzip, gzip"], b"x", "compresses it by gzip, gzip"),
+        (["Content-Encoding: gzip"], b'{"signed": {}}', "announces gzip, and sends other content"),
+        (["Content-Encoding: deflate"], b'{"signed": {}}', "announces deflate"),
+        (["Content-Encoding: gzip"], gzip.compress(b"{}" * 50)[:-9], "ends early"),
+        (["Content-Encoding: gzip"], b"", "ends early"),
+        (["Content-Type: text/html"], PAGE, "sends an HTML page in place of the file"),
+        ([], gzip.compress(b"{}"), "not what the vendor signed"),
+        ([], b"", "not what the vendor signed"),
+        ([], b"Not found", "not what the vendor signed"),
+    ],
+)
+def test_the_file_and_the_cause_are_named(device, vendor, server, headers, body, message):
+    for name in ("timestamp", "2.targets"):
+        path = f"metadata/{name}.json"
+        server.special = {path: sends(body, *headers)}
+        with pytest.raises((DownloadError, UntrustedUpdateError), match=message) as caught:
+            device.update(server.address, root=vendor.root)
+        assert str(caught.value).startswith(f"{server.address}/{path}: ")
+    server.special = {}
+    assert device.update(server.address, root=vendor.root).new == "mid"
+
+
+def test_a_wrong_length_names_the_file(device, vendor, server):
+    path = "metadata/timestamp.json"
+    data = server.files[path]
+    for length, error in ((len(data) - 9, UntrustedUpdateError), (len(data) + 9, DownloadError)):
+        server.special[path] = sends(data, length=length)
+        with pytest.raises(error, match=f"{server.address}/{path}: "):
+            device.update(server.address, root=vendor.root)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        sends(PAGE, "Content-Type: text/html"),
+        sends(PAGE, chunked=True),
+        sends(gzip.compress(PAGE), "Content-Encoding: gzip"),
+        sends(b"", "Location: /index.html", status="302 Found"),
+        sends(b"<Error><Code>AccessDenied</Code></Error>", status="403 Forbidden"),
+        sends(b"gone", status="410 Gone"),
+    ],
+)
+def test_a_host_without_the_next_root_may_send_a_page(device, vendor, server, response):
+    server.files["index.html"] = PAGE
+    vendor.rotate("root")
+    server.files |= vendor.files()  # no page hides the root that exists
+    server.special["metadata/3.root.json"] = response
+    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert (NEXT_ROOT, None) in server.requests
+
+
+def test_a_page_in_place_of_a_release_keeps_its_part(device, vendor, server):
+    path = target_in(server.files)
+    data = server.files[path]
+    server.special[path] = sends(data[:2_000], length=len(data))
+    limits = UpdateLimits(attempts=2)  # the first may be of a connection that the server closed
+    with pytest.raises(fala.UpdateError):
+        device.update(server.address, root=vendor.root, limits=limits)
+    (part,) = (device._folder.path / "updates").glob("*.part")
+    begun = part.read_bytes()
+    assert begun == data[:2_000]
+    server.special[path] = sends(PAGE)
+    with pytest.raises(DownloadError, match=f"{path}: the server sends an HTML page"):
+        device.update(server.address, root=vendor.root)
+    assert part.read_bytes() == begun
+    server.special.clear()
+    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert server.requests[-1] == (path, "bytes=2000-")

@@ -1,0 +1,236 @@
+"""Files of every form and of other kinds, and the one rule for their labels."""
+
+import bz2
+import gzip
+import io
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fala import DataError
+from fala_export import fit_head
+from fala_export.errors import ExportError, RowError
+from fala_export.public_texts import read_public_texts
+from fala_export.rows.content import LEAST_UNPACKED
+from fala_export.rows.row_files import Columns, column_names, load_rows, undivided_rows
+from fala_export.rows.user_rows import gather_rows, label_names, read_rows
+
+SKIP = Columns(skip_bad_rows=True)
+
+#: How pandas, or a spreadsheet, writes a table, by the file's name.
+FORMS = {
+    "a.csv": lambda table, path: table.to_csv(path, index=False),
+    "index.csv": lambda table, path: table.to_csv(path),
+    "a.tsv": lambda table, path: table.to_csv(path, index=False, sep="\t"),
+    "semicolons.csv": lambda table, path: table.to_csv(path, index=False, sep=";"),
+    "sep.csv": lambda table, path: path.write_text("sep=;\n" + table.to_csv(index=False, sep=";")),
+    "marked.csv": lambda table, path: table.to_csv(path, index=False, encoding="utf-8-sig"),
+    "utf-16.csv": lambda table, path: table.to_csv(path, index=False, encoding="utf-16"),
+    "windows.csv": lambda table, path: table.to_csv(path, index=False, lineterminator="\r\n"),
+    "a.csv.gz": lambda table, path: table.to_csv(path, index=False),
+    "wrong.csv": lambda table, path: table.to_csv(path, index=False, compression="gzip"),
+    "wrong.gz": lambda table, path: table.to_csv(path, index=False, compression=None),
+    "a.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+    "a.jsonl.gz": lambda table, path: table.to_json(path, orient="records", lines=True),
+    "columns.json": lambda table, path: table.to_json(path),
+    "indented.json": lambda table, path: table.to_json(path, indent=2),
+    "records.json": lambda table, path: table.to_json(path, orient="records", indent=1),
+    "split.json": lambda table, path: table.to_json(path, orient="split"),
+    "index.json": lambda table, path: table.to_json(path, orient="index"),
+    "table.json": lambda table, path: table.to_json(path, orient="table"),
+    "lists.json": lambda table, path: path.write_text(json.dumps(table.to_dict("list"))),
+    "named.json": lambda table, path: path.write_text(
+        json.dumps({"rows": table.to_dict("records")})
+    ),
+    "a.parquet": lambda table, path: table.to_parquet(path),
+    "no-ending": lambda table, path: table.to_parquet(path),
+    "a.parquet.gz": lambda table, path: path.write_bytes(gzip.compress(table.to_parquet())),
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([1, 0, 1], [1, 0, 1]),
+        ([1.0, 0.0, 1.0], [1, 0, 1]),
+        ([True, False, True], [1, 0, 1]),
+        (["TRUE", "false", "True"], [1, 0, 1]),
+        ([1.0, None, 0.0], [1, None, 0]),
+        (["1.0", "-0", "1e0"], [1, 0, 1]),
+        (["01", "02", "1"], ["01", "02", 1]),
+        (["yes ", " yes", "no\t"], ["yes", "yes", "no"]),
+        (["Yes", "yes", "no"], ["Yes", "yes", "no"]),
+        (["true", "false", "unproven"], ["true", "false", "unproven"]),
+        (["1", "2.0", "n/a"], [1, 2, "n/a"]),
+        (["1.50", "+1", "1_0"], ["1.50", "+1", "1_0"]),
+    ],
+    ids=str,
+)
+def test_the_labels_are_the_same_in_every_form(tmp_path, values, labels):
+    table = pd.DataFrame({"text": ["a", "b\nb", "ç;,"], "label": values, "user": [7, 8, 9]})
+    for name, write in FORMS.items():
+        if name == "lists.json" and None in values:
+            continue  # pandas writes NaN there
+        write(table, tmp_path / name)
+        rows, has_splits = undivided_rows(tmp_path / name)
+        assert [row.label for row in rows] == labels, name
+        assert [row.user for row in rows] == ["7", "8", "9"], name
+        assert [row.example for row in rows] == ["a", "b\nb", "ç;,"] and not has_splits, name
+        assert {"text", "label", "user"} <= set(column_names(tmp_path / name))
+        if name == "a.csv":  # a text may have lines of its own
+            assert [row.line for row in rows] == [2, 3, 5]
+
+
+def test_users_are_the_same_in_every_form(tmp_path):
+    users = pd.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, 0], "user": [7, None, 12]})
+    for name, write in FORMS.items():
+        if name != "lists.json":
+            write(users, tmp_path / name)
+            assert [row.user for row in undivided_rows(tmp_path / name)[0]] == ["7", None, "12"]
+
+
+def test_rows_in_memory_have_the_same_labels():
+    def row(label, split="public"):
+        return {"text": "a", "label": label, "split": split, "user": 3}
+
+    values = [True, 1.0, "1", "1.0", 1, False, " 0 "]
+    rows = read_rows(map(json.dumps, [*map(row, values), row(1, "train"), row(0, "test")]))
+    assert [row.label for row in rows[:7]] == [1, 1, 1, 1, 1, 0, 0]
+    data = gather_rows(rows, "")
+    assert data.labels == fit_head(np.eye(7), [row.label for row in data.public]).labels
+    assert label_names([np.float32(1), True, 0.0, "01"]) == ("0", "01", "1")
+
+
+def test_blanks_are_counted_and_labels_that_nearly_agree_are_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text, label,user\na,yes ,u\nb,yes,u \nc,Yes,u\nd, no,u\n")
+    said = []
+    rows, _ = undivided_rows(path, say=said.append)
+    assert [row.label for row in rows] == ["yes", "yes", "Yes", "no"]
+    assert {row.user for row in rows} == {"u"}
+    assert said == [
+        f"{path}: blanks around 2 labels and 1 user were removed",
+        f"{path}: labels that differ by case, blanks or leading zeros only are different labels: "
+        "Yes, yes",
+    ]
+
+
+def test_numbers_that_are_not_whole_are_no_labels(tmp_path):
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        splits = ["public", "public", "train", "test"]
+        table = {"text": list("abcd"), "label": [0.5, 1.0] * 2, "user": ["u"] * 4, "split": splits}
+        FORMS[name](pd.DataFrame(table), tmp_path / name)
+        with pytest.raises(DataError, match="ratings"):
+            load_rows(tmp_path / name)
+
+
+def office(*names):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name in names:
+            archive.writestr(name, "secret")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (office("[Content_Types].xml", "xl/a.xml"), r"an Excel workbook \(\.xlsx\).*as CSV"),
+        (office("rows.csv"), "a ZIP archive.*unpack it"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", r"an old Excel workbook \(\.xls\)"),
+        (b"SQLite format 3\0", "an SQLite database.*export the table as CSV"),
+        (pickle.dumps({"secret": 1}), "a pickled Python object"),
+        (b"\n <!DOCTYPE html><p>secret", "an HTML or XML page"),
+        (bz2.compress(b"secret"), "an archive, and not of gzip"),
+        (gzip.compress(gzip.compress(b"secret")), "packed twice"),
+        (gzip.compress(office("rows.csv")), "a ZIP archive"),
+        ("text,label\nsecret,1\n".encode("utf-16-le"), "UTF-16 without a byte-order mark"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "byte 1 is not UTF-8|NUL"),
+        (gzip.compress(b"text,label\nsecret,1\n" * 99)[:-9], "damaged or cut short"),
+        (b'["a secret text", "another"]', "line 1: expected a JSON object"),
+        (b'[{"text": "secret", "label": 1},\n{"text": "sec', r"line 2: not JSON at column 10"),
+        (b'[{"text": "secret", "label": 1},\n{"text": "b", "label": 1}', "line 2: .* cut short"),
+        (b'{"text": ["secret"], "label": []}', "columns differ in length"),
+        (b"this is my secret text,1,u5\nb,0,u6\n", "looks like a row of texts"),
+        (b"my secret,yes\nb,no\n", "its columns are yes, 1 with blanks"),
+        (b"text,label,label\nsecret,1,1\n", "several columns 'label'"),
+        (b'text,label\nb,1\n"secret,1\nc,0\n', "line 3: no valid row .*unexpected end"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",  # bytes of gzip have a time
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.dat"])
+def test_files_of_other_kinds_are_named(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    if name == "a.jsonl" and words.startswith(("looks", "its", "several", "line 3")):
+        words = "line 1: not JSON|" + words
+    for columns in (Columns(), SKIP):
+        with pytest.raises(DataError, match=words) as caught:
+            load_rows(tmp_path / name, columns)
+        assert str(tmp_path / name) in str(caught.value) and "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("unit", [b"\0" * 99, b"a" * 9_000 + b",1\n", b"a" * 99], ids=len)
+def test_a_gzip_that_unpacks_to_far_too_much_is_refused(tmp_path, unit):
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(b"text,label\n" + unit * (6 * LEAST_UNPACKED // len(unit))))
+    with pytest.raises(DataError, match=r"100 times its size.*gunzip|16 million|NUL bytes"):
+        undivided_rows(path)
+    with pytest.raises(ExportError, match=r"more than 100 times|16 million|NUL bytes"):
+        read_public_texts(path.rename(tmp_path / "texts.gz"))
+
+
+TABLE = b'text,label\na,1\n"secret\nx",1,2\n ,0\nb\0b,0\nsecr\xe9t,1\n"secret"x,1\n,\n"b\nb",0\n'
+LINES = b"""{"text": "a", "label": 1}
+{"text": "secret"
+{"text": "a", "label": {"secret": 1}}
+
+{"text": "", "label": 1}
+["secret"]
+{"text": "secr\xe9t", "label": 1}
+{"text": "b", "label": 0}"""
+ARRAY = b'[{"text": "a", "label": 1},\n"secret",\n\n{"label": 0}, {"text": "b", "label": 0}]'
+
+
+@pytest.mark.parametrize(
+    ("content", "skipped", "lines", "reason"),
+    [
+        (TABLE, "5 bad rows left out, lines 3, 5, 6, 7, 8", [2, 10], "has 3 cells"),
+        (LINES, "5 bad rows left out, lines 2, 3, 5, 6, 7", [1, 8], "not JSON at column 18"),
+        (ARRAY, "2 bad rows left out, lines 2, 4", [1, 4], "expected a JSON object"),
+    ],
+    ids=["table", "lines", "array"],
+)
+def test_bad_rows_are_skipped_on_request(tmp_path, capsys, content, skipped, lines, reason):
+    path = tmp_path / "a.dat"
+    path.write_bytes(content)
+    with pytest.raises(RowError, match=rf"{path}, line [23]: {reason}") as caught:
+        undivided_rows(path)
+    assert "secret" not in str(caught.value)
+    rows, _ = undivided_rows(path, SKIP)
+    assert ([row.label for row in rows], [row.line for row in rows]) == ([1, 0], lines)
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"{path}: {skipped}; the first: {reason}")
+    assert "secret" not in printed and printed.count("\n") == 1
+
+
+def test_rows_of_tables_without_lines_are_counted(tmp_path):
+    pd.DataFrame({"text": ["a", "", "c"], "label": [0, 1, 0]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(RowError, match=r"a\.parquet, row 2: has no text: text is empty"):
+        undivided_rows(tmp_path / "a.parquet")
+    said = []
+    assert len(undivided_rows(tmp_path / "a.parquet", SKIP, say=said.append)[0]) == 2
+    assert "1 bad row left out, row 2" in said[0]
+
+
+def test_public_texts_come_from_every_form(tmp_path):
+    table = pd.DataFrame({"text": list("aba"), "label": [0, 1, 1], "split": ["public"] * 3})
+    for name, write in FORMS.items():
+        if name not in {"wrong.gz", "no-ending"}:
+            write(table, tmp_path / name)
+            assert read_public_texts(tmp_path / name) == ["a", "b"]
+    (tmp_path / "a.txt").write_bytes(gzip.compress(b"\xef\xbb\xbfa\r\n\r\nb\na\n"))
+    assert read_public_texts(tmp_path / "a.txt") == ["a", "b"]

@@ -1,0 +1,110 @@
+"""What every command checks before any work."""
+
+import os
+import shutil
+import tempfile
+
+import pytest
+
+from encoders import write_encoder
+from export_command import failed, fails, run, works
+from fala_export import checks
+from fala_export.checks import check_room
+from fala_export.errors import ExportError
+from fala_export.models.encoder import Encoder
+
+#: Commands with their inputs; the output comes last.
+COMMANDS = {
+    "backbone": ("backbone", "model"),
+    "onnx": ("backbone", "x.onnx", "--tokenizer", "y.json", "--parity-text", "texts.txt"),
+    "word-vectors": ("word-vectors", "vectors.txt", "--vocab", "y.json"),
+    "train": ("train", "model", "--data", "rows.csv", "--frozen"),
+    "bridge": ("bridge", "--from", "old.fala", "--to", "new.fala", "--text", "texts.txt"),
+    "prior": ("prior", "--release", "new.fala", "--data", "rows.csv"),
+    "distill": ("distill", "model", "--text", "texts.txt", "--text", "y.json", "--work", "w"),
+    "adapter": ("adapter", "--base", "new.fala", "--model", "model", "--task", "t", "--data",
+                "rows.csv", "--work", "w"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """A folder with files that no command needs to read for its checks, by name."""
+    (tmp_path / "inner" / "model").mkdir(parents=True)
+    for name in ("x.onnx", "y.json", "texts.txt", "vectors.txt", "rows.csv", "old.fala",
+                 "new.fala", "model/config.json"):  # fmt: skip
+        (tmp_path / "inner" / name).write_text(name)
+    monkeypatch.chdir(tmp_path / "inner")
+    return tmp_path / "inner"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_output_is_an_input(inputs, command):
+    words = COMMANDS[command]
+    names = [word for word in words if (inputs / word).is_file()]
+    names += ["model/config.json"] if "model" in words else []
+    for name in names:
+        link, hard = inputs / "link", inputs / "hard"
+        link.symlink_to(name)
+        os.link(name, hard)
+        # Another link to a file in a folder is renamed over, and the folder stays as it is.
+        for out in (
+            name,
+            inputs / name,
+            f"../inner/{name}",
+            link,
+            *([] if "/" in name else [hard]),
+        ):
+            assert "would overwrite" in failed(*words, "--out", out)
+        link.unlink(), hard.unlink()
+        assert (inputs / name).read_text() == name
+    if "model" in words and "--work" in words:
+        again = [word if word != "w" else "../inner" for word in words]
+        assert "would overwrite" in failed(*again, "--out", "x.fala")
+    assert "is not a file" in failed(*words, "--out", "/dev/null")
+
+
+def test_keys_are_not_overwritten(inputs):
+    assert ".pub is the ending of the public half" in failed("key", "v.pub")
+    works("key", "new.fala.sig")
+    key = (inputs / "new.fala.sig").read_bytes()
+    assert "would overwrite" in failed("sign", "new.fala", "--key", "new.fala.sig")
+    assert (inputs / "new.fala.sig").read_bytes() == key
+
+
+def test_names_are_checked_before_the_work(inputs):
+    for name in ("a\x1b[2Jb", "a\nb", "\u202eabc", "n" * 257, " "):
+        for command in ("backbone", "word-vectors", "train", "distill"):
+            message = failed(*COMMANDS[command], "--out", "x.fala", "--name", name)
+            assert "the name is empty, or has control characters" in message
+
+
+def test_room_is_checked_on_the_disk_of_a_folder_to_come(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: usage)
+    check_room(1_000_000, tmp_path / "a" / "b")
+    with pytest.raises(ExportError, match="a/b: 2 MB are needed there, and 1 MB are free"):
+        check_room(2_000_000, tmp_path / "a" / "b")
+
+
+def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):
+    folder = write_encoder(tmp_path / "tiny")
+    usage = shutil.disk_usage(tmp_path)
+
+    def work(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(Encoder, "encode", work)
+    monkeypatch.setattr(Encoder, "graph", work)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: usage._replace(free=9_000))
+    assert f"{tempfile.gettempdir()}: 0 MB are needed" in failed(
+        "backbone", folder, "--out", "x.fala"
+    )
+    disks = {tmp_path: 5_000}
+    monkeypatch.setattr(
+        checks.shutil, "disk_usage", lambda disk: usage._replace(free=disks.get(disk, 10**9))
+    )
+    assert "MB are needed there" in failed("backbone", folder, "--out", tmp_path / "x.fala")
+    (inputs / "r.toml").write_text(f'name = "m"\n[backbone]\nsource = "{folder}"\n')
+    words = ("release", inputs / "r.toml", "--out", tmp_path / "x.fala")
+    fails(run(*words), "MB are needed there", notices=True)

@@ -1,0 +1,277 @@
+"""Every setting of a model's files that changes an embedding is kept, or named."""
+
+import json
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
+
+from encoders import TEXTS, make_encoder, write_encoder
+from export_command import done, failed, works
+from fala import Bundle
+from fala_export.commands.summary import text_of
+from fala_export.errors import ExportError
+from fala_export.graph.quantization.weights import stored_precision
+from fala_export.models import encoder as encoder_module
+from fala_export.models.encoder import load_encoder, load_encoder_of
+from fala_export.models.onnx_file import load_onnx
+from fala_export.models.onnx_graph import encoder_graph
+from fala_export.release.recipe import read_recipe
+
+pytestmark = pytest.mark.slow
+
+PROMPTS = "config_sentence_transformers.json"
+POOLING = "1_Pooling/config.json"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder of sentence-transformers that pools by cls, and normalizes."""
+    return write_encoder(tmp_path_factory.mktemp("model") / "tiny", make_encoder("cls", True))
+
+
+@pytest.fixture(scope="module")
+def graphs(model):
+    """The graphs of the model: its states, and its states quantized."""
+    encoder = load_encoder(str(model))
+    pooled = encoder_graph(encoder.module)
+    (states,) = [node for node in pooled.graph.node if node.op_type == "LayerNormalization"][-1:]
+    graph = type(pooled)()
+    graph.CopyFrom(pooled)
+    del graph.graph.output[:]
+    shape = ["batch_size", "sequence_length", encoder.module.dimension]
+    output = helper.make_tensor_value_info(states.output[0], TensorProto.FLOAT, shape)
+    graph.graph.output.append(output)
+    return graph
+
+
+def changed(model, folder, **files):
+    """A copy of a folder with settings merged into some files, by their names with __ for a dot."""
+    shutil.copytree(model, folder)
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        present = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**present, **content}))
+    return folder
+
+
+#: Settings that no bundle keeps, by name: the file and its content.
+UNKEPT = {
+    "prompts": (PROMPTS, {"prompts": {"query": "query: "}, "default_prompt_name": "query"}),
+    "truncate_dim": (PROMPTS, {"truncate_dim": 8}),
+    "truncation_side": ("tokenizer_config.json", {"truncation_side": "left"}),
+}
+
+
+@pytest.mark.parametrize("name", UNKEPT)
+def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path, name):
+    file, content = UNKEPT[name]
+    folder = changed(model, tmp_path / "m", **{file.replace(".", "__"): content})
+    words = ("backbone", folder, "--out", tmp_path / "x.fala", "--quantize", "none")
+    message = failed(*words)
+    assert f"--ignore {name} exports without it" in message
+    assert name in message or file in message
+    encoder = load_encoder(str(folder), ignore=[name])
+    assert list(encoder.not_kept) == [name]
+    plain = load_encoder(str(model))
+    np.testing.assert_array_equal(encoder.encode(TEXTS, 64), plain.encode(TEXTS, 64))
+    if name == "truncate_dim":  # one of them is exported
+        summary = done(*words, "--ignore", name)
+        assert summary["not_kept"] == encoder.not_kept
+        bundle = Bundle.open(tmp_path / "x.fala")
+        assert bundle.manifest.details["not_kept"] == encoder.not_kept
+        assert load_encoder_of(bundle, str(folder)).not_kept == encoder.not_kept
+        recipe = f'name = "m"\n[backbone]\nsource = "m"\nprecision = "none"\nignore = ["{name}"]\n'
+        (tmp_path / "recipe.toml").write_text(recipe)
+        assert read_recipe(tmp_path / "recipe.toml").source.model.ignore == (name,)
+        assert f"NOT KEPT: {PROMPTS} cuts" in text_of(summary)
+
+
+def test_prompts_without_a_default_are_named(model, tmp_path):
+    content = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": None}
+    encoder = load_encoder(
+        str(changed(model, tmp_path / "m", config_sentence_transformers__json=content))
+    )
+    assert "query ('query: ')" in encoder.not_kept["prompts"]
+    assert "document" not in encoder.not_kept["prompts"]
+    assert not load_encoder(str(model)).not_kept
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("sentence_bert_config.json", {"tokenizer_args": {"truncation_side": "left"}},
+         "sets tokenizer_args"),
+        ("sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 3}}},
+         "sets processing_kwargs"),
+        ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"},
+         "sets module_output_name"),
+        (POOLING, {"pooling_mode": None, "pooling_mode_loudest_token": True}, "loudest_token"),
+        ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "quantized weights"),
+        ("adapter_config.json", {"peft_type": "LORA"}, "adapter of PEFT"),
+        ("config.json", {"is_decoder": True}, "that decodes"),
+    ],
+)  # fmt: skip
+def test_other_settings_that_cannot_be_kept_are_rejected(model, tmp_path, file, content, message):
+    folder = changed(model, tmp_path / "m", **{file.replace(".", "__"): content})
+    with pytest.raises(ExportError, match=message):
+        load_encoder(str(folder))
+
+
+def test_a_pooling_that_is_not_certain_is_chosen(model, tmp_path):
+    """A folder without its list of steps, or a list without a pooling, is no default."""
+    folder = changed(model, tmp_path / "m")
+    none = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False}
+    (folder / POOLING).write_text(json.dumps(none))
+    with pytest.raises(ExportError, match="its mode is none of all"):
+        load_encoder(str(folder))
+    steps = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([steps[0], steps[2]]))
+    with pytest.raises(ExportError, match=r"modules.json names no pooling.*--pooling"):
+        load_encoder(str(folder))
+    (folder / "modules.json").write_text(json.dumps([steps[0], steps[2], steps[1]]))
+    with pytest.raises(ExportError, match="not the order"):
+        load_encoder(str(folder))
+    (folder / "modules.json").unlink()
+    with pytest.raises(ExportError, match=r"has no modules.json, but a folder 1_Pooling"):
+        load_encoder(str(folder))
+    assert load_encoder(str(folder), "cls").pooling == "cls"
+    shutil.rmtree(folder / "1_Pooling")
+    assert load_encoder(str(folder)).pooling == "mean"
+
+
+def test_a_folder_of_graphs_names_them(model, tmp_path):
+    folder = changed(model, tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    (folder / "onnx").mkdir()
+    for name in ("model.onnx", "model_quantized.onnx"):
+        (folder / "onnx" / name).touch()
+    with pytest.raises(ExportError, match=r"onnx/model.onnx, onnx/model_quantized.onnx: name one"):
+        load_encoder(str(folder))
+
+
+def test_a_model_that_is_too_large_is_rejected_before_its_weights_are_read(
+    model, tmp_path, monkeypatch
+):
+    def read(folder):
+        raise AssertionError(folder)
+
+    large = {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 16,
+             "intermediate_size": 8192, "vocab_size": 50_000}  # fmt: skip
+    folder = changed(model, tmp_path / "m", config__json=large)
+    pooling = {"embedding_dimension": 2048, "word_embedding_dimension": 2048}
+    (folder / POOLING).write_text(json.dumps({**pooling, "pooling_mode": "cls"}))
+    monkeypatch.setattr(encoder_module, "_load_weights", read)
+    with pytest.raises(ExportError, match=r"5\.\d GB of weights are too large"):
+        load_encoder(str(folder))
+
+
+class TestOnnx:
+    """The files beside an exported graph."""
+
+    def write(self, model, folder, graph, inner="onnx", name="model.onnx", **files):
+        """A folder as exporters write it; gives the words of the command."""
+        changed(model, folder, **files)
+        (folder / inner).mkdir(exist_ok=True)
+        path = folder / inner / name
+        path.write_bytes(graph.SerializeToString())
+        tokenizer, out = folder / "tokenizer.json", folder.with_suffix(".fala")
+        return ("backbone", path, "--tokenizer", tokenizer, "--out", out, "--max-length", 64)
+
+    def test_the_pooling_beside_a_graph_is_kept(self, model, graphs, tmp_path):
+        beside = self.write(model, tmp_path / "beside", graphs, inner="")
+        found = load_onnx(beside[1], beside[3])
+        assert (found.pooling, found.normalized) == ("cls", True)
+        words = self.write(model, tmp_path / "m", graphs)
+        summary = done(*words, "--quantize", "none")
+        assert (summary["pooling"], summary["normalized"]) == ("cls", True)
+        assert summary["parity"]["worst_cosine"] > 0.99999
+        expected = SentenceTransformer(str(model), device="cpu").encode(TEXTS[:3])
+        encoded = Bundle.open(tmp_path / "m.fala").backbone().encode(TEXTS[:3])
+        np.testing.assert_allclose(encoded, expected, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("file", "content", "message"),
+        [
+            (POOLING, {"pooling_mode": "max"}, "pool by max, and an ONNX file is pooled by one of"),
+            (POOLING, {"pooling_mode": ["mean", "cls"]}, "pool by ('mean', 'cls')"),
+            *((file, content, f"--ignore {name}") for name, (file, content) in UNKEPT.items()),
+            ("sentence_bert_config.json", {"max_seq_length": 16}, "reads 1 to 16 tokens"),
+        ],
+    )
+    def test_what_cannot_be_kept_is_named(self, model, graphs, tmp_path, file, content, message):
+        files = {file.replace(".", "__"): content}
+        words = self.write(model, tmp_path / "m", graphs, **files)
+        assert message in failed(*words)
+        assert not (tmp_path / "m.fala").exists()
+
+    def test_the_tokenizer_beside_a_graph_agrees_with_its_settings(self, model, graphs, tmp_path):
+        tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+        normalizer = json.loads(tokenizer.to_str())["normalizer"]
+        assert normalizer["type"] == "BertNormalizer"
+        other = {"do_lower_case": not normalizer["lowercase"]}
+        words = self.write(model, tmp_path / "m", graphs, tokenizer_config__json=other)
+        assert "tokenizer_config.json sets do_lower_case" in failed(*words)
+
+    def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(self, model, tmp_path):
+        pooled = encoder_graph(make_encoder("cls", False).module)
+        words = self.write(model, tmp_path / "m", pooled)
+        summary = done(*words, "--quantize", "none")
+        assert (summary["pooling"], summary["normalized"]) == ("none", True)
+        lengths = np.linalg.norm(Bundle.open(words[5]).backbone().encode(TEXTS), axis=1)
+        np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+    def test_a_list_of_steps_is_not_guessed(self, model, graphs, tmp_path):
+        words = self.write(model, tmp_path / "m", graphs)
+        (tmp_path / "m" / "modules.json").unlink()
+        assert "has no modules.json, but a folder 1_Pooling" in failed(*words)
+        shutil.rmtree(tmp_path / "m" / "1_Pooling")
+        config = tmp_path / "m" / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "is_decoder": True}))
+        assert "of a model that decodes: choose with --pooling" in failed(*words)
+
+
+class TestPrecision:
+    """What a graph stores decides, whatever made it and whatever is asked for."""
+
+    def graph(self, kind, node="Identity", **attributes):
+        array = np.ones((8, 8), np.float32)
+        tensor = numpy_helper.from_array(array, "w")
+        if kind != TensorProto.FLOAT:
+            tensor = helper.make_tensor("w", kind, array.shape, array.astype(int).ravel().tolist())
+        nodes = [helper.make_node(node, ["w"], ["y"], **attributes)]
+        out = helper.make_tensor_value_info("y", kind, None)
+        return helper.make_model(helper.make_graph(nodes, "g", [], [out], [tensor]))
+
+    @pytest.mark.parametrize(
+        ("kind", "node", "expected"),
+        [
+            (TensorProto.FLOAT, {}, "none"),
+            (TensorProto.FLOAT16, {}, "fp16"),
+            (TensorProto.BFLOAT16, {}, "fp16"),
+            (TensorProto.INT8, {}, "int8"),
+            (TensorProto.UINT8, {"node": "MatMulInteger"}, "int8"),
+            (TensorProto.UINT8, {"node": "MatMulNBits", "bits": 4}, "int4"),
+            (TensorProto.UINT8, {"node": "MatMulNBits", "bits": 8}, "int8"),
+            (TensorProto.INT4, {"node": "DequantizeLinear"}, "int4"),
+        ],
+    )
+    def test_graphs_of_other_tools(self, kind, node, expected):
+        assert stored_precision(self.graph(kind, **node)) == expected
+
+    def test_a_quantized_file_is_reported_as_it_is(self, model, graphs, tmp_path):
+        words = TestOnnx().write(model, tmp_path / "m", graphs, name="model_quantized.onnx")
+        onnx.save(graphs, tmp_path / "model.onnx")
+        quantize_dynamic(tmp_path / "model.onnx", words[1], per_channel=True)
+        for precision in ("int4", "fp16"):
+            message = failed(*words, "--quantize", precision)
+            assert "its weights are in int8 already" in message and "--quantize none" in message
+        summary = done(*words, "--quantize", "none")
+        assert summary["precision"] == summary["parity"]["reference"] == "int8"
+        assert Bundle.open(tmp_path / "m.fala").manifest.precision == "int8"
+        assert "parity with the int8 model" in works(*words, "--quantize", "int8").stdout
