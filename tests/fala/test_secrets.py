@@ -283,6 +283,25 @@ def test_a_damaged_text_is_not_quoted(device, path, quiet):
         assert SECRET not in said_by(caught.value)
 
 
+def test_a_stream_that_writes_a_part_gets_all_rows(device):
+    """As a file without a buffer; one that takes nothing, such as a full pipe, is an error."""
+    device.remember(TEXTS[:3])
+    whole, most = io.BytesIO(), [7]
+
+    class Parts(io.RawIOBase):
+        def write(self, data):
+            return written.write(data[: most[0]]) or None
+
+    for most[0] in (7, 0):
+        written = io.BytesIO()
+        if most[0]:
+            assert device.export_data(Parts()) == device.export_data(whole)
+            assert written.getvalue() == whole.getvalue()
+        else:
+            with pytest.raises(DataError, match="BlockingIOError"):
+                device.export_data(Parts())
+
+
 @pytest.mark.parametrize("kind", ["ascii", "closed", "loud"])
 def test_rows_that_cannot_be_written_are_not_quoted(device, kind):
     device.remember([f"{SECRET} \u00e9"])
