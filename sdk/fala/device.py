@@ -536,7 +536,9 @@ class Device:
         """
         run, learner = Run(progress=check_progress(progress)), self._learner(adapter)
         snapshot = self._snapshot(adapter)
-        return learner.learn(snapshot, *check_labelled(snapshot, examples, labels), run)
+        checked = check_labelled(snapshot, examples, labels)
+        with run:
+            return learner.learn(snapshot, *checked, run)
 
     def remember(
         self,
@@ -862,7 +864,8 @@ class Device:
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
         old = self.backbone
-        replaced = replace(self._folder, path, run, terms)
+        with run:
+            replaced = replace(self._folder, path, run, terms)
         report = replaced_report(old, replaced, run)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
@@ -930,7 +933,7 @@ class Device:
             repository_url(url), trusted_root(root), product_name,
             lambda: settings.newest_version(product_name),
         )  # fmt: skip
-        with newer_release(self._folder.path, source, download, run.check) as release:
+        with run, newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None
             return self._replace(release, terms, Run(budget, progress))
@@ -971,7 +974,8 @@ class Device:
         run = Run(check_budget(budget), check_progress(progress))
         learner, folder = self._learner(adapter), self._folder
         learner.ready()
-        refined = refine(folder, learner.adapter, run, run.budget.passes(bridged=True))
+        with run:
+            refined = refine(folder, learner.adapter, run, run.budget.passes(bridged=True))
         snapshot = self._snapshot(adapter)
         with run.stage("compare"):
             comparison = compare_with_previous(folder, snapshot, refined.last)

@@ -93,6 +93,17 @@ def device_errors(path: Path) -> Iterator[None]:
         raise DeviceError(f"{path}: {failure(error)}{advice}") from error
 
 
+def remove(path: Path) -> None:
+    """Delete a file, or the folder that took its place, if there is one.
+
+    Raises:
+        OSError: It cannot be deleted.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file beside ``path`` with ``write``, then rename it to ``path``.
 

@@ -124,9 +124,26 @@ def test_erase_deletes_all_data(device, path, releases):
 
 
 def test_erase_keeps_other_files(device, path):
+    """No object of the device makes its files again."""
     (path / "mine.txt").write_text("the app's own")
-    device.erase()
+    with Device.open(path) as second:
+        device.erase()
+        for opened in (device, second):
+            with pytest.raises(DeviceError, match="erased"):
+                opened.forget([1])
+            with pytest.raises(DeviceError, match="erased"):
+                opened.learn(["a film"])
     assert [file.name for file in path.iterdir()] == ["mine.txt"]
+
+
+def test_a_closed_device_opens_no_file(device, path):
+    device.close()
+    for file in path.glob("store.sqlite3.*"):
+        file.unlink()
+    for call in (lambda: device.forget([1]), device.fit, lambda: device.rotate_key(lambda: b"")):
+        with pytest.raises(DeviceError, match="is closed"):
+            call()
+    assert not [*path.glob("store.sqlite3.*")]
 
 
 def test_erase_without_a_folder_is_an_error(device, path):

@@ -20,7 +20,15 @@ from bundles import (
     write_word_vector_release,
 )
 from devices import everything, sql
-from fala import Budget, BundleFormatError, DataError, Device, DeviceError, EncoderError
+from fala import (
+    Budget,
+    BundleFormatError,
+    DataError,
+    Device,
+    DeviceChangedError,
+    DeviceError,
+    EncoderError,
+)
 from fala.backbones import OnnxEncoder
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
@@ -113,6 +121,35 @@ def test_a_text_that_cannot_be_encoded_is_forgotten(tmp_path, panicking, quiet, 
         reports = device.forget(where=lambda row: SECRET in row.example), device.fit()
         assert reports[0].count == 2
         quiet(reports, device)
+    quiet()
+
+
+@pytest.mark.parametrize("kind", [BundleFormatError, DeviceChangedError, OSError])
+def test_an_error_of_the_apps_progress_is_the_apps_alone(tmp_path, releases, quiet, kind):
+    """No release is blamed for it, nothing is tried again, and its message is not kept."""
+    error, stages = kind(f"{SECRET} is my text"), []
+
+    def progress(stage, done, total):
+        stages.append(stage)
+        if stage == last:
+            raise error
+
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS[:10], ["0", "1"] * 5)
+        device.replace(releases["mid"], Budget(1))
+        calls = (
+            ("forward", lambda: device.learn(["a new text"], ["1"], progress=progress)),
+            ("forward", lambda: device.refine(Budget(3), progress=progress)),
+            ("solve", lambda: device.replace(releases["new"], progress=progress)),
+        )
+        for last, call in calls:
+            with pytest.raises(kind) as caught:
+                call()
+            assert caught.value is error and stages.count(last) == 1
+            stages.clear()
+            assert error.__context__ is None and error.__cause__ is None
+        assert device.backbone == "mid" and device.on_trial and device.fell_back is None
+        quiet(device)
     quiet()
 
 
@@ -244,6 +281,25 @@ def test_a_damaged_text_is_not_quoted(device, path, quiet):
         with pytest.raises(DeviceError) as caught:
             call()
         assert SECRET not in said_by(caught.value)
+
+
+def test_a_stream_that_writes_a_part_gets_all_rows(device):
+    """As a file without a buffer; one that takes nothing, such as a full pipe, is an error."""
+    device.remember(TEXTS[:3])
+    whole, most = io.BytesIO(), [7]
+
+    class Parts(io.RawIOBase):
+        def write(self, data):
+            return written.write(data[: most[0]]) or None
+
+    for most[0] in (7, 0):
+        written = io.BytesIO()
+        if most[0]:
+            assert device.export_data(Parts()) == device.export_data(whole)
+            assert written.getvalue() == whole.getvalue()
+        else:
+            with pytest.raises(DataError, match="BlockingIOError"):
+                device.export_data(Parts())
 
 
 @pytest.mark.parametrize("kind", ["ascii", "closed", "loud"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from fala.errors import BudgetError, CancelledError, shown
 from fala.store.store import Store
@@ -69,8 +70,19 @@ class Budget:
         return BRIDGED_PASSES if bridged else PASSES
 
 
+class _OfApp(BaseException):
+    """An error of the app's progress function, on its way to the app."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Run:
-    """One long call of an app.
+    """One long call of an app; inside ``with``, if it has a progress function.
+
+    That function may raise any error, one of FaLA's, too, which may quote a text. Nothing inside
+    handles it: it is no fault of a release, a server or the disk.
 
     Args:
         budget: Its budget; None is ``Budget()``.
@@ -94,6 +106,23 @@ class Run:
         self.peak_memory: dict[str, int] = {}
         self.started = time.perf_counter()
         self._ngrams: CachedRows | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, _OfApp):
+            raised = error.error
+            context = raised.__context__
+            try:
+                raise raised
+            finally:
+                raised.__context__ = context
 
     def ngrams(self, store: Store) -> CachedRows:
         """The rows of n-grams of the device's texts, cached between its steps.
@@ -130,7 +159,11 @@ class Run:
         """Report progress to the app."""
         if self._progress is None or self._silent:
             return
-        if self._progress(stage, done, total) is False:
+        try:
+            answer = self._progress(stage, done, total)
+        except Exception as error:
+            raise _OfApp(error) from None
+        if answer is False:
             self.cancelled = True
 
     @contextmanager

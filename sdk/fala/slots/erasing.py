@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from fala.errors import DeviceError
-from fala.files import device_errors, failure, sync_directory
+from fala.files import device_errors, failure, remove, sync_directory
 from fala.slots.folder import BUNDLES, STORE
 from fala.store.store import Store
 
@@ -94,9 +93,7 @@ def finish_erasing(folder: Path) -> bool:
             if file != mark and not file.is_dir():
                 _delete(file)
         for inner in _FOLDERS:
-            if (folder / inner).is_dir():
-                shutil.rmtree(folder / inner)
-            (folder / inner).unlink(missing_ok=True)
+            remove(folder / inner)
         mark.unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it has other files
             folder.rmdir()

@@ -15,7 +15,7 @@ from fala.bundle.archive import write_archive
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, DataError, DeviceError
-from fala.files import keep_private, write_atomically
+from fala.files import keep_private, remove, write_atomically
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
 from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
@@ -296,6 +296,9 @@ def install(bundle: Bundle, device: Path) -> Bundle:
             return existing
     # These bytes are verified already.
     contents = bundle.contents()
+
+    if target.is_dir():
+        remove(target)
 
     def write(temporary: Path) -> None:
         write_archive(temporary, contents)

@@ -21,7 +21,14 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, BundleMismatchError, DeviceError, FalaError, printable
 from fala.examples import MATCHING, Match
-from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory, write_atomically
+from fala.files import (
+    FAILING_DISK,
+    device_errors,
+    keep_private,
+    remove,
+    sync_directory,
+    write_atomically,
+)
 from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed, admit
@@ -129,7 +136,7 @@ def repair(
                 _finish(folder)
                 report = replace(report, aside=aside)
             for file in damaged:
-                file.unlink(missing_ok=True)
+                remove(file)
         for file in _exposed(folder):
             with contextlib.suppress(FileNotFoundError):  # the last connection deletes the log
                 keep_private(file)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
 from fala.examples import Example
-from fala.files import device_errors
+from fala.files import device_errors, remove
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import BUNDLES, Folder, bundle_path, install
 from fala.slots.snapshot import Change, Release, Snapshot, slot_record, vendor_record
@@ -431,4 +431,4 @@ def sweep(folder: Folder) -> None:
         with contextlib.suppress(OSError):
             for file in (folder.path / BUNDLES).iterdir():
                 if file not in used:
-                    file.unlink(missing_ok=True)
+                    remove(file)

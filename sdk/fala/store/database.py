@@ -71,8 +71,6 @@ class Database:
         self._file: tuple[int, int] | None = None
         #: Whether deleted rows are to be overwritten when a transaction ends, or at ``close``.
         self._scrub_later = False
-        #: The error of every use, once it is closed; else empty.
-        self._closed_message = ""
         keep_in_forks(self, Database._forked)
         self._mark: object = None
         if connection is not None:
@@ -113,13 +111,12 @@ class Database:
             message: The error of every later use.
         """
         with self.turns.threads, self._checking, self._reading:
-            if not self._closed_message:
+            if not self.turns.closed:
                 if self._scrub_later:
                     self.scrub(wait=False)
-                self._closed_message = message
+                self.turns.close(message)
                 for connection in (self._checker, self._reader, self._writer):
                     connection.close()
-                self.turns.close()
 
     @property
     def codec(self) -> Codec:
@@ -129,7 +126,7 @@ class Database:
     @property
     def _is_writing(self) -> bool:
         """Whether this thread is in a transaction."""
-        return self.turns.mine and not self._closed_message and self._writer.in_transaction
+        return self.turns.mine and not self.turns.closed and self._writer.in_transaction
 
     def use(self, codec: Codec) -> None:
         """Read and write its records with another codec; for others from the commit on.
@@ -255,8 +252,8 @@ class Database:
     @contextmanager
     def named_errors(self) -> Iterator[None]:
         """Raise SQLite's errors with the file's name; an error, too, if it is closed."""
-        if self._closed_message:
-            raise DeviceError(f"{self.path.parent}: {self._closed_message}")
+        if self.turns.closed:
+            raise DeviceError(f"{self.path.parent}: {self.turns.closed}")
         try:
             yield
         except sqlite3.Error as error:
@@ -339,8 +336,7 @@ class Database:
     def _forked(self) -> None:
         """Leave the file to the parent process, with locks that other threads may hold there."""
         self._checking, self._reading = RLock(), RLock()
-        self.turns.forked()
-        self._closed_message = (
+        self.turns.forked(
             "the device was opened by the process that this one was forked from; open it here "
             "with Device.open"
         )

@@ -103,7 +103,14 @@ def _is_number(name: str) -> bool:
 def _write_stream(stream: IO[Any], lines: list[str]) -> None:
     text = isinstance(stream, io.TextIOBase) or hasattr(stream, "encoding")
     for line in lines:
-        stream.write(line if text else line.encode())
+        rest = line if text else line.encode()
+        while rest:
+            written = stream.write(rest)
+            if not isinstance(stream, io.RawIOBase):
+                break
+            if not written:
+                raise BlockingIOError
+            rest = rest[written:]  # without a buffer, it may have written a part
 
 
 def _write_file(path: Path, lines: list[str]) -> None:

@@ -116,6 +116,7 @@ class Turns:
     Attributes:
         threads: Held by the thread that has the turn.
         waits: Whether who has the turn waits for others.
+        closed: Why nobody can have a turn any more; else empty.
     """
 
     def __init__(self, path: Path | None, seconds: float) -> None:
@@ -126,7 +127,7 @@ class Turns:
             turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
             self._locks = FileLock(turn), FileLock(following)
         self.threads = RLock()
-        self.waits = True
+        self.waits, self.closed = True, ""
         self._owner: int | None = None
         self._waiting = 0
 
@@ -143,7 +144,8 @@ class Turns:
             wait: Wait for others; else neither for the turn nor, in it, for other programs.
 
         Raises:
-            DeviceError: Others wrote for longer than ``seconds``, or a lock cannot be opened.
+            DeviceError: Others wrote for longer than ``seconds``, a lock cannot be opened, or it
+                is closed.
             UsageError: This thread has the turn by another object: it would wait for itself.
         """
         if self.mine:
@@ -178,6 +180,11 @@ class Turns:
         """Have the turn among processes."""
         if self._path is None or self._locks is None:
             return
+        # Else its locks would be opened again, also in a folder that was erased.
+        if self.closed:
+            raise DeviceError(f"{self._path.parent}: {self.closed}")
+        if not self._path.exists() and not self._path.parent.is_file():
+            raise DeviceError(f"{self._path}: was erased meanwhile")
         if seconds and any(turns.mine and turns._path == self._path for turns in list(_opened)):
             raise UsageError(
                 f"{self._path.parent}: this thread writes to it with another Device object already"
@@ -195,12 +202,17 @@ class Turns:
     def _in_use(self) -> DeviceError:
         return DeviceError(f"{self._path}: database is locked; another process uses it; try again")
 
-    def close(self) -> None:
-        """Close the locks' files."""
+    def close(self, message: str) -> None:
+        """Close the locks' files.
+
+        Args:
+            message: The error of every later use.
+        """
+        self.closed = message
         for lock in self._locks or ():
             lock.close()
 
-    def forked(self) -> None:
-        """Leave the locks to the parent process."""
-        self.close()
+    def forked(self, message: str) -> None:
+        """Leave the locks to the parent process; see ``close``."""
+        self.close(message)
         self.threads, self._owner, self._waiting = RLock(), None, 0

@@ -100,12 +100,14 @@ def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled
     assert np.median(changes) < 1e-5 and max(changes) < 0.05
 
 
-@pytest.mark.parametrize("how", ["gone", "cut", "another"])
+@pytest.mark.parametrize("how", ["gone", "cut", "another", "a folder"])
 def test_the_previous_release_takes_the_place_of_a_lost_one(folder, replaced, releases, how):
     file = file_of(folder, releases["mid"])
-    if how == "gone":
+    if how in ("gone", "a folder"):
         file.unlink()
-    else:
+    if how == "a folder":
+        (file / "inside").mkdir(parents=True)
+    elif how != "gone":
         data = releases["new"].read_bytes() if how == "another" else file.read_bytes()[:-100]
         file.write_bytes(data)
     with pytest.raises((BundleError, DeviceError), match=r"fala-device doctor .*--repair"):
@@ -225,6 +227,9 @@ def test_a_forgotten_example_leaves_nothing_in_old_logits(folder):
 def test_a_repair_without_a_release_needs_a_bundle(folder, releases):
     for file in (folder / "bundles").iterdir():
         file.write_bytes(b"no bundle")
+    lost = file_of(folder, releases["old"])
+    lost.unlink()
+    lost.mkdir()
     report = Device.repair(folder)
     assert not report.whole and report.active is None and report.examples == 90
     assert any("--bundle" in action for action in report.actions)

@@ -18,10 +18,11 @@ from fala.store.turns import Turns
 @pytest.fixture
 def pair(tmp_path):
     """The turns of two processes."""
+    (tmp_path / "store").touch()
     pair = [Turns(tmp_path / "store", 5) for _ in range(2)]
     yield pair
     for turns in pair:
-        turns.close()
+        turns.close("closed")
 
 
 def refused(turns, wait=False):
@@ -44,6 +45,7 @@ def test_one_writes_at_a_time(pair):
 
 
 def test_a_turn_that_does_not_end_is_an_error(tmp_path):
+    (tmp_path / "store").touch()
     first, second = Turns(tmp_path / "store", 5), Turns(tmp_path / "store", 0.1)
     with first.turn(), ThreadPoolExecutor(1) as pool:
         pool.submit(refused, second, wait=True).result()
@@ -92,6 +94,7 @@ def test_the_turn_of_a_killed_process_ends(tmp_path):
         "import sys, time; from pathlib import Path; from fala.store.turns import Turns\n"
         "with Turns(Path(sys.argv[1]), 5).turn():\n    print('taken', flush=True); time.sleep(60)"
     )
+    (tmp_path / "store").touch()
     command = [sys.executable, "-c", script, tmp_path / "store"]
     turns = Turns(tmp_path / "store", 5)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -119,5 +122,10 @@ def test_a_file_system_without_locks_has_turns_of_threads(pair, monkeypatch):
 
 
 def test_a_lock_that_cannot_be_opened_is_an_error(tmp_path):
-    with pytest.raises(DeviceError, match="No such"), Turns(tmp_path / "none" / "store", 1).turn():
-        pytest.fail("a turn without a folder")
+    turns = Turns(tmp_path / "store", 1)
+    with pytest.raises(DeviceError, match="was erased"), turns.turn():
+        pytest.fail("a turn without a store")
+    (tmp_path / "store").touch()
+    (tmp_path / "store.turn").mkdir()
+    with pytest.raises(DeviceError, match="directory"), turns.turn():
+        pytest.fail("a turn without a lock")
