@@ -201,5 +201,14 @@ source = "vectors.txt"
     assert (manifest.task, manifest.product, manifest.version) == ("classification", "model", 3)
 
 
+def test_a_recipe_of_another_editor_is_read_or_named(kitchen):
+    text = 'name = "v"\n[word-vectors]\nsource = "vectors.txt"\n'
+    path = recipe(kitchen, "", "edited")
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert done(path, "--dry-run")["steps"] == {"backbone": "to do"}
+    path.write_bytes(text.encode("utf-16"))
+    assert "save the recipe as UTF-8" in failed(path)
+
+
 def test_a_missing_recipe_is_named(tmp_path):
     assert "none.toml" in failed(tmp_path / "none.toml")
