@@ -16,7 +16,7 @@ person.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -195,7 +195,7 @@ def main(people: int, seed: int) -> dict[str, Any]:
         name = f"AUC_{lowest}_to_{highest}"
         band = [each for each in results if lowest <= max(each["auc"], BANDS[0]) < highest]
         record[name] = {
-            "good": _share(each for each in band if each["rise"] <= 0),
+            "good, vendor's": _share(good(band)),
             **{
                 f"harmful, {kind}": _share(
                     each for each in band if each["kind"] == kind and each["rise"] > 0.02
@@ -203,11 +203,16 @@ def main(people: int, seed: int) -> dict[str, Any]:
                 for kind in dict.fromkeys(KINDS)
             },
         }
-    record["good"] = _share(each for each in results if each["rise"] <= 0)
+    record["good, vendor's"] = _share(good(results))
     return record
 
 
-def _share(results: Any) -> str:  # noqa: ANN401 - an iterable of results
+def good(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The vendor's own releases that are good for their people."""
+    return [each for each in results if each["kind"] == KINDS[0] and each["rise"] <= 0]
+
+
+def _share(results: Iterable[dict[str, Any]]) -> str:
     refused = [each["refused"] for each in results]
     return f"{sum(refused)} of {len(refused)} refused"
 

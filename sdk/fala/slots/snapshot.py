@@ -200,10 +200,10 @@ class OpenSlot:
     @property
     def decision(self) -> Decision:
         """Which of the models that the judge compares its model is."""
-        if self.model.is_vendor:
-            return "vendor"
         fit = self.record.fit
-        return "calibrated" if fit is not None and fit.decision == "calibrated" else "personal"
+        if fit is not None and fit.decision == "calibrated":
+            return "calibrated"
+        return "vendor" if self.model.is_vendor else "personal"
 
     @property
     def never_fitted(self) -> bool:

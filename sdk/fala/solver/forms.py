@@ -345,17 +345,14 @@ def _over_columns(
     )  # fmt: skip
 
     @cache
-    def factor() -> tuple[Floats, OverColumns]:
-        weights = problem.evidence.curvature_at(steps.z)
-        return weights, OverColumns(problem.rows, weights)
+    def factor() -> OverColumns:
+        return OverColumns(problem.rows, problem.evidence.curvature_at(steps.z))
 
     def leave_out() -> Floats:
-        weights, at_minimum = factor()
-        slopes = _Factor(problem, weights, at_minimum.solve)
-        return _left_out(problem, steps, slopes, at_minimum)
+        return _left_out(problem, steps, factor())
 
     work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
-    kept = inverse or (lambda parts: factor()[1].solve(parts))
+    kept = inverse or (lambda parts: factor().solve(parts))
     return Minimum(steps.point, steps.point, steps.z, kept, work, leave_out)
 
 
@@ -387,7 +384,7 @@ def _over_examples(
     def leave_out() -> Floats:
         weights = problem.evidence.curvature_at(steps.z)
         inverse = OverExamples(small.rows, weights)
-        return _left_out(small, steps, _Factor(small, weights, inverse.solve), inverse)
+        return _left_out(small, steps, inverse)
 
     factors = 1 if single else min(steps.count, FACTORS) + 1
     work = _work(problem, steps, len(gram), problem.rows.costs[1], factors)
@@ -410,7 +407,7 @@ def _over_blocks(
 
 
 def _left_out(
-    problem: Problem[Products], steps: Steps, slopes: _Factor, inverse: OverColumns | OverExamples
+    problem: Problem[Products], steps: Steps, inverse: OverColumns | OverExamples
 ) -> Floats:
     """The leave-one-out logits: by one step from the minimum, or of few rows by fits.
 
@@ -426,7 +423,7 @@ def _left_out(
         start = np.tile(steps.point, (count, 1))
         z = newton(folds, start, lambda _: solve, tolerance=_FOLDS_TOLERANCE).z
         return z.reshape(count, count, logits)[np.arange(count), np.arange(count)]
-    leverage = slopes.leverage(inverse.leverage())
+    leverage = _Factor(problem, weights, inverse.solve).leverage(inverse.leverage())
     # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
     remaining = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
     return np.asarray(z + evidence.gradient(z, mean) * leverage / remaining)
