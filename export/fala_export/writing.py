@@ -51,6 +51,10 @@ def digest_of(path: Path) -> str:
     digest = hashlib.sha256()
     try:
         for file in files:
+            if file.exists() and not file.is_file():  # it may have no end
+                raise ExportError(
+                    f"{path}: is a device or a pipe; name a file, which is read twice"
+                )
             name, size = file.relative_to(path).as_posix(), file.stat().st_size
             digest.update(f"{name}\n{size}\n".encode())
             with file.open("rb") as stream:

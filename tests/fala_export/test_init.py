@@ -185,6 +185,10 @@ def test_a_failing_disk_leaves_no_part_of_a_recipe(posts, tmp_path):
     assert "exists" in failed(*words)
 
 
+def test_rows_that_cannot_be_read_again_are_refused(tmp_path):
+    assert "is not a file" in failed("init", "-", "--out", tmp_path / "recipe.toml")
+
+
 def test_a_missing_source_is_named(posts, tmp_path):
     assert "does not exist" in failed(*posts, "--from", tmp_path / "no model", status=2)
 

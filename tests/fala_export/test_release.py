@@ -166,6 +166,12 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
         (f'name = "v"\nversion = {"9" * 5_000}{words}', "5000 digits"),
         (f"{CHECKED}users = {'9' * 4_000}", "a whole number is out of range"),
         (f'name = "v"\ndata = "a\\u0000"{words}', "control characters"),
+        (f'name = "v"\ndata = "/dev/zero"{words}', "/dev/zero: is a device or a pipe"),
+        ('name = "v"\n[word-vectors]\nsource = "/dev/zero"', "/dev/zero: is a device or a pipe"),
+        (
+            'name = "v"\n[word-vectors]\nsource = "vectors.txt"\n[sign]\nkey = "/dev/zero"',
+            "/dev/zero: cannot be read as a private",
+        ),
         ('name = "a\0b"\n', "x00"),
         (f"name = {'[' * 100_000}", "more than 16 brackets"),
         (f'name = "x"\n{"a." * 50_000}b = 1', "more than 16 parts"),
@@ -193,6 +199,15 @@ source = "vectors.txt"
     done(recipe(kitchen, text, "counted"), "--out", tmp_path / "v.fala")
     manifest = Bundle.open(tmp_path / "v.fala").manifest
     assert (manifest.task, manifest.product, manifest.version) == ("classification", "model", 3)
+
+
+def test_a_recipe_of_another_editor_is_read_or_named(kitchen):
+    text = 'name = "v"\n[word-vectors]\nsource = "vectors.txt"\n'
+    path = recipe(kitchen, "", "edited")
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert done(path, "--dry-run")["steps"] == {"backbone": "to do"}
+    path.write_bytes(text.encode("utf-16"))
+    assert "save the recipe as UTF-8" in failed(path)
 
 
 def test_a_missing_recipe_is_named(tmp_path):

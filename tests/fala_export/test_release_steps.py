@@ -157,6 +157,10 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
     assert dry_run(kitchen)["steps"] == {"backbone and head": "to do"}
     assert "done before" not in release(kitchen).stderr
     assert bundle.read_bytes() == (kitchen / "recipe.fala").read_bytes() == whole
+    (bundle.parent / "folder").mkdir()
+    release(kitchen)  # a folder there is left alone
+    beside = bundle.parent / "x.fala"
+    assert "whose files are removed" in failed("release", kitchen / "recipe.toml", "--out", beside)
 
     made = Steps(tmp_path / "steps")
     made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})

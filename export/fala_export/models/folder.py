@@ -376,7 +376,11 @@ def read_sentence_settings(
     if task != "feature-extraction":
         raise ExportError(f"a transformer for {task} cannot be exported")
     longest = settings.pop("max_seq_length", None)
-    lowercase = settings.pop("do_lower_case", False)
+    lowercase = settings.pop("do_lower_case", None)
+    valid_length = longest is None or (type(longest) is int and longest > 0)
+    if not valid_length or lowercase not in (None, True, False):
+        wrong = "do_lower_case" if valid_length else "max_seq_length"
+        raise ExportError(f"{name} sets {wrong} to a value that is not valid; correct it there")
     for key, value in settings.items():
         if value not in (None, {}, [], *_NEUTRAL.get(key, ())):
             raise ExportError(
@@ -384,8 +388,8 @@ def read_sentence_settings(
                 "export without it, remove it there"
             )
     return SentenceSettings(
-        longest=longest if isinstance(longest, int) and longest > 0 else None,
-        lowercase=lowercase is True,
+        longest=longest,
+        lowercase=bool(lowercase),
         not_kept=notes,
     )
 

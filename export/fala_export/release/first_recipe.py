@@ -142,6 +142,8 @@ def write_recipe(
         BundleError: The earlier release cannot be trusted.
     """
     check_outputs([out], [], [])
+    if not data.is_file() and not data.is_dir():
+        raise ExportError(f"{data}: is not a file, which the recipe's release could read again")
     if os.path.lexists(out):
         raise ExportError(f"{out} exists; name another with --out")
     release = name or data.stem

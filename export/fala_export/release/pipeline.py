@@ -22,6 +22,7 @@ from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
+from fala_export.errors import ExportError
 from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
@@ -62,6 +63,8 @@ class Pipeline:
     def __init__(self, recipe: Recipe, out: Path, work: Path) -> None:
         signatures = [] if recipe.sign is None else [signature_file(out)]
         check_settings(recipe, [out, *signatures], [work])
+        if out.absolute().parent.resolve() == (work / "steps").resolve():
+            raise ExportError(f"{out}: is in the steps' folder, whose files are removed")
         self.recipe, self._out, self._work = recipe, out, work
         self.embedder = Embedder(work / "embeddings")
         self.steps = self._steps()
@@ -245,7 +248,7 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
             write_atomically(out, partial(shutil.copyfile, release))
         used = {step.bundle.stem for step in pipeline.steps}
         for file in release.parent.iterdir():  # remove those of earlier recipes
-            if file.stem not in used:
+            if file.stem not in used and not file.is_dir():
                 file.unlink()
     summary["megabytes"] = megabytes(out)
     return summary | {name: deliver(out) for name, deliver in deliveries.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -179,7 +180,7 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
     """
     try:
         with path.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
+            data = stream.read(_MOST_BYTES + 1).removeprefix(BOM_UTF8)
         _check_shape(data)
         file = msgspec.toml.decode(data, type=_File)
         _check_values(msgspec.to_builtins(msgspec.structs.replace(file, name="", columns=None)))
@@ -189,6 +190,8 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
         _check(recipe)
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ExportError(f"{path}: is not UTF-8; save the recipe as UTF-8") from error
     # ValueError: of the library of TOML, for example for a number of 5,000 digits.
     except (msgspec.MsgspecError, ValueError, FalaError) as error:
         raise ExportError(f"{path}: {safe_line(error)}") from error

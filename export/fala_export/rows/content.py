@@ -113,6 +113,8 @@ def opened(name: str) -> Iterator[io.BufferedReader]:
     with ExitStack() as stack:
         stream: io.BufferedReader
         if name == "-":
+            if sys.stdin is None:
+                raise DataError("standard input is closed; name a file")
             stream = io.BufferedReader(sys.stdin.buffer)  # type: ignore[arg-type]
             stack.callback(stream.detach)  # standard input stays open
         else:

@@ -45,11 +45,13 @@ class Form:
         header: The names of the columns; None where each row names its own.
         records: The rows.
         unit: What the records' lines count: lines of the file, or its rows.
+        comma: Whether its numbers may have a decimal comma: with semicolons between cells.
     """
 
     header: Sequence[str] | None
     records: Iterator[Record]
     unit: str = "line"
+    comma: bool = False
 
 
 def is_rows(path: Path) -> bool:
@@ -135,7 +137,7 @@ def _table(lines: Lines, first: str, separator: str) -> Form:
 
     if lines.bad is not None:
         raise lines.bad
-    return Form(header, records())
+    return Form(header, records(), comma=separator == ";")
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -24,11 +24,11 @@ from fala_export.rows.forms import Record, opened_rows
 from fala_export.rows.user_rows import (
     AllRows,
     Row,
-    alike,
     check_task,
     gather_rows,
     label_of,
     names_of,
+    remarks_on,
     row_of,
     show,
     with_booleans,
@@ -161,16 +161,18 @@ def undivided_rows(
     name = fspath(path)
     if columns.tags and link.kind != "tags":
         raise DataError("several columns of labels need tags (--tags)")
-    parser = _Parser(columns, link)
     with _reading(name), opened_rows(name) as form, _reading(name, form.unit):
+        parser = _Parser(columns, link, comma=form.comma)
         if form.header is not None:
             _check_header(name, form.header, columns)
         rows = with_booleans(list(parser.rows(form.records)))
         for remark in parser.remarks(form.unit):
             say(f"{_title(name)}: {remark}")
+    if not rows:
+        raise DataError(f"{_title(name)}: there are no rows")
     if link.kind != "rating":
         labels = {row.label for row in rows if row.label is not None}
-        if remark := alike(names_of(labels)):
+        for remark in remarks_on(names_of(labels), link):
             say(f"{_title(name)}: {remark}")
     return rows, parser.has_splits is not False
 
@@ -225,13 +227,14 @@ class _Parser:
     Args:
         columns: The names of the columns, and whether bad rows are skipped.
         link: The kind of labels.
+        comma: Whether numbers may have a decimal comma.
 
     Attributes:
         has_splits: Whether the rows have splits; None before the first.
     """
 
-    def __init__(self, columns: Columns, link: Link) -> None:
-        self._columns, self._link = columns, link
+    def __init__(self, columns: Columns, link: Link, *, comma: bool) -> None:
+        self._columns, self._link, self._comma = columns, link, comma
         self._renamed = columns.renamed()
         self._first: Row | None = None
         self._skipped: list[RowError] = []
@@ -281,6 +284,8 @@ class _Parser:
             if isinstance(value := values.get(field), str) and value != (text := value.strip()):
                 values[field] = text
                 self._blanks[field] += 1
+        if self._comma:
+            values = self._with_points(values)
         label = self._label(line, values)
         has_text = "text" in values
         values = {
@@ -306,6 +311,17 @@ class _Parser:
             raise
         self.has_splits = has_split
         return row
+
+    def _with_points(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Values whose numbers have a decimal point: of a label or user the whole ones only."""
+        kind, result = self._link.kind, dict(values)
+        for field in ("user", *self._columns.tags, *["label"] * (kind != "tags")):
+            value = values.get(field)
+            if isinstance(value, str) and "," in value:
+                point = value.replace(",", ".")
+                if isinstance(label_of(point), int) or (field, kind) == ("label", "rating"):
+                    result[field] = point
+        return result
 
     def _label(self, line: int, values: Mapping[str, object]) -> object:
         """A row's label; tags from several columns, a list, or names separated by ``|``."""

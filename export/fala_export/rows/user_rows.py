@@ -30,15 +30,17 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from fala.bundle.format import MAX_LABELS
-from fala.errors import DataError, counted, type_of
+from fala.bundle.manifest import LONGEST_LABEL, printable_name
+from fala.errors import DataError, counted, printable, type_of
 from fala.examples import Example, Match, Pair, fault
 from fala.model.labels import integer_of, is_missing, label_name, number_of
 from fala.model.links import LABELS, Link
@@ -50,8 +52,10 @@ Split: TypeAlias = Literal["public", "train", "test"]
 # The integers of an SQLite column and of a NumPy array.
 _LABEL_LIMIT = 2**63
 # A text that spells a number, without a zero before it; and what a boolean is written as.
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _BOOLEANS = {"false": 0, "true": 1}
+# Names that other programs write where there is no value.
+_MISSING = {"nan", "none", "null", "n/a", "na", "#n/a", "<na>"}
 # How many labels a message lists, and characters of each: others may be texts.
 _SHOWN, _LONGEST_SHOWN = 20, 30
 # A value that an error may show: one short word, which is no text.
@@ -111,9 +115,9 @@ def label_of(value: object) -> int | str | None:
     """The label, or the user, that a file's value spells: the same in every form of files.
 
     Blanks around a text are no part of it. A whole number is the integer, also as the text that
-    spells it: 1, 1.0, ``"1"`` and ``"1.0"`` are 1. A text with a zero before its number is a name:
-    ``"01"``. None, NaN and a blank text are no label. A boolean is its name, ``"True"``, until all
-    labels are known: see ``with_booleans``.
+    spells it: 1, 1.0, ``"1"``, ``"+1"`` and ``"1.0"`` are 1. A text with a zero before its number
+    is a name: ``"01"``. None, NaN and a blank text are no label. A boolean is its name,
+    ``"True"``, until all labels are known: see ``with_booleans``.
 
     Args:
         value: A text, a number, a boolean, None, or anything else that a file holds.
@@ -155,21 +159,28 @@ def with_booleans(rows: list[Row]) -> list[Row]:
     ]
 
 
-def alike(names: Sequence[str]) -> str:
-    """A remark on labels that differ by case, blanks or leading zeros only; else empty."""
+def remarks_on(names: Sequence[str], link: Link) -> Iterator[str]:
+    """What is remarkable about labels or tags: some look like one another, like none, or like two.
+
+    Args:
+        names: Their names.
+        link: Their kind.
+    """
     spellings: dict[str, list[str]] = {}
     for name in names:
-        key = "".join(name.casefold().split())
+        key = "".join(unicodedata.normalize("NFKC", name).casefold().split())
         spellings.setdefault(key.lstrip("0") if key.isdecimal() else key, []).append(name)
-    groups = [shown_labels(group) for group in spellings.values() if len(group) > 1]
-    if not groups:
-        return ""
-    if len(names) > _SHOWN:
-        groups = [f"{len(groups)} pairs or more"]
-    return (
-        "labels that differ by case, blanks or leading zeros only are different labels: "
-        f"{'; '.join(groups)}"
-    )
+    if groups := [shown_labels(group) for group in spellings.values() if len(group) > 1]:
+        if len(names) > _SHOWN:
+            groups = [f"{len(groups)} pairs or more"]
+        yield (
+            "labels that differ by case, blanks or leading zeros only are different labels: "
+            f"{printable('; '.join(groups))}"
+        )
+    if missing := [name for name in names if name.lower() in _MISSING]:
+        yield f"{shown_labels(missing)} is a label here; leave a cell empty where there is none"
+    if link.kind == "tags" and any(re.search("[,;]", name) for name in names):
+        yield 'a tag has a comma or a semicolon; tags in one cell are separated by "|"'
 
 
 def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
@@ -231,6 +242,14 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
             f"all public rows have the label {show(public[0].label)}: "
             "a head needs two labels or more"
         )
+    hidden = {
+        label
+        for label in (classes if link.kind != "rating" else ())
+        if not all(printable_name(name, LONGEST_LABEL) for name in names_of([label]))
+    }
+    if hidden:
+        line = next(row.line for row in public if row.label in hidden)
+        raise RowError(line, f"label has control characters, or more than {LONGEST_LABEL:,}")
     users: dict[str, UserRows] = {}
     for row in rows:
         if row.split == "public" or row.user is None:
@@ -362,7 +381,7 @@ def json_object(number: int, line: str) -> dict[str, object] | None:
         return None
     fields, _ = json_value(number, text)
     if not isinstance(fields, dict):
-        raise RowError(number, f"expected a JSON object, got {show(fields)}")
+        raise RowError(number, f"expected a JSON object, got {_kind_of(fields)}")
     return fields
 
 

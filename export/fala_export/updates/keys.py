@@ -16,6 +16,8 @@ from fala_export.writing import write_file
 
 #: The ending of a private key's file, and of the public half beside it.
 PRIVATE, PUBLIC = ".pem", ".pub"
+# Bytes that are read of a file with a key, which has some hundred.
+_LONGEST_FILE = 1 << 16
 
 
 def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
@@ -66,7 +68,8 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
         OSError: It cannot be read.
     """
     try:
-        key = _load(path.read_bytes(), passphrase)
+        with path.open("rb") as stream:
+            key = _load(stream.read(_LONGEST_FILE), passphrase)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ExportError(f"{path}: cannot be read as a private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):

@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 
 from fala import DataError
+from fala.model.links import TAGS
 from fala_export import fit_head
 from fala_export.errors import ExportError, RowError
+from fala_export.fitting.heads import rating_of
 from fala_export.public_texts import read_public_texts
 from fala_export.rows.content import LEAST_UNPACKED
 from fala_export.rows.row_files import Columns, column_names, load_rows, undivided_rows
@@ -66,7 +68,8 @@ FORMS = {
         (["Yes", "yes", "no"], ["Yes", "yes", "no"]),
         (["true", "false", "unproven"], ["true", "false", "unproven"]),
         (["1", "2.0", "n/a"], [1, 2, "n/a"]),
-        (["1.50", "+1", "1_0"], ["1.50", "+1", "1_0"]),
+        (["1.50", "+01", "1_0"], ["1.50", "+01", "1_0"]),
+        (["+1", "-1", "+.0"], [1, -1, 0]),
     ],
     ids=str,
 )
@@ -117,6 +120,48 @@ def test_blanks_are_counted_and_labels_that_nearly_agree_are_named(tmp_path):
         f"{path}: labels that differ by case, blanks or leading zeros only are different labels: "
         "Yes, yes",
     ]
+
+
+def test_labels_that_look_like_others_are_named(tmp_path):
+    path = tmp_path / "a.csv"
+    said = []
+    path.write_text("text,label\na,1\nb,\uff11\nc,NaN\n")
+    undivided_rows(path, say=said.append)
+    assert "only are different labels: 1, \uff11" in said[0] and "NaN is a label here" in said[1]
+    path.write_text("text,label\na,x;y\nb,z\n")
+    undivided_rows(path, link=TAGS, say=said.append)
+    assert 'separated by "|"' in said[2]
+
+
+def test_a_label_that_no_release_can_have_is_named(tmp_path):
+    path, said = tmp_path / "a.csv", []
+    path.write_text('text,label,split\na,1,public\nb,"X\x1b\nY",public\nc,"x\x1b\ny",public\n')
+    with pytest.raises(RowError, match=r"a\.csv, line 3: label has control characters"):
+        load_rows(path)
+    undivided_rows(path, say=said.append)
+    assert said[0].isprintable()
+
+
+def test_numbers_have_a_decimal_comma_between_semicolons(tmp_path):
+    table = pd.DataFrame({"text": ["1,0", "b"], "label": [1.0, 0.0], "user": [7.0, None]})
+    path = tmp_path / "a.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",")
+    rows, _ = undivided_rows(path)
+    assert [(row.example, row.label, row.user) for row in rows] == [("1,0", 1, "7"), ("b", 0, None)]
+    path.write_text("sep=;\ntext;label;a\nx;4,5;1,0\ny;1;0,0\n")
+    assert [row.label for row in undivided_rows(path, link=rating_of(1, 5))[0]] == [4.5, 1]
+    tags, _ = undivided_rows(path, Columns(labels="a"), TAGS)
+    assert [row.label for row in tags] == [{"a"}, set()]
+
+
+def test_a_source_without_rows_is_named(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n")
+    with pytest.raises(DataError, match=r"a\.csv: there are no rows"):
+        undivided_rows(path)
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(DataError, match="standard input is closed"):
+        undivided_rows("-")
 
 
 def test_numbers_that_are_not_whole_are_no_labels(tmp_path):
