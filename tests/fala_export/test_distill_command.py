@@ -117,7 +117,7 @@ class _Sized:
         (["--text", "SHORT"], "40 distinct texts are too few; at least 41 are needed"),
         (["--text", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
         (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
-        (["--data", "EMPTY"], "no public rows"),
+        (["--data", "EMPTY"], "EMPTY: there are no rows"),
         (["--data", "MISSING"], "cannot read 'MISSING': No such file"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
