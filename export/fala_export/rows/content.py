@@ -77,11 +77,13 @@ class _Unpacked(io.RawIOBase):
 
     def __init__(self, name: str, packed: io.BufferedReader) -> None:
         self._name, self._packed, self._count = name, _Counted(packed), 0
+        # typeshed asks for a seekable file; to read, ``GzipFile`` calls ``read`` alone.
         self._content = gzip.GzipFile(fileobj=self._packed, mode="rb")  # type: ignore[call-overload]
 
     def readable(self) -> bool:
         return True
 
+    # ``BufferedReader`` passes a memoryview; before Python 3.12 no type names any other buffer.
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
             data: bytes = self._content.read(len(buffer))
@@ -115,6 +117,7 @@ def opened(name: str) -> Iterator[io.BufferedReader]:
         if name == "-":
             if sys.stdin is None:
                 raise DataError("standard input is closed; name a file")
+            # A BinaryIO for typeshed, as an app may replace it; it is one that is buffered.
             stream = io.BufferedReader(sys.stdin.buffer)  # type: ignore[arg-type]
             stack.callback(stream.detach)  # standard input stays open
         else:

@@ -116,7 +116,7 @@ class Turns:
     Attributes:
         threads: Held by the thread that has the turn.
         waits: Whether who has the turn waits for others.
-        closed: Why nobody can have a turn any more; else empty.
+        closed: The error of each later turn, once it is closed; else empty.
     """
 
     def __init__(self, path: Path | None, seconds: float) -> None:
