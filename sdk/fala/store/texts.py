@@ -193,10 +193,8 @@ class Texts:
         Raises:
             DeviceError: They are damaged.
         """
-        try:
+        with self._db.named_damage("a text is damaged"):
             return self.stored_names.ngrams(names)
-        except ValueError as error:
-            raise DeviceError(damaged(self._db.path, f"a text is damaged: {error}")) from None
 
     def newest(self, count: int) -> list[str]:
         """The texts that were added last, of all tasks; none where texts are not kept."""
