@@ -40,7 +40,7 @@ import numpy as np
 
 from fala.bundle.format import MAX_LABELS
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
-from fala.errors import DataError, counted, printable, type_of
+from fala.errors import DataError, counted, printable, shown, type_of
 from fala.examples import Example, Match, Pair, fault
 from fala.model.labels import integer_of, is_missing, label_name, number_of
 from fala.model.links import LABELS, Link
@@ -296,10 +296,7 @@ def shown_labels(names: Sequence[str]) -> str:
     """Labels, for a message; the number of many, and the length of a long one: such are texts."""
     if len(names) > _SHOWN:
         return f"{len(names):,} labels"
-    return ", ".join(
-        name if len(name) <= _LONGEST_SHOWN else f"a text of {len(name)} characters"
-        for name in names
-    )
+    return ", ".join(name if len(name) <= _LONGEST_SHOWN else shown(name) for name in names)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
