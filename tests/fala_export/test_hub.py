@@ -5,10 +5,10 @@ import time
 from contextlib import contextmanager
 
 import huggingface_hub
+import huggingface_hub.utils
 import numpy as np
 import pytest
 from huggingface_hub import constants, file_download
-from huggingface_hub.utils import reset_sessions
 
 import warm
 from export_command import fails, run
@@ -24,6 +24,11 @@ from hub_server import Hub, Model, files_in
 from program import without_progress
 
 pytestmark = pytest.mark.slow
+
+#: Connections of the hub's library end; before version 1 the function had another name.
+reset_sessions = getattr(
+    huggingface_hub.utils, "close_session", getattr(huggingface_hub.utils, "reset_sessions", None)
+)
 
 NAME = "vendor/tiny"
 #: The hub's library reads the environment while it is imported.
@@ -62,7 +67,8 @@ def settings(hub, home, offline=False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "ENDPOINT", hub.address)
         address = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        patch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        for module in (constants, file_download):  # before version 1 both have a copy
+            patch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", address, raising=False)
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(constants, "HF_HUB_OFFLINE", offline)
         reset_sessions()

@@ -45,7 +45,7 @@ from fala_export.models.folder import (
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
 from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens
-from fala_export.quiet import quiet
+from fala_export.quiet import quiet, without_bars
 from fala_export.settings import FrozenPooling
 
 FAMILY = (
@@ -210,7 +210,7 @@ def _load(
     cut = check_truncation(tokenizer.truncation_side, "its tokenizer", ignore)
     if hub is not None:
         hub.fetch_weights(modules.transformer)
-    with loading("weights"):
+    with loading("weights"), without_bars():
         transformer = _load_weights(inner)
     return Encoder(
         module=SentenceEncoder(transformer, pooler, modules.normalize).eval(),

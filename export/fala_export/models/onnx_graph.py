@@ -65,6 +65,8 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     try:
         with temporary_folder() as folder, quiet():
             path = folder / "model.onnx"
+            # The fused attention's trace takes a masked row's NaN away, which no row here has.
+            encoder.transformer.set_attn_implementation("eager")
             torch.onnx.export(
                 encoder,
                 (tokens, tokens),

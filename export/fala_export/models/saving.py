@@ -12,6 +12,7 @@ from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
 from fala_export.models.sentence_encoder import LayerPooling
+from fala_export.quiet import without_bars
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -27,7 +28,8 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     module = encoder.module
     if isinstance(module.pooler, LayerPooling):
         raise ExportError("a model that pools several layers cannot be saved as a folder")
-    module.transformer.save_pretrained(folder)
+    with without_bars():
+        module.transformer.save_pretrained(folder)
     tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
