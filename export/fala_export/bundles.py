@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.backbones.external import Encoders
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
 from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
-from fala.errors import BundleFormatError, DataError, shown, with_article
-from fala.files import check_path, failure, write_atomically
+from fala.errors import BundleError, BundleFormatError, DataError, shown, with_article
+from fala.examples import CLASSIFICATION
+from fala.files import check_path, failure, temporary_folder, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, Lexical
 from fala.model.links import Rating, Tags
 from fala.model.prior import PopulationPrior
+from fala.slots.admit import Signed, admit, admit_adapter
+from fala_export.writing import writing
 
 # The largest code of an inverse document frequency, and of a weight.
 _IDF, _WEIGHT = 255, 127
@@ -314,6 +318,90 @@ def add_version(
     """
     names = {} if product is None else {"product": product}
     return write_again(path, bundle, {"version": version, **names})
+
+
+def check_admitted(path: Path, base: Path | None = None) -> dict[str, str]:
+    """Check that a device admits a bundle, by the device's own door: audit, and validation.
+
+    A backbone without a head is admitted with a head of zeros.
+
+    Args:
+        path: The bundle.
+        base: The release, or the backbone, that an adapter is for.
+
+    Returns:
+        ``must be signed``, with the reason, where a device admits it only if it is signed by a key
+        that the device trusts; else nothing.
+
+    Raises:
+        BundleError: A device would reject it.
+    """
+    try:
+        _admit(path, base, Signed())
+        return {}
+    except BundleError as unsigned:
+        try:
+            _admit(path, base, Signed(verified=True))
+        except BundleError as error:
+            reason = str(error).rpartition(f"{path.name}: ")[2]
+            raise type(error)(f"{path}: a device would reject it: {reason}") from error
+        return {"must be signed": str(unsigned).rpartition(f"{path.name}: ")[2]}
+
+
+def write_admitted(
+    out: Path, make: Callable[[Path], Mapping[str, Any]], base: Path | None = None
+) -> dict[str, Any]:
+    """Make a bundle, and write it once a device would admit it.
+
+    Args:
+        out: Where to write; left alone when anything fails.
+        make: Writes the bundle at a path, and returns its summary.
+        base: See ``check_admitted``.
+
+    Returns:
+        The summary with ``bundle``, and what ``check_admitted`` returns.
+
+    Raises:
+        BundleError: A device would reject it.
+        ExportError: It cannot be written.
+    """
+    summary: dict[str, Any] = {}
+
+    def make_and_check(part: Path) -> None:
+        try:
+            summary.update(make(part))
+            summary.update(check_admitted(part, base))
+        except BundleError as error:
+            raise type(error)(str(error).replace(str(part), str(out))) from error
+
+    with writing(out):
+        write_atomically(out, make_and_check)
+    return {**summary, "bundle": str(out)}
+
+
+def _admit(path: Path, base: Path | None, origin: Signed) -> None:
+    """Admit a bundle, and load it as a device does at its first use."""
+    with temporary_folder() as folder:
+        if base is None:
+            released = admit(_with_head(path, folder), origin, Encoders())
+        else:
+            # The device has it already, and knows where it came from.
+            earlier = admit(_with_head(base, folder), Signed(verified=True), Encoders())
+            released = admit_adapter(path, origin, earlier)
+        if not released.bundle.external:
+            _ = released.backbone.loaded
+
+
+def _with_head(path: Path, folder: Path) -> Path:
+    """The path of a bundle with a head: the bundle's own, or a copy in a folder."""
+    bundle = Bundle.open(path)
+    if bundle.manifest.task is not None:
+        return path
+    zeros = np.zeros((1, bundle.manifest.dimension), dtype=np.float32)
+    head = Head(CLASSIFICATION, ("0", "1"), zeros, zeros[0, :1])
+    copy = folder / path.name
+    write_release(copy, bundle, head, {})
+    return copy
 
 
 def rounded(lexical: Lexical) -> Lexical:
