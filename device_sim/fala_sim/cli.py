@@ -233,7 +233,7 @@ def profiles_command(as_json: bool) -> None:
     for device in devices:
         click.echo(f"{device['name']}: {device['title']}")
         figures = {"cores": device["cores"], "bytes an app may take": device["memory"]}
-        figures |= {"bytes of storage": device["storage"], **device["speeds"]}
+        figures |= {"bytes of storage": device["storage"]}
         for name, figure in figures.items():
             if figure is not None:
                 click.echo(f"  {name}: {figure['value']:,} ({figure['source']})")

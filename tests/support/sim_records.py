@@ -74,9 +74,9 @@ def write_run(results):
             write("history", data, "fala", user, {**about(data), **content}, "20")
             tried = [{"settings": {"rate": rate}, "scores": scores(rate)} for rate in (0.5, 0.6)]
             write("search", data, "full", f"v{number}", {**about(data), "tried": tried})
-    for profile, outcome, measured, predicted in (
-        ("phone", "done", {"report": {"seconds": {"total": 2.0}}}, [{"by": "peak", "total": 7.0}]),
-        ("watch", "out of memory", {}, None),
+    for profile, outcome, measured in (
+        ("phone", "done", {"report": {"seconds": {"total": 2.0}}}),
+        ("watch", "out of memory", {}),
     ):
         content = {
             **about("tweets"),
@@ -85,7 +85,6 @@ def write_run(results):
             "message": "" if outcome == "done" else EVIL,
             "limits": {},
             "measured": measured,
-            "predicted": predicted,
         }
         write("profile", "tweets", "fala", "Ann", content, profile)
     write_adapters(results)

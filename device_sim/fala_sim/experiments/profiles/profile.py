@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,22 +15,17 @@ if TYPE_CHECKING:
 
 MIB = 1024**2
 
-#: High-Performance LINPACK: a dense float64 system solved on all cores, measured on the device.
-LINPACK = "LINPACK fp64"
-#: Fused multiply-adds in float32 on all cores, measured on the device: the upper limit.
-PEAK = "peak fp32"
-
 
 @dataclass(frozen=True)
 class Figure:
     """A published number.
 
     Attributes:
-        value: In bytes, cores or GFLOP/s.
+        value: In bytes, or cores.
         source: Publisher and place.
     """
 
-    value: float
+    value: int
     source: str
 
 
@@ -45,7 +40,6 @@ class Profile:
         memory: Memory limit of an app, in bytes.
         storage: Storage for the app's files, in bytes; None if none was published, as for boards
             with a memory card.
-        speeds: GFLOP/s by kind (``LINPACK``, ``PEAK``), the more realistic first; may be empty.
     """
 
     name: str
@@ -53,7 +47,6 @@ class Profile:
     cores: Figure
     memory: Figure
     storage: Figure | None = None
-    speeds: Mapping[str, Figure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,15 +94,9 @@ class Work:
 def _profiles() -> Iterator[Profile]:
     rows = csv_rows(__package__, "profiles.csv")
     for (name, title), figures in groupby(rows, key=lambda row: (row["name"], row["title"])):
-        by_kind = {row["figure"]: Figure(_number(row["value"]), row["source"]) for row in figures}
-        cores, memory = by_kind.pop("cores"), by_kind.pop("memory")
-        yield Profile(name, title, cores, memory, by_kind.pop("storage", None), by_kind)
+        by_kind = {row["figure"]: Figure(int(row["value"]), row["source"]) for row in figures}
+        yield Profile(name, title, by_kind["cores"], by_kind["memory"], by_kind.get("storage"))
 
 
-def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text)
-
-
-#: By rising memory. The Raspberry Pi Compute Module Zero has no speed: the published LINPACK figure
-#: of its chip (Zero 2 W, 0.370 GFLOP/s) is for a matrix that nearly fills the memory.
+#: By rising memory.
 PROFILES = tuple(_profiles())

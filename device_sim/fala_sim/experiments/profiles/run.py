@@ -16,14 +16,12 @@ import numpy as np
 
 from fala import DataError, Device, FalaError
 from fala_sim.experiments.profiles.limited import COMPARED, NO_MEMORY, shorten
-from fala_sim.experiments.profiles.profile import Figure, Limits, Profile, Work
+from fala_sim.experiments.profiles.profile import Limits, Profile, Work
 
 REPLACE = "replace"
 
 #: Predictions may differ so much with another number of threads.
 _SAME = 1e-4
-#: Stages that read and write files, which do not depend on the processor's speed.
-_FILES = ("open", "read", "create", "load", "commit", "total")
 
 
 def run_profile(
@@ -39,9 +37,8 @@ def run_profile(
 
     Returns:
         ``outcome`` (``"done"``, ``"out of memory"``, ``"no space"``, ``"too slow"``,
-        ``"killed"``, ``"failed"``), ``message``, ``limits`` (each limit and its mechanism),
-        ``measured`` (here, within the limits) and ``predicted`` (for the device itself; None if
-        there is no prediction).
+        ``"killed"``, ``"failed"``), ``message``, ``limits`` (each limit and its mechanism) and
+        ``measured`` (here, within the limits).
 
     Raises:
         DataError: If this is not Linux, or the device's folder exists.
@@ -52,17 +49,15 @@ def run_profile(
     if device.exists():
         raise DataError(f"{device}: exists; use a folder without it")
     out.mkdir(parents=True, exist_ok=True)
-    cores = min(int(profile.cores.value), len(os.sched_getaffinity(0)))
+    cores = min(profile.cores.value, len(os.sched_getaffinity(0)))
     environment = {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores)),
         # Each further arena reserves addresses, which the limit counts.
         "MALLOC_ARENA_MAX": "1",
     }
-    # There is no prediction for a device without a published speed.
-    speed = _speed(cores, environment) if profile.speeds else {}
-    storage = None if profile.storage is None else int(profile.storage.value)
-    limited = Limits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
+    storage = None if profile.storage is None else profile.storage.value
+    limited = Limits(device, cores, profile.memory.value, storage, work.name != REPLACE)
     steps, code, errors = _run(limited, work, environment, seconds)
     ended = _outcome(steps, code, errors, seconds)
     # A record contains no paths of this machine.
@@ -71,10 +66,10 @@ def run_profile(
     limits = {
         **{name: value for step in _all(steps, "limited") for name, value in step.items()},
         "storage": None
-        if profile.storage is None
-        else {"how": "RLIMIT_FSIZE: no file beyond what is left", "device": profile.storage.value},
+        if storage is None
+        else {"how": "RLIMIT_FSIZE: no file beyond what is left", "device": storage},
     }
-    limits.get("cores", {})["device"] = int(profile.cores.value)
+    limits.get("cores", {})["device"] = profile.cores.value
     measured = {
         "work": work.name,
         **_last(steps, "measured"),
@@ -82,30 +77,11 @@ def run_profile(
         "peak_memory": ended.pop("peak", None),
         "peak_addresses": ended.pop("addresses", None),
         "cores": ended.pop("cores", None),
-        "speed": speed,
         "device": None
         if limited.trains
         else _check_device(device, work, _all(steps, "answers"), ended["outcome"]),
     }
-    return {
-        **ended,
-        "limits": limits,
-        "measured": measured,
-        "predicted": _predict(profile, measured, speed) if ended["outcome"] == "done" else None,
-    }
-
-
-def _speed(cores: int, environment: dict[str, str]) -> dict[str, float]:
-    """This machine's present speed on so many cores."""
-    process = subprocess.run(
-        [sys.executable, "-m", "fala_sim.experiments.profiles.speed", str(cores)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    figures: dict[str, float] = json.loads(process.stdout)
-    return figures
+    return {**ended, "limits": limits, "measured": measured}
 
 
 def _run(
@@ -177,40 +153,6 @@ def _check_device(
         "state": f"answers with {name}",
         "largest_difference": difference,
     }
-
-
-def _predict(
-    profile: Profile, measured: dict[str, Any], speed: dict[str, float]
-) -> list[dict[str, Any]] | None:
-    """Predicted seconds on the device: the measured ones, by the ratio of the machines' speeds.
-
-    Reading and writing files is left out, because the storage's speed was not published.
-    """
-    if measured["work"] == REPLACE:
-        stages = dict(measured["report"]["seconds"])
-        stages["learn"] = measured["cost"]["stages"]["learn"]["seconds"]
-    else:
-        stages = {n: stage["seconds"] for n, stage in measured["cost"]["stages"].items()}
-    computing = {name: value for name, value in stages.items() if name not in _FILES}
-    rows = []
-    for kind, figure in profile.speeds.items():
-        seconds = {name: value * speed[kind] / figure.value for name, value in computing.items()}
-        rows.append(
-            {
-                "by": kind,
-                "how": _how(kind, figure),
-                "seconds": seconds,
-                "total": sum(v for n, v in seconds.items() if n != "learn"),
-            }
-        )
-    return rows or None
-
-
-def _how(kind: str, figure: Figure) -> str:
-    return (
-        f"seconds measured here x this machine's {kind} / the device's {figure.value:g} GFLOP/s "
-        f"({figure.source}); files left out"
-    )
 
 
 def _all(steps: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
