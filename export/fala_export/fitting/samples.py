@@ -11,6 +11,11 @@ import heapq
 from collections.abc import Collection
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fala_export.fitting.streamed_rows import FEW
+
 
 def drawn(names: Collection[str], most: int, seed: int = 0) -> list[str]:
     """Draw some of the names at random; all of them if there are no more.
@@ -27,6 +32,13 @@ def drawn(names: Collection[str], most: int, seed: int = 0) -> list[str]:
         return list(names)
     chosen = set(heapq.nsmallest(most, names, key=partial(_number, seed)))
     return [name for name in names if name in chosen]
+
+
+def searched(count: int) -> NDArray[np.int64] | None:
+    """The positions of the examples that choose a head's penalties; None for all of a few."""
+    if count <= FEW:
+        return None
+    return np.sort(np.random.default_rng(0).permutation(count)[:FEW])
 
 
 def _number(seed: int, name: str) -> bytes:
