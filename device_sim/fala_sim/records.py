@@ -11,7 +11,7 @@ import gzip
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
@@ -121,7 +121,7 @@ class Store:
             text = json.dumps(record, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise DataError(f"{key}: not plain values: {error}") from error
-        row = (json.dumps(list(asdict(key).values())), key.kind, text)
+        row = (_text_of(key), key.kind, text)
         try:
             if key in self.keys:
                 raise sqlite3.IntegrityError
@@ -141,7 +141,8 @@ class Store:
         Raises:
             DataError: If one cannot be read; names it.
         """
-        by_key = {key_of(record): record for record in (*self._packed(), *self._appended(kinds))}
+        appended = self._appended("kind", kinds) if kinds else self._appended()
+        by_key = {key_of(record): record for record in (*self._packed(), *appended)}
         keys = [key for key in by_key if not kinds or key.kind in kinds]
         return [by_key[key] for key in sorted(keys, key=lambda key: key.order)]
 
@@ -151,7 +152,10 @@ class Store:
         Raises:
             DataError: If it cannot be read.
         """
-        return {key_of(record): record for record in self.read(key.kind)}.get(key)
+        appended = self._appended("key", [_text_of(key)])
+        user = f'"user":{json.dumps(key.user)}'  # a line without it is another job's
+        records = (record for part in (appended, self._packed(user)) for record in part)
+        return next((record for record in records if key_of(record) == key), None)
 
     def pack(self) -> Path:
         """Write all records as one small file; its bytes are deterministic.
@@ -178,26 +182,30 @@ class Store:
             raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
         return path
 
-    def _appended(self, kinds: tuple[Kind, ...]) -> Iterator[Record]:
+    def _appended(self, column: str = "", values: Sequence[str] = ()) -> Iterator[Record]:
+        """The records in the database: all, or those of some values of a column."""
         path = self._results / DATABASE
         if not path.is_file() or not path.stat().st_size:  # 0: killed before the table was created
             return
         try:
             with self._database() as database:
-                for key, kind, text in database.execute("SELECT key, kind, record FROM records"):
-                    if not kinds or kind in kinds:
-                        yield _parsed(text, f"{path}, {key}")
+                where = f" WHERE {column} IN ({', '.join('?' * len(values))})" if column else ""
+                rows = database.execute(f"SELECT key, record FROM records{where}", [*values])
+                for key, text in rows:
+                    yield _parsed(text, f"{path}, {key}")
         except sqlite3.Error as error:
             raise DataError(f"{path}: damaged: {error}; bring it back from a copy") from error
 
-    def _packed(self) -> Iterator[Record]:
+    def _packed(self, part: str = "") -> Iterator[Record]:
+        """The records in the packed file, of the lines with some part."""
         path, number = self._results / PACKED, 0
         if not path.is_file():
             return
         try:
             with gzip.open(path, "rt", encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
-                    yield _parsed(line, f"{path}, line {number}")
+                    if part in line:
+                        yield _parsed(line, f"{path}, line {number}")
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise DataError(
                 f"{path}, line {number + 1}: damaged: {error}; bring the file back from a copy"
@@ -219,6 +227,11 @@ def read_records(results: Path, *kinds: Kind) -> list[Record]:
 
 
 _TABLE = "CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, kind TEXT, record TEXT)"
+
+
+def _text_of(key: Key) -> str:
+    """A key in the database."""
+    return json.dumps(list(asdict(key).values()))
 
 
 def _parsed(text: str, where: str) -> Record:

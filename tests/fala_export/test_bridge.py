@@ -8,8 +8,11 @@ import export_command
 from bundles import WORDS, write_onnx, write_onnx_release, write_word_vectors
 from export_command import fails
 from fala import Bundle
+from fala_export.bridging import learning
+from fala_export.bridging.building import build_bridge
 from fala_export.bridging.forms import Centre, Moments, Ridge, errors_by_rank, procrustes
 from fala_export.bridging.learning import STRENGTHS, learn_map
+from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from public_data import write_rows
 
@@ -151,6 +154,30 @@ def test_a_constant_backbone_is_refused():
             learn_map(source, target)
 
 
+def test_some_of_many_documents_are_drawn_and_embedded_for_all_earlier_releases(
+    tmp_path, encoder, monkeypatch
+):
+    monkeypatch.setattr(learning, "_MOST", 60)
+    texts = [f"{word} {other} {last}" for word in WORDS for other in WORDS for last in WORDS][:300]
+    embedder, embedded = Embedder(), []
+    embed = embedder.embed
+
+    def recorded(backbone, digest, texts, label):
+        embedded.append((digest, tuple(texts)))
+        return embed(backbone, digest, texts, label)
+
+    monkeypatch.setattr(embedder, "embed", recorded)
+    for name in "ab":
+        old = write_word_vectors(tmp_path / f"{name}.fala", dimension=6)
+        details = build_bridge(old.path, encoder.path, texts, encoder.path, embedder=embedder)
+        assert (details["documents"], details["of"]) == (66, 300)  # twice the fewest
+        texts = texts[::-1]
+    drawn = [set(texts) for _, texts in embedded]
+    assert drawn == [drawn[0]] * 4 and len(drawn[0]) == 66
+    shuffled = build_bridge(old.path, encoder.path, texts, encoder.path, 1, embedder=embedder)
+    assert shuffled["documents"] == 66 and set(embedded[-1][1]) != drawn[0]
+
+
 @pytest.fixture
 def text(tmp_path):
     rng = np.random.default_rng(0)
@@ -187,7 +214,7 @@ def test_the_new_bundle_has_the_bridge(glove, encoder, text):
 
     lines = text.read_text().splitlines()
     texts = list(dict.fromkeys(line for line in lines if line))
-    assert summary["documents"] == len(texts) == 200
+    assert summary["documents"] == summary["of"] == len(texts) == 200
     old, new = glove.backbone().encode(texts), encoder.backbone().encode(texts)
     unexplained = ((new - bridge.map(old)) ** 2).sum() / ((new - new.mean(axis=0)) ** 2).sum()
     assert unexplained == pytest.approx(1 - summary["explained"], abs=0.05)

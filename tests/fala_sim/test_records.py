@@ -110,6 +110,27 @@ def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
     fails(run("report", "--results", tmp_path), "history", "damaged")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_record_is_read_without_the_others(tmp_path, packed):
+    write(tmp_path, keys(9))
+    store, (first, second) = Store(tmp_path), keys(2)
+    if packed:
+        store.pack()
+        (tmp_path / DATABASE).unlink()
+        lines = gzip.decompress((tmp_path / PACKED).read_bytes()).splitlines(keepends=True)
+        damaged = [line if b'"user":"u0"' in line else b"damaged\n" for line in lines]
+        (tmp_path / PACKED).write_bytes(gzip.compress(b"".join(damaged)))
+    else:
+        with sqlite3.connect(tmp_path / DATABASE) as database:
+            database.execute("UPDATE records SET record = 'damaged' WHERE key NOT LIKE '%\"u0\"%'")
+    assert store.get(first)["scores"] == {"auc": 0.0}
+    with pytest.raises(DataError, match="damaged"):
+        store.read()
+    if not packed:
+        with pytest.raises(DataError, match="damaged"):
+            store.get(second)
+
+
 def test_commit_of_ignores_an_enclosing_repository(tmp_path):
     def git(*arguments):
         author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]

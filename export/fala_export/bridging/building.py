@@ -10,10 +10,17 @@ from typing import Any
 from fala import Bundle
 from fala.cli import progress
 from fala.model.bridge import Bridge
-from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
+from fala_export.bridging.learning import (
+    STRENGTHS,
+    Trial,
+    check_enough,
+    learn_map,
+    most_documents,
+)
 from fala_export.bundles import add_bridge
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
+from fala_export.fitting.samples import drawn
 from fala_export.writing import MEGABYTE, megabytes, writing
 
 
@@ -27,12 +34,15 @@ def build_bridge(
 ) -> dict[str, Any]:
     """Learn the bridge between two backbones on public text, and write it into the later's bundle.
 
+    Of more than ``most_documents`` texts some are drawn, and only these are embedded. The draw is
+    the same for all earlier releases.
+
     Args:
         earlier: Bundle of the backbone that devices have.
         later: Bundle of the backbone that is to replace it.
         texts: Distinct public documents.
         out: The bundle to write; it may be ``later``. Left alone when anything fails.
-        seed: Draws the held-out documents.
+        seed: Draws the documents, and the held-out ones.
         embedder: Embeds the documents; None keeps no embeddings.
 
     Returns:
@@ -50,7 +60,8 @@ def build_bridge(
         )
     # Checked again while learning; here it is before the embedding, which takes minutes.
     check_enough(len(texts), old.manifest.dimension)
-
+    available = len(texts)
+    texts = drawn(texts, most_documents(old.manifest.dimension), seed)
     embedder = embedder or Embedder()
     vectors, targets = (
         embedder.embed(
@@ -65,6 +76,7 @@ def build_bridge(
         "from": old.manifest.name,
         **_details(learned.chosen),
         "documents": learned.documents,
+        "of": available,
         "held_out": learned.held_out,
         "trials": [_details(trial) for trial in learned.trials],
     }

@@ -25,6 +25,7 @@ STRENGTHS = tuple(10 ** (power / 2) for power in range(-4, 13))
 
 _HELD_OUT = 0.2  # share of the documents
 _NEAR = 1.001  # a simpler map is preferred if its error is within this factor of the least
+_MOST = 4_000
 _SPARE = 20  # training documents beyond those that a map of full rank fits exactly
 
 
@@ -73,6 +74,11 @@ class LearnedMap:
 def least_documents(dimension: int) -> int:
     """The number of distinct documents that a map from a space of some dimension needs."""
     return math.ceil((dimension + _SPARE) / (1 - _HELD_OUT))
+
+
+def most_documents(dimension: int) -> int:
+    """The number of documents beyond which a map from a space of some dimension gains nothing."""
+    return max(_MOST, 2 * least_documents(dimension))
 
 
 def check_enough(documents: int, dimension: int) -> None:

@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.model.links import Link
 from fala.model.losses import Floats
 from fala.solver.threads import one_blas_thread
 from fala_export.fitting.joint_rows import JointExamples, JointProblem
+from fala_export.fitting.samples import searched
 
-#: The most examples that choose the penalties; the final fit uses all examples.
-MOST_SEARCHED = 10_000
 #: The most points of the search that a progress bar counts; usual are 10 to 25.
 MOST_STEPS = 30
 
@@ -90,7 +88,7 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
         step: Called after every point of the search, at most ``MOST_STEPS`` times.
     """
     with one_blas_thread():
-        subset = _searched(len(examples.counts))
+        subset = searched(len(examples.counts))
         search = _Search(JointProblem(examples if subset is None else examples.take(subset)), step)
         chosen, loss, loss_without = search.run()
         problem = search.problem if subset is None else JointProblem(examples)
@@ -142,12 +140,6 @@ def _sets(examples: JointExamples) -> Floats:
     folds = min(_FOLDS, len(np.unique(examples.documents)))
     turn = np.random.default_rng(0).permutation(documents) % folds
     return np.asarray(turn[examples.documents] != np.arange(folds)[:, None], dtype=np.float64)
-
-
-def _searched(count: int) -> NDArray[np.int64] | None:
-    if count <= MOST_SEARCHED:
-        return None
-    return np.sort(np.random.default_rng(0).permutation(count)[:MOST_SEARCHED])
 
 
 class _Search:

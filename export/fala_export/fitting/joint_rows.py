@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.model.heads import Vectors
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
-from fala.solver.design import CentredRows, DenseRows, FeatureRows, JointRows
+from fala.solver.design import CentredRows, FeatureRows, JointRows
 from fala.solver.newton import Evidence, Problem, newton
 from fala.text.sparse_rows import SparseRows
+from fala_export.fitting.streamed_rows import FEW, StreamedRows, parts_of
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
+    from scipy.sparse import csc_array, csr_array
 
 _LEAST_DOCUMENTS = 2  # an n-gram of only one public text predicts nothing
 # Standard deviation of a practically free bias.
@@ -40,7 +42,7 @@ class JointExamples:
         link: The meaning of the logits.
     """
 
-    parts: Sequence[NDArray[np.floating]]
+    parts: Sequence[Vectors]
     words: SparseRows
     labels: Floats
     counts: Floats
@@ -70,23 +72,17 @@ class JointProblem:
 
     def __init__(self, examples: JointExamples) -> None:
         self.examples = examples
-        self._means = [part.mean(axis=0, dtype=np.float64) for part in examples.parts]
-        self._axes: list[Floats] = []
-        dense, squares = [], []
-        for part, mean in zip(examples.parts, self._means, strict=True):
-            centred = part - mean
-            values, axes = np.linalg.eigh(centred.T @ centred)
-            self._axes.append(axes)
-            dense.append(centred @ axes)
-            squares.append(np.maximum(values, 0.0))
+        dense = [StreamedRows.principal(part) for part in examples.parts]
+        self._dense = [rows for rows, _ in dense]
         self.ngrams = _frequent(examples)
         words = _columns(examples.words, self.ngrams)
         self._words = CentredRows(words, words.mean(), 1.0)
-        squares.append(self._words.squares(np.ones(len(words))))
+        squares = [*(square for _, square in dense), _squares(self._words)]
         self.kappas = [float(square.sum()) / len(words) or 1.0 for square in squares]
         self._sizes = [len(square) for square in squares]
         self._squares = np.concatenate(squares)
-        self._parts: tuple[FeatureRows, ...] = (*map(DenseRows, dense), self._words)
+        # Newton's method needs their products alone.
+        self._parts = cast("tuple[FeatureRows, ...]", (*self._dense, self._words))
 
     def minimize(
         self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float
@@ -132,32 +128,46 @@ class JointProblem:
             Weights of the dense parts, (C, D), and the n-grams, (C, width); biases, (C,).
         """
         *dense, words, bias = np.split(point, np.cumsum(self._sizes), axis=1)
-        weights = [part @ axes.T for part, axes in zip(dense, self._axes, strict=True)]
+        weights = [part @ rows.axes.T for part, rows in zip(dense, self._dense, strict=True)]
         offset = bias[:, 0] - words @ self._words.centre
-        for weight, mean in zip(weights, self._means, strict=True):
-            offset = offset - weight @ mean
+        for weight, rows in zip(weights, self._dense, strict=True):
+            offset = offset - weight @ rows.centre
         lexical = np.zeros((len(point), self.examples.words.width))
         lexical[:, self.ngrams] = words
         return np.hstack(weights), lexical, offset
 
 
-@dataclass(frozen=True, eq=False)
 class _ByScipy(SparseRows):
-    """Rows with products by SciPy, in half the time of NumPy's sums."""
+    """Rows with products by SciPy, in half the time of NumPy's sums.
 
-    matrix: csr_array
+    Of many rows the products are of some at a time: SciPy's arrays are in float64.
+    """
 
     @cached_property
-    def _transposed(self) -> csr_array:
-        return self.matrix.T.tocsr()
+    def _kept(self) -> tuple[csr_array, csr_array]:
+        matrix = sparse_array(self)
+        return matrix, matrix.T.tocsr()
+
+    def _arrays(self) -> Iterator[tuple[slice, csr_array, csr_array | csc_array]]:
+        """Slices of the rows, with their array and its transpose."""
+        for part in parts_of(len(self), FEW):
+            if len(self) <= FEW:
+                yield part, *self._kept
+            else:
+                matrix = sparse_array(_between(self, part))
+                yield part, matrix, matrix.T
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """See ``SparseRows``."""
-        return np.asarray(self.matrix @ np.ascontiguousarray(weight.T))
+        columns = np.ascontiguousarray(weight.T)
+        return np.concatenate([matrix @ columns for _, matrix, _ in self._arrays()])
 
     def gather(self, numbers: Floats) -> Floats:
         """See ``SparseRows``."""
-        return np.asarray(self._transposed @ numbers).T
+        sums = np.zeros((self.width, numbers.shape[1]))
+        for part, _, transposed in self._arrays():
+            sums += transposed @ numbers[part]
+        return sums.T
 
 
 def sparse_array(rows: SparseRows) -> csr_array:
@@ -175,17 +185,36 @@ def sparse_array(rows: SparseRows) -> csr_array:
     return csr_array((values, columns, starts), shape=(len(rows), rows.width))
 
 
+def _between(rows: SparseRows, part: slice) -> SparseRows:
+    """A slice of the rows, without a copy of their numbers."""
+    starts = rows.starts[part.start : part.stop + 1]
+    numbers = slice(starts[0], starts[-1])
+    return SparseRows(starts - starts[0], rows.buckets[numbers], rows.values[numbers], rows.width)
+
+
+def _squares(centred: CentredRows) -> Floats:
+    """The sums of squares of centred rows by column, shape (p,)."""
+    rows = centred.rows
+    sums = np.zeros(rows.width)
+    for part in parts_of(len(rows), FEW):
+        some = _between(rows, part)
+        sums += np.bincount(some.buckets, some.values.astype(np.float64) ** 2, rows.width)
+    return np.asarray(np.maximum(sums - len(rows) * centred.centre**2, 0.0))
+
+
 def _frequent(examples: JointExamples) -> NDArray[np.int64]:
     """The n-grams of two documents or more, the most frequent first.
 
     In this order the weights of frequent ones are close in memory.
     """
     words = examples.words
-    counts = np.bincount(words.buckets, minlength=words.width)
     # By document, not by example: a film that a thousand people saw is one text.
     first = np.unique(examples.documents, return_index=True)[1]
     if len(first) < len(words):
-        counts = np.bincount(words.take(first).buckets, minlength=words.width)
+        words = words.take(first)
+    counts = np.zeros(words.width, dtype=np.int64)
+    for part in parts_of(len(words), FEW):
+        counts += np.bincount(_between(words, part).buckets, minlength=words.width)
     order = np.argsort(-counts, kind="stable")
     return order[: np.count_nonzero(counts >= _LEAST_DOCUMENTS)]
 
@@ -194,12 +223,21 @@ def _columns(rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
     """Some of the columns, numbered in their order."""
     numbers = np.full(rows.width, -1, dtype=np.int32)
     numbers[chosen] = np.arange(len(chosen))
+    columns = SparseRows.stack(
+        [
+            _some_columns(_between(rows, part), numbers, len(chosen))
+            for part in parts_of(len(rows), FEW)
+        ]
+    )
+    try:
+        import scipy.sparse  # noqa: F401
+    except ImportError:  # in a base install
+        return columns
+    return _ByScipy(columns.starts, columns.buckets, columns.values, columns.width)
+
+
+def _some_columns(rows: SparseRows, numbers: NDArray[np.int32], width: int) -> SparseRows:
     buckets = numbers[rows.buckets]
     present = buckets >= 0
     starts = np.append(0, np.cumsum(present))[rows.starts]
-    columns = SparseRows(starts, buckets[present], rows.values[present], len(chosen))
-    try:
-        matrix = sparse_array(columns)
-    except ImportError:  # in a base install
-        return columns
-    return _ByScipy(columns.starts, columns.buckets, columns.values, columns.width, matrix)
+    return SparseRows(starts, buckets[present], rows.values[present], width)

@@ -28,7 +28,7 @@ class Silent:
         raise AssertionError("embeddings are given")
 
 
-def chosen_lambda(monkeypatch):
+def chosen_penalty(monkeypatch):
     """The penalty that fit_head chose last."""
     fits = []
     original = vendor._fit
@@ -48,11 +48,11 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
     classes = len(names or "01")
     noise = np.random.default_rng(1).normal(size=(len(h), classes)) * 0.3
     labels = (h[:, :classes] + noise).argmax(axis=1)
-    penalty = chosen_lambda(monkeypatch)
+    penalty = chosen_penalty(monkeypatch)
     head = fit_head(backbone, documents, labels.tolist(), label_names=names, lexical=False)
     assert head.labels == (names or ("0", "1"))
-    # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is mean CE + lambda |w|^2.
-    peer = LogisticRegression(C=1 / (2 * penalty() * len(h)), tol=1e-10, max_iter=10_000)
+    # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is sum CE + penalty |w|^2.
+    peer = LogisticRegression(C=1 / (2 * penalty()), tol=1e-10, max_iter=10_000)
     peer.fit(h, labels)
     ours = head.vendor_model().probabilities(h.astype(np.float32))
     order = [head.labels.index(str(label)) for label in range(classes)]
@@ -106,11 +106,10 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
     random = np.random.default_rng(4)
     rows = np.concatenate([np.arange(60), random.integers(60, size=90)])
     labels = random.integers(2, size=len(rows))
-    penalty = chosen_lambda(monkeypatch)
+    penalty = chosen_penalty(monkeypatch)
     head = fit_head(backbone, [documents[row] for row in rows], labels.tolist(), lexical=False)
     h = backbone.encode(documents).astype(np.float64)
-    # J's n is that of the distinct documents.
-    peer = LogisticRegression(C=1 / (2 * penalty() * 60), tol=1e-10, max_iter=10_000)
+    peer = LogisticRegression(C=1 / (2 * penalty()), tol=1e-10, max_iter=10_000)
     peer.fit(h[rows], labels)
     np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
     # Annotators who disagree make a share: half and half pulls nowhere.
