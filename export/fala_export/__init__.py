@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     )
     from fala_export.cli import run
     from fala_export.embedding import Embedder
+    from fala_export.embedding.tokens import pad
     from fala_export.errors import ExportError, RowError
     from fala_export.fitting.bridge import fit_bridge
     from fala_export.fitting.heads import fit_head
     from fala_export.fitting.metrics import scores
     from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
-    from fala_export.models.sentence_encoder import drop_pooler, pad
+    from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.population import write_prior, write_scales
     from fala_export.rows.row_files import Columns, load_rows
     from fala_export.rows.user_rows import Row, read_rows
@@ -70,7 +71,7 @@ _MODULES = {
     "load_encoder": "fala_export.models.encoder",
     "load_encoder_of": "fala_export.models.encoder",
     "load_rows": "fala_export.rows.row_files",
-    "pad": "fala_export.models.sentence_encoder",
+    "pad": "fala_export.embedding.tokens",
     "read_rows": "fala_export.rows.user_rows",
     "run": "fala_export.cli",
     "save_model": "fala_export.training.release",

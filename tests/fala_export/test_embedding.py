@@ -1,6 +1,29 @@
-import numpy as np
+import pickle
+import signal
+import subprocess
+import sys
+import time
 
-from fala_export.embedding import Embedder
+import numpy as np
+import pytest
+
+from fala_export.embedding import Embedder, Embeddings, Table, seconds_of
+from fala_export.embedding.table import keys_of
+from fala_export.errors import ExportError
+
+#: Adds entries without end, two at a time: its argument is the table's folder.
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from fala_export.embedding.table import Table, keys_of
+table, number = Table(Path(sys.argv[1]), 300), int(sys.argv[2])
+print("ready", flush=True)
+while True:
+    texts = [str(number), str(number + 1)]
+    table.add(keys_of(texts), np.array([[float(text)] * 300 for text in texts], np.float32))
+    number += 2
+"""
 
 
 class Lengths:
@@ -13,7 +36,7 @@ class Lengths:
 
     def encode(self, texts, state=None):
         self.encoded += texts
-        return np.array([[len(text), 1] for text in texts], dtype=np.float32)
+        return np.array([[len(text), 1] for text in texts], dtype=np.float32).reshape(-1, 2)
 
 
 def test_a_text_is_embedded_once_by_each_backbone(tmp_path):
@@ -21,10 +44,10 @@ def test_a_text_is_embedded_once_by_each_backbone(tmp_path):
     texts = ["a", "long", "middle"]
     np.testing.assert_array_equal(embedder.embed(backbone, "d", texts, "")[:, 0], [1, 4, 6])
     # A killed process leaves a part of an entry.
-    (file,) = (tmp_path / "kept").iterdir()
-    file.write_bytes(file.read_bytes()[:-3])
+    keys = tmp_path / "kept" / "d" / "keys"
+    keys.write_bytes(keys.read_bytes()[:-3])
     lost = backbone.encoded[-1]
-    assert embedder.pending(2, "d", [*texts, "new"]) == [lost, "new"]
+    assert Embedder(tmp_path / "kept").pending(2, "d", [*texts, "new"]) == [lost, "new"]
     backbone.encoded.clear()
     vectors = Embedder(tmp_path / "kept").embed(backbone, "d", ["new", *texts, "new"], "")
     np.testing.assert_array_equal(vectors[:, 0], [3, 1, 4, 6, 3])
@@ -33,17 +56,117 @@ def test_a_text_is_embedded_once_by_each_backbone(tmp_path):
     assert len(backbone.encoded) == 5
 
 
-def test_a_damaged_embedding_is_not_used(tmp_path):
+@pytest.mark.parametrize("name", ["keys", "vectors"])
+def test_a_damaged_embedding_is_encoded_again(tmp_path, name):
     backbone, texts = Lengths(), ["a", "long", "middle"]
     Embedder(tmp_path).embed(backbone, "d", texts, "")
-    (file,) = tmp_path.iterdir()
-    whole, size = file.read_bytes(), file.stat().st_size // 3
-    for position in range(0, len(whole), 5):
-        file.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
+    files = {file: file.read_bytes() for file in (tmp_path / "d").iterdir()}
+    file = tmp_path / "d" / name
+    size = len(files[file]) // 3
+    for position in range(0, len(files[file]), 5):
+        for other, data in files.items():
+            other.write_bytes(data)
+        damaged = bytearray(files[file])
+        damaged[position] ^= 4
+        file.write_bytes(damaged)
         backbone.encoded.clear()
-        for encoded in (1, 0):  # the new entry is kept, behind the damaged one
+        for encoded in (1, 0):  # the new entry is behind the damaged one
             vectors = Embedder(tmp_path).embed(backbone, "d", texts, "")
             np.testing.assert_array_equal(vectors[:, 0], [1, 4, 6])
             assert len(backbone.encoded) == encoded
             backbone.encoded.clear()
         assert file.stat().st_size == 4 * size
+
+
+def test_a_mapping_and_a_stream_read_from_the_disk(tmp_path):
+    backbone, embedder = Lengths(), Embedder(tmp_path)
+    texts = ["a", "long", "middle"]
+    mapping = embedder.mapping(backbone, "d", texts, "")
+    assert dict(mapping).keys() == set(texts)
+    np.testing.assert_array_equal(mapping.take(["middle", "a", "middle"])[:, 0], [6, 1, 6])
+    np.testing.assert_array_equal(mapping["long"], [4, 1])
+    assert "long" in mapping
+    assert "other" not in mapping
+    with pytest.raises(KeyError):
+        mapping["other"]
+    copied = pickle.loads(pickle.dumps(mapping))
+    np.testing.assert_array_equal(copied.take(texts), mapping.take(texts))
+    stream = embedder.stream(backbone, "d", (text for text in ["new", *texts]), "")
+    assert stream.shape == (4, 2)
+    np.testing.assert_array_equal(stream[1:][:, 0], [1, 4, 6])
+    np.testing.assert_array_equal(stream[np.array([3, 0])][:, 0], [6, 3])
+    assert sorted(backbone.encoded) == sorted(["new", *texts])
+
+
+def test_a_mapping_without_a_folder_keeps_its_files_as_long_as_itself():
+    mapping = Embedder().mapping(Lengths(), "d", ["a", "long"], "")
+    folder = mapping.table.folder
+    np.testing.assert_array_equal(mapping.take(["long"]), [[4, 1]])
+    del mapping
+    assert not folder.exists()
+
+
+def test_an_entry_that_is_damaged_later_is_an_error(tmp_path):
+    mapping = Embedder(tmp_path).mapping(Lengths(), "d", ["a", "long"], "")
+    file = tmp_path / "d" / "vectors"
+    data = bytearray(file.read_bytes())
+    data[9] ^= 1
+    file.write_bytes(data)
+    Embeddings(Table(tmp_path / "d", 2), ["a"])
+    with pytest.raises(ExportError, match="damaged"):
+        mapping.take(["a", "long"])
+
+
+def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
+    table, keys = Table(tmp_path, 1), keys_of(["a", "b", "c"]).copy()
+    keys["first"] = 7
+    table.add(keys[:2], np.array([[1], [2]]))
+    table.add(keys[:1], np.array([[3]]))  # a newer entry
+    np.testing.assert_array_equal(table.find(keys), [2, 1, -1])
+
+
+@pytest.mark.slow
+def test_killed_writers_leave_whole_entries(tmp_path):
+    """Two processes write at once, and each is killed at any time."""
+    for attempt in range(2):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", WRITER, tmp_path, str(start)], stdout=subprocess.PIPE
+            )
+            for start in (attempt * 10**6, attempt * 10**6 + 500_000)
+        ]
+        for writer in writers:
+            writer.stdout.readline()
+        time.sleep(0.2 + 0.013 * attempt)
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.communicate()
+        table = Table(tmp_path, 300)
+        rows = np.arange(len(table))
+        vectors, whole = table.read(rows)
+        assert whole.all()
+        texts = [str(int(vector[0])) for vector in vectors]
+        assert len({int(text) // 500_000 for text in texts}) == 2 * attempt + 2
+        np.testing.assert_array_equal(table.find(keys_of(texts)), rows)
+
+
+class Slow:
+    """Takes the time of an encoder that pads small batches, and of each call; it only sleeps."""
+
+    dimension, is_transformer = 1, True
+
+    def encode(self, texts):
+        lengths = sorted(map(len, texts))
+        padded = sum(8 * lengths[min(at + 7, len(lengths) - 1)] for at in range(0, len(lengths), 8))
+        time.sleep(0.01 + padded * 5e-6)
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+
+def test_the_seconds_of_an_embedding_are_estimated(tmp_path):
+    lengths = np.random.default_rng(0).lognormal(4, 0.8, 3000).astype(int) + 1
+    texts = ["x" * length for length in lengths]
+    start = time.perf_counter()
+    Embedder().embed(Slow(), "", texts, "")
+    seconds = time.perf_counter() - start
+    assert seconds_of(Slow(), texts) == pytest.approx(seconds, rel=0.3)
+    assert seconds_of(Slow(), []) == 0

@@ -9,6 +9,7 @@ from adapter_inputs import random_inputs
 from checkout import real_data
 from fala.audit.model import audit_model
 from fala.backbones import AdapterWeights, OnnxEncoder
+from fala_export.embedding.tokens import pad
 from fala_export.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.parity import speed
@@ -19,7 +20,6 @@ from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
-from fala_export.models.sentence_encoder import pad
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow

@@ -27,6 +27,7 @@ from fala import Bundle
 from fala.bundle.format import MAX_TOKENS
 from fala.cli import counted, progress
 from fala.examples import tokenizer_inputs
+from fala_export.embedding.tokens import embed_tokens, placed
 from fala_export.errors import ExportError
 from fala_export.models.folder import (
     CONFIGURATION,
@@ -44,7 +45,7 @@ from fala_export.models.folder import (
 )
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
-from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens
+from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.quiet import quiet, without_bars
 from fala_export.settings import FrozenPooling
 
@@ -140,7 +141,8 @@ class Encoder:
             Shape (n, dim).
         """
         ids = self.token_ids(texts, max_length)
-        return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
+        with placed(self.module):
+            return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
 
 
 def token_ids(

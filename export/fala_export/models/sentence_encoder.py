@@ -6,13 +6,11 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
@@ -20,7 +18,6 @@ from transformers import PreTrainedModel
 
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
 _WEIGHTS = "model.safetensors"
-_BATCH = 32
 
 
 class AttentionPooling(nn.Module):
@@ -175,51 +172,3 @@ def drop_pooler(transformer: PreTrainedModel) -> None:
     """
     if hasattr(transformer, "pooler"):
         transformer.pooler = None
-
-
-def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Pad token ids to one length.
-
-    Returns:
-        The ids and the mask, both of shape (n, longest).
-    """
-    longest = max(1, *(len(row) for row in ids))
-    rows = torch.full((len(ids), longest), pad_id)
-    mask = torch.zeros_like(rows)
-    for position, row in enumerate(ids):
-        rows[position, : len(row)] = torch.tensor(row, dtype=torch.long)
-        mask[position, : len(row)] = 1
-    return rows, mask
-
-
-def embed_tokens(
-    module: nn.Module,
-    ids: Sequence[Sequence[int]],
-    pad_id: int,
-    dimension: int,
-    step: Callable[[int], None],
-) -> NDArray[np.float32]:
-    """Embed tokenized texts, in batches of similar length to save padding.
-
-    Args:
-        module: From token ids and mask to embeddings; it runs on a GPU where there is one.
-        ids: Token ids of n texts.
-        pad_id: Token id of the padding.
-        dimension: Length of an embedding.
-        step: Called after every batch with its number of texts.
-
-    Returns:
-        Shape (n, dimension).
-    """
-    result = np.empty((len(ids), dimension), dtype=np.float32)
-    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    module.to(device)
-    with torch.inference_mode():
-        for start in range(0, len(order), _BATCH):
-            chosen = order[start : start + _BATCH]
-            rows, mask = pad([ids[index] for index in chosen], pad_id)
-            result[chosen] = module(rows.to(device), mask.to(device)).cpu().numpy()
-            step(len(chosen))
-    module.cpu()
-    return result

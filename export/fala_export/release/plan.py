@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from fala import Budget, Bundle
 from fala.backbones import Backbone
 from fala.cli import counted
 from fala.examples import unique_texts
+from fala_export.embedding import seconds_of
 from fala_export.release.pipeline import Pipeline
 from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.rows.row_files import load_rows
 from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
 
-_TIMED = 32  # texts that are embedded to measure a backbone
-_BATCH = 8  # texts of similar length that are timed together
 _BACKWARD = 3  # forward passes that a training step of a text costs
 
 
@@ -106,10 +104,5 @@ def _costs_of_devices(
 
 
 def _cost(label: str, backbone: Backbone, texts: Sequence[str], times: int = 1) -> dict[str, Any]:
-    sample = sorted(texts[:: max(1, len(texts) // _TIMED)][:_TIMED], key=len)
-    backbone.encode(sample[:1])  # the first time is slower
-    start = time.perf_counter()
-    for position in range(0, len(sample), _BATCH):
-        backbone.encode(sample[position : position + _BATCH])
-    seconds = (time.perf_counter() - start) / max(1, len(sample)) * len(texts) * times
+    seconds = seconds_of(backbone, texts) * times
     return {"work": label, "texts": len(texts), "seconds": round(seconds, 1)}

@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import numpy as np
@@ -17,15 +18,14 @@ from torch import Tensor, nn
 from fala import Bundle
 from fala.backbones import Backbone
 from fala.backbones.word_vectors import words
-from fala.examples import unique_texts
-from fala.model.heads import Vectors
-from fala_export.embedding import Embedder
+from fala.examples import tokenizer_inputs, unique_texts
+from fala_export.embedding import Embedder, Embeddings
+from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
     AttentionPooling,
     SentenceEncoder,
     drop_pooler,
-    embed_tokens,
 )
 from fala_export.rows.user_rows import Row
 from fala_export.settings import AnyPooling, ModelSource
@@ -75,7 +75,11 @@ class Learner(ABC):
     def encode(self, texts: Sequence[str]) -> Floats:
         """Embed texts; shape (n, dim)."""
         ids = self.token_ids(texts)
-        return embed_tokens(self.module, ids, self.pad_id, self.dimension, lambda _: None)
+        return embed_tokens(self.module, ids, self.pad_id, self.dimension, half=True)
+
+    def placed(self) -> AbstractContextManager[None]:
+        """Move the module to the accelerator, so that texts are encoded there, and back."""
+        return placed(self.module)
 
 
 class TransformerLearner(Learner):
@@ -109,12 +113,14 @@ class TransformerLearner(Learner):
     def embedding_digest(self) -> str:
         """SHA-256 over everything that an embedding depends on."""
         encoder = self.encoder
-        form = [self.digest, self.max_length, encoder.pooling, encoder.normalized]
+        precision = str(half_precision())
+        form = [self.digest, self.max_length, encoder.pooling, encoder.normalized, precision]
         return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
-        return self.encoder.token_ids(texts, self.max_length or self.encoder.longest)
+        encodings = self.tokenizer.encode_batch(tokenizer_inputs(texts))
+        return [encoding.ids or [self.pad_id] for encoding in encodings]
 
 
 def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> Encoder:
@@ -228,8 +234,7 @@ class _MeanOfVectors(nn.Module):
 
 def embed_rows(
     backbone: Backbone, rows: Sequence[Row], embedder: Embedder | None = None, digest: str = ""
-) -> dict[str, Vectors]:
-    """Embed all texts of some rows, by text; see ``Embedder.embed``."""
+) -> Embeddings:
+    """Embed all texts of some rows, by text; see ``Embedder.mapping``."""
     texts = unique_texts(row.example for row in rows)
-    vectors = (embedder or Embedder()).embed(backbone, digest, texts, "embedding texts")
-    return dict(zip(texts, vectors, strict=True))
+    return (embedder or Embedder()).mapping(backbone, digest, texts, "embedding texts")

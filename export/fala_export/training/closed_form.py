@@ -70,7 +70,7 @@ def finish(
     public: PublicRows,
     *,
     lexical: bool,
-) -> tuple[Head, dict[str, Vectors], dict[str, Any]]:
+) -> tuple[Head, Mapping[str, Vectors], dict[str, Any]]:
     """Take the head of a trained module, on request with words.
 
     Args:

@@ -20,8 +20,8 @@ from torch.nn import functional
 from fala import DataError, Match
 from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
+from fala_export.embedding.tokens import pad
 from fala_export.fitting.calibration import scales_and_biases
-from fala_export.models.sentence_encoder import pad
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from fala_export.models.sentence_encoder import pad
+from fala_export.embedding.tokens import pad
 from fala_export.training.backbones import Learner
 
 _POOL = 50  # batches whose texts are sorted by length together: little padding, still random

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from fala.cli import be, counted
 from fala_export.embedding import Embedder
+from fala_export.embedding.tokens import pad
 from fala_export.errors import ExportError
 from fala_export.families.distillation.model import (
     Imitation,
@@ -39,7 +40,7 @@ from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
-from fala_export.models.sentence_encoder import SentenceEncoder, pad
+from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.loop import Training
 from fala_export.training.settings import LoopSettings

@@ -1,0 +1,99 @@
+"""Embed tokenized texts by a torch module, on the accelerator where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fala_export.accelerator import device
+
+# Tokens of a batch, padding included: a processor's caches hold no more, a GPU idles with fewer.
+_TOKENS = {"cpu": 1 << 11, "mps": 1 << 13, "cuda": 1 << 15}
+
+
+def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Pad token ids to one length.
+
+    Returns:
+        The ids and the mask, both of shape (n, longest).
+    """
+    lengths = np.array([len(row) for row in ids])
+    mask = np.arange(max(1, lengths.max())) < lengths[:, None]
+    rows = np.full(mask.shape, pad_id, dtype=np.int64)
+    rows[mask] = [token for row in ids for token in row]
+    return torch.from_numpy(rows), torch.from_numpy(mask.astype(np.int64))
+
+
+@contextmanager
+def placed(module: nn.Module) -> Iterator[None]:
+    """Move a module to the accelerator, and back to the CPU."""
+    module.to(device())
+    try:
+        yield
+    finally:
+        module.cpu()
+
+
+def half_precision() -> torch.dtype | None:
+    """The precision of an embedding's products on a GPU; None is float32, elsewhere."""
+    if not torch.cuda.is_available():
+        return None
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+
+
+def batches(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Positions of texts of similar length, in batches of at most so many tokens with padding.
+
+    Args:
+        lengths: Tokens of each text.
+        most: Tokens of a batch; a longer text is a batch of its own.
+    """
+    result: list[list[int]] = []
+    longest = 0
+    for position in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if not result or (len(result[-1]) + 1) * longest > most:
+            result.append([])
+            longest = max(1, lengths[position])
+        result[-1].append(position)
+    return result
+
+
+def embed_tokens(
+    module: nn.Module,
+    ids: Sequence[Sequence[int]],
+    pad_id: int,
+    dimension: int,
+    step: Callable[[int], None] = lambda _: None,
+    *,
+    half: bool = False,
+) -> NDArray[np.float32]:
+    """Embed tokenized texts where the module is; see ``placed``.
+
+    Args:
+        module: From token ids and mask to embeddings.
+        ids: Token ids of n texts.
+        pad_id: Token id of the padding.
+        dimension: Length of an embedding.
+        step: Called after every batch with its number of texts.
+        half: Whether a GPU computes in ``half_precision``.
+
+    Returns:
+        Shape (n, dimension).
+    """
+    result = np.empty((len(ids), dimension), dtype=np.float32)
+    place = next(module.parameters()).device
+    precision = half_precision() if half and place.type == "cuda" else None
+    autocast: AbstractContextManager[object] = nullcontext()
+    if precision is not None:
+        autocast = torch.autocast(place.type, precision)
+    with torch.inference_mode(), autocast:
+        for chosen in batches([len(row) for row in ids], _TOKENS[place.type]):
+            rows, mask = pad([ids[index] for index in chosen], pad_id)
+            result[chosen] = module(rows.to(place), mask.to(place)).float().cpu().numpy()
+            step(len(chosen))
+    return result
