@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +14,14 @@ from fala import DataError
 from fala.cli import SETTINGS, Command, Group
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group
-from fala_sim.experiments.families import (
-    FLOPS,
-    PEOPLE,
-    Family,
-    family_of,
-)
-from fala_sim.experiments.fleet.commands import fleet_command
+from fala_sim.experiments.families import PEOPLE
+from fala_sim.found import found
 from fala_sim.models.commands import models_group
 from fala_sim.options import (
     ENGINE,
     JSON,
     RESULTS,
+    Family,
     Option,
     failed,
     log,
@@ -113,12 +108,12 @@ class _Entries(Group):
 
 def _entry_command(
     entry: Entry[Any],
-    family: Family,
     options_of_show: Sequence[Option],
     show: Callable[..., None],
     results_option: Option = RESULTS,
 ) -> click.Command:
     """The command of a table or a figure."""
+    family = entry.family or PEOPLE
 
     def command(results: Path, with_run: bool, **options: Any) -> None:  # noqa: ANN401
         context = click.get_current_context()
@@ -154,7 +149,7 @@ def _show_table(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: 
 
 
 def _table(entry: Entry[Any]) -> click.Command:
-    return _entry_command(entry, family_of(entry.needs), (JSON,), _show_table)
+    return _entry_command(entry, (JSON,), _show_table)
 
 
 def _figure(entry: Entry[Any]) -> click.Command:
@@ -172,7 +167,7 @@ def _figure(entry: Entry[Any]) -> click.Command:
             path.write_bytes(plot.png())
             click.echo(path)
 
-    return _entry_command(entry, family_of(entry.needs), (_OUT,), show)
+    return _entry_command(entry, (_OUT,), show)
 
 
 class _Studies(Group):
@@ -196,7 +191,7 @@ class _Studies(Group):
         results = results_option(study.results, "the study's own")
 
         def table_of(entry: Entry[Any]) -> click.Command:
-            return _entry_command(entry, study.family, (JSON,), _show_table, results)
+            return _entry_command(entry, (JSON,), _show_table, results)
 
         question = questions[cmd_name]
         return _Entries(cmd_name, help=question, entries=study.tables, command_of=table_of)
@@ -205,12 +200,14 @@ class _Studies(Group):
 def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
     """Run everything on people, then write all tables, figures and the report.
 
-    Adapters have their own data and options: run them with `fala-sim table adapters --run`; their
-    records are shown here, too. Recorded jobs are not run again: after Ctrl-C, or a power cut, the
-    same command resumes. If a job fails, the others still run; failures are listed at the end.
+    Recorded jobs are not run again: after Ctrl-C, or a power cut, the same command resumes. If a
+    job fails, the others still run; failures are listed at the end.
     """
     engine = {name: options[name] for name in ("jobs", "engine", "address")}
-    failures = _run(FLOPS, FLOPS.kinds, results, engine)
+    failures: list[str] = []
+    for family in dict.fromkeys(entry.family for entry in _tables().values()):
+        if family is not None and not family.options:
+            failures += _run(family, family.kinds, results, engine)
     failures += _run(PEOPLE, PEOPLE.kinds, results, options)
     try:
         _write(results)
@@ -218,25 +215,6 @@ def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
         raise (failed(failures) if failures else error) from error
     if failures:
         raise failed(failures)
-
-
-@main.command("profiles")
-@JSON
-def profiles_command(as_json: bool) -> None:
-    """List the devices of `table profiles`: their limits, and the sources of the figures."""
-    from fala_sim.experiments.profiles.profile import PROFILES
-
-    devices = [asdict(profile) for profile in PROFILES]
-    if as_json:
-        click.echo(json.dumps(devices))
-        return
-    for device in devices:
-        click.echo(f"{device['name']}: {device['title']}")
-        figures = {"cores": device["cores"], "bytes an app may take": device["memory"]}
-        figures |= {"bytes of storage": device["storage"]}
-        for name, figure in figures.items():
-            if figure is not None:
-                click.echo(f"  {name}: {figure['value']:,} ({figure['source']})")
 
 
 @main.command("report")
@@ -302,8 +280,7 @@ def _figures() -> Mapping[str, Entry[Any]]:
 
 _TABLES = """Print a table of the records in --results.
 
-Nothing is run or written, except with --run, which runs the missing jobs. Left out for lack of
-data: the 17 additional tasks and SQuAD (adapters).
+Nothing is run or written, except with --run, which runs the missing jobs.
 """
 _FIGURES = """Describe a figure of the records in --results in words and numbers, or draw it.
 
@@ -323,4 +300,6 @@ main.add_command(_Studies("study", help=_STUDIES))
 main.add_command(convert_group)
 main.add_command(data_group)
 main.add_command(models_group)
-main.add_command(fleet_command)
+for _module in found("fala_sim.experiments", "commands"):
+    for _command in _module.COMMANDS:
+        main.add_command(_command)

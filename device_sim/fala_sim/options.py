@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from fala import DataError
 
+if TYPE_CHECKING:
+    from fala_sim.engine.job import Engine, Log
+    from fala_sim.records import Kind
+
 #: A click option's decorator.
 Option: TypeAlias = "Callable[[Callable[..., None]], Callable[..., None]]"
+#: Makes the missing records of some kinds, or of all if none is named, by a plan; returns a line
+#: for each failure.
+Run: TypeAlias = "Callable[[Any, Sequence[Kind], Engine, Log], list[str]]"
 
 _log = logging.getLogger("fala.sim")
 
@@ -73,6 +82,38 @@ def with_options(*options: Option) -> Option:
         return command
 
     return add
+
+
+@dataclass(frozen=True)
+class Family:
+    """Experiments with the same options.
+
+    Attributes:
+        kinds: Of its records, in the order in which they are made; empty for the experiments on
+            people, which are found.
+        options: On the command line; each is a field of the plan. A family without options needs
+            no data.
+        run: Makes the records.
+        plan: Holds the options.
+    """
+
+    kinds: tuple[Kind, ...]
+    options: tuple[Option, ...]
+    run: Run
+    plan: Callable[..., Any]
+
+
+def run_of(module: str) -> Run:
+    """The ``run`` of a module, which is imported when it is called.
+
+    So a command with a mistake fails at once.
+    """
+
+    def run(plan: Any, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:  # noqa: ANN401
+        failures: list[str] = import_module(module).run(plan, kinds, engine, log)
+        return failures
+
+    return run
 
 
 def log(line: str) -> None:

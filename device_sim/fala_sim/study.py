@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.families import Family
+from fala_sim.options import Family
 from fala_sim.records import Kind
 from fala_sim.report.registry import Entry, Make, entry_of
 
@@ -31,7 +31,7 @@ class Study:
 
     Attributes:
         name: The name of its folder.
-        family: Its kinds of record, its options on the command line, and what makes the records.
+        family: Its options on the command line, and what makes the records.
         entries: The registered tables by name; ``tables`` has all of them.
     """
 
@@ -58,7 +58,7 @@ class Study:
 
         def register(make: Make[Table]) -> Make[Table]:
             what = f"study {self.name}"
-            self.entries[name] = entry_of(what, name, title, "", make, needs, reads)
+            self.entries[name] = entry_of(what, name, title, "", make, needs, reads, self.family)
             return make
 
         return register

@@ -1,4 +1,4 @@
-"""A method and a data set that are added as in docs/extend.md run and appear in tables."""
+"""A method, a data set and an experiment, a file each as in docs/extend.md, run and are shown."""
 
 import json
 import os
@@ -46,6 +46,8 @@ def extended(tmp_path_factory):
     (package / "methods/nearest_mean.py").write_text(text)
     (text,) = [block for block in page if "def read(" in block]
     (package / "convert/answers.py").write_text(text)
+    (text,) = [block for block in page if "def length(" in block]
+    (package / "experiments/lengths.py").write_text(text)
     tests = (ROOT / "tests/fala_sim/test_methods.py").read_text()
     (root / "test_methods.py").write_text(
         tests.replace("SETTINGS = {\n", f"SETTINGS = {{\n    {added_setting()},\n")
@@ -57,18 +59,20 @@ def extended(tmp_path_factory):
     }
 
     results = ("--results", str(root / "results"))
+    run = ("--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert", "--jobs", "1")
     source = root / "answers"
     source.mkdir()
     posts = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
     (source / "answers.jsonl").write_text("\n".join(map(json.dumps, posts)))
     commands = {
         "headline": [
-            "table", "headline", "--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert",
-            "--methods", "global,nearest-mean", "--jobs", "1", "--json", *results,
+            "table", "headline", *run, "--methods", "global,nearest-mean", "--json", *results,
         ],
         "table 2": ["table", "2", "--json", *results],
         "figure": ["figure", "scores", *results],
         "convert": ["convert", "answers", str(source), "--users", "1"],
+        "experiment": ["table", "lengths", *run, "--json", *results],
+        "report": ["report", *results],
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(list(commands.values()))],
@@ -101,6 +105,19 @@ def test_an_added_method_passes_the_tests_of_methods(extended):
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout
     assert "passed" in tested.stdout and "failed" not in tested.stdout
+
+
+def test_an_experiment_is_added_by_one_file(extended):
+    """Its command, its options, its jobs, its table and its section of the report."""
+    status, printed, errors = extended["experiment"]
+    assert status == 0, errors
+    table = json.loads(printed)
+    assert table["title"] == "Lengths of people's texts"
+    (row,) = table["rows"]
+    assert row[table["header"].index("characters")]["mean"] > 100
+    assert extended["report"][0] == 0, extended["report"][2]
+    page = (extended["tests"][0] / "results/report.html").read_text(encoding="utf-8")
+    assert '<section id="lengths">' in page and 'id="table-lengths"' in page
 
 
 def test_a_data_set_is_added_by_one_file(extended):

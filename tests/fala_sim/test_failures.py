@@ -11,7 +11,6 @@ from fala_sim import engine
 from fala_sim.engine.job import Job
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments import people
-from fala_sim.experiments.ablation import jobs as ablation
 from fala_sim.experiments.labels import jobs as by_labels
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
@@ -56,14 +55,6 @@ def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monk
     assert "Global" in done.stdout
 
 
-@pytest.mark.thorough
-def test_table_4_runs_the_papers_method_whatever_methods_says(folder, tmp_path):
-    arguments = (*options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
-    done = sim_command.works("table", "4", "--run", *arguments)
-    assert "K-means" in done.stdout
-    assert {record["method"] for record in read_records(tmp_path, "search")} == {"fala-paper"}
-
-
 @pytest.fixture
 def submitted(monkeypatch):
     """The tasks that the laboratory submits; every search task fails."""
@@ -81,15 +72,13 @@ def submitted(monkeypatch):
 @pytest.mark.thorough
 def test_a_method_without_its_search_is_skipped_and_the_rest_run(folder, tmp_path, submitted):
     plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
-    experiments = [*replacement.EXPERIMENTS, *ablation.EXPERIMENTS]
-    failures = people.run(plan, experiments, LocalEngine(2), print)
+    failures = people.run(plan, replacement.EXPERIMENTS, LocalEngine(2), print)
     labels = [task.label for task in submitted]
     assert {label.split()[2] for label in labels if label.startswith("search")} == {
         "top", "fala-paper",
     }  # fmt: skip
     ready = {label.split()[2] for label in labels if label.startswith("replacement")}
     assert ready == {"old", "fala"}
-    assert not [label for label in labels if label.startswith("ablation")]
     assert failures[-1].endswith(
         "fala-paper, top: not run without settings; see why their search failed"
     )

@@ -18,7 +18,6 @@ from fala_sim.report.registry import shown
 from fala_sim.report.table import NOT_RUN, Table
 from sim_tables import (
     TABLES,
-    ablation,
     about,
     cell,
     column,
@@ -122,11 +121,6 @@ def test_an_empty_table_names_the_missing_records_and_their_command():
 def test_a_table_lists_its_missing_records():
     with pytest.raises(DataError, match="no records of kind 'replacement', which table frontier"):
         TABLES["frontier"](frame_of({"frontier": [about()]}))
-
-
-def test_ablations_of_other_tables_are_named():
-    with pytest.raises(DataError, match=r"no records of table4 .*`fala-sim table 4 --run`"):
-        TABLES["4"](frame_of({"ablation": ablation("table5-ce-0.1")}))
 
 
 def test_titles_of_methods_are_those_of_records_or_classes():

@@ -1,7 +1,6 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
 import sim_tables
-from adapter_records import write_adapters
 from fala_sim.records import Key, Store
 
 #: A user may be named anything.
@@ -46,7 +45,7 @@ def replacement(data, method, user):
 
 
 def write_run(results):
-    """Write records of all kinds but "flops" and "ablation"."""
+    """Write records of all kinds but "flops"."""
 
     store = Store(results)
 
@@ -87,4 +86,3 @@ def write_run(results):
             "measured": measured,
         }
         write("profile", "tweets", "fala", "Ann", content, profile)
-    write_adapters(results)

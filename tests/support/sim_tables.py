@@ -70,10 +70,3 @@ def column(table, name, **where):
 def cell(table, name, **where):
     (value,) = column(table, name, **where)
     return value
-
-
-def ablation(variant, auc=0.7, **fields):
-    return [
-        about(user, method="fala-paper", variant=variant, scores=scores(auc), **fields)
-        for user in USERS
-    ]

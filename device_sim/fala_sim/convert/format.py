@@ -72,7 +72,6 @@ class Format:
         users: Default number of users.
         public: Default limit of public rows; None for all.
         offers: None for classification.
-        benchmark: Whether it has no people: a task for adapters, not for replacements.
         in_turn: Whether each further division tests the next people, because there are too few for
             users and a public at once.
     """
@@ -83,7 +82,6 @@ class Format:
     users: int = 5
     public: int | None = None
     offers: Offers | None = None
-    benchmark: bool = False
     in_turn: bool = False
 
     def paths(self, source: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from platformdirs import user_data_path
 
 from fala import DataError
 from fala_sim.convert.format import Format
-from fala_sim.convert.formats import CATALOGUE, FORMATS, find_data_set
+from fala_sim.convert.formats import FORMATS, find_data_set
 from fala_sim.digests import digest_of, file_digest
 
 
@@ -76,14 +76,6 @@ def find_location(name: str, data_dir: Path | None) -> Location:
         f"{folder / data_set.folders[0]}: no such folder; `fala-sim data get {name}` downloads "
         f"{name}, or name the folder of your data sets with --data-dir or FALA_DATA"
     )
-
-
-def is_benchmark(name: str) -> bool:
-    """Whether a data set is a task without people; False for an unknown name."""
-    form = name.partition(":")[0]
-    if name in CATALOGUE:
-        form = CATALOGUE[name].format
-    return form in FORMATS and FORMATS[form].benchmark
 
 
 def full_name(name: str) -> str:

@@ -1,5 +1,11 @@
-"""The experiments, one family per room: from options to jobs, and from jobs to records.
+"""The experiments, from options to jobs, and from jobs to records.
 
-A room's ``plan`` defines the jobs and their order; its ``jobs`` are run, each in its own process.
-``families`` lists the rooms, with their options on the command line.
+An experiment is found by being here: a module, or a package with
+
+- ``jobs``: its jobs, each run in its own process; an experiment on people lists them in
+  ``EXPERIMENTS``, and any other has an ``options.Family``;
+- ``tables`` and ``plots``: functions of the records' frame, registered by their decorators;
+- ``commands``: ``COMMANDS`` of its own, beside ``fala-sim table`` and ``fala-sim figure``.
+
+A module is its own jobs, tables and plots. The other modules here are what experiments share.
 """

@@ -1,15 +1,8 @@
-"""The experiments by family: the records of each, and its options on the command line.
-
-A family's modules are imported when it runs, so that a command with a mistake fails at once. A
-study has a family of its own; see ``fala_sim.study``.
-"""
+"""The options of experiments, and the family of the experiments on people."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
 import click
 
@@ -17,29 +10,10 @@ from fala.cli import Named
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments.plan import Plan
-from fala_sim.options import DATA_DIR, Option, count
+from fala_sim.found import found
+from fala_sim.options import DATA_DIR, Family, Option, count
 from fala_sim.playground.releases import BUILT_IN
 from fala_sim.records import Kind
-
-#: Makes the missing records of some kinds by a family's plan; returns a line for each failure.
-Run: TypeAlias = "Callable[[Any, Sequence[Kind], Engine, Log], list[str]]"
-
-
-@dataclass(frozen=True)
-class Family:
-    """Experiments with the same options.
-
-    Attributes:
-        kinds: Of its records, in the order in which they are made.
-        options: On the command line; each is a field of the plan.
-        run: Makes the records.
-        plan: Holds the options.
-    """
-
-    kinds: tuple[Kind, ...]
-    options: tuple[Option, ...]
-    run: Run
-    plan: type[Plan] = Plan
 
 
 def _methods() -> dict[str, str]:
@@ -110,73 +84,49 @@ def new_option(about: str) -> Option:
 TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
 
 
-def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def _run_found(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Run the experiments on people that stand in this folder; see ``options.Run``."""
     from fala_sim.experiments.people import run
     from fala_sim.methods.registry import find_method
 
     for name in plan.methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    rooms = ("replacement", "ablation", "labels", "history", "profiles")
-    jobs = (import_module(f"fala_sim.experiments.{room}.jobs") for room in rooms)
-    experiments = [experiment for module in jobs for experiment in module.EXPERIMENTS]
-    return run(plan, [each for each in experiments if each.kind in kinds], engine, log)
+    modules = [module for part in ("", "jobs") for module in found(__package__ or "", part)]
+    experiments = [each for module in modules for each in getattr(module, "EXPERIMENTS", ())]
+    wanted = [each for each in experiments if not kinds or each.kind in kinds]
+    return run(plan, wanted, engine, log)
 
 
-def run_of(module: str) -> Run:
-    """The ``run`` of a module, which is imported when it is called."""
-
-    def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
-        failures: list[str] = import_module(module).run(plan, kinds, engine, log)
-        return failures
-
-    return run
-
-
-ADAPTERS = Family(
-    # Rates are searched first; spans reuse the comparison's trainings; then come the curves.
-    ("adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init"),
-    (
-        data_option("cola,mrpc", "Benchmarks, by name (`fala-sim data list`)."),
-        DATA_DIR,
-        seeds_option(3),
-        new_option(TO_TRAIN),
+#: The options of every experiment on people.
+PEOPLE_OPTIONS: tuple[Option, ...] = (
+    data_option(
+        "md-agreement,hs-brexit,movielens",
+        "Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.",
     ),
-    run_of("fala_sim.experiments.adapters.plan"),
-)
-FLOPS = Family(("flops",), (), run_of("fala_sim.experiments.replacement.jobs"))
+    DATA_DIR,
+    users_option(5),
+    seeds_option(1, " Methods that train a transformer run on the first only."),
+    click.option(
+        "--old", default="glove", show_default=True, help="The backbone that devices have.",
+        type=Named(_old_backbones, files=True),
+    ),
+    new_option(
+        "The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3 "
+        "cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data "
+        "set's public rows; layers:NAME, or layers:FOLDER, pools three layers."
+    ),
+)  # fmt: skip
+
+#: The experiments on people, each of which has ``EXPERIMENTS``.
 PEOPLE = Family(
+    (),
     (
-        "division", "search", "replacement", "frontier", "labels-search", "labels", "ablation",
-        "history", "profile",
-    ),
-    (
-        data_option(
-            "md-agreement,hs-brexit,movielens",
-            "Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.",
-        ),
-        DATA_DIR,
-        users_option(5),
-        seeds_option(1, " Methods that train a transformer run on the first only."),
-        click.option(
-            "--old", default="glove", show_default=True, help="The backbone that devices have.",
-            type=Named(_old_backbones, files=True),
-        ),
-        new_option(
-            "The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3 "
-            "cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data "
-            "set's public rows; layers:NAME, or layers:FOLDER, pools three layers."
-        ),
+        *PEOPLE_OPTIONS,
         click.option(
             "--methods", default="", callback=names_of, help="Some methods only, by name.",
             type=Named(_methods, several=True),
         ),
     ),
-    _people,
+    _run_found,
+    Plan,
 )  # fmt: skip
-
-FAMILIES = (PEOPLE, FLOPS, ADAPTERS)
-
-
-def family_of(kinds: Sequence[Kind]) -> Family:
-    """The family that makes some kinds of record."""
-    return next(family for family in FAMILIES if kinds[0] in family.kinds)

@@ -20,11 +20,6 @@ from fala_sim.report.groups import METRICS
 from fala_sim.report.table import PAPER, Cell
 
 BACKBONES = ("BERT", "RoBERTa")
-TASKS = {"matching": "NR (MIND)", "classification": "HS (Wikipedia Detox)"}
-
-#: Table 5's metric, and Table 6's.
-METRIC_5 = {"matching": "auc", "classification": "accuracy"}
-METRIC_6 = {"matching": "auc", "classification": "f1"}
 
 #: For captions of tables with the paper's scores.
 DIFFERENCE = (

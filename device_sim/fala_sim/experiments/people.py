@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from fala import DataError, FalaError
-from fala_sim.data.location import find_location, is_benchmark
+from fala_sim.data.location import find_location
 from fala_sim.data_sets import Partition, Role
 from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
@@ -186,8 +186,6 @@ class Study:
 
     def _divided(self, data: Iterable[str], role: Role, seeds: int) -> list[Participants]:
         def divide(name: str) -> list[Participants]:
-            if is_benchmark(name):
-                raise DataError("a benchmark has no people; use it with `fala-sim table adapters`")
             return [self.participants(name, role, seed) for seed in range(seeds)]
 
         divided, failures = prepare_all(data, divide, self.log)

@@ -15,9 +15,8 @@ class Plan:
         data: Data sets.
         data_dir: Their folder; None uses the default.
         users: Test users of each data set.
-        seeds: Number of divisions of the data, or of trainings of a benchmark. Methods that train
-            a transformer run on the first division only, as do ablations; where people take
-            turns, on each.
+        seeds: Number of divisions of the data, or of trainings. Methods that train a transformer
+            run on the first division only; where people take turns, on each.
         old: The backbone that devices have.
         new: The new backbone, or the one to train; after ``tuned:``, first trained on each data
             set's public rows.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,27 +20,6 @@ from fala_sim.records import Key, Kind, Store
 
 #: Resources of a training; more threads gain little.
 _TRAINING = Needs(cpus=2, memory=6 * 2**30)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One training.
-
-    Attributes:
-        kind: Of its record.
-        method: The exporter's method.
-        variant: Distinguishes trainings of the same method.
-        options: Of the exporter's command.
-    """
-
-    kind: Kind
-    method: str
-    variant: str = ""
-    options: tuple[str, ...] = ()
-
-    def key(self, data: str, seed: int) -> Key:
-        """The key of its record."""
-        return Key(self.kind, data, self.method, "all", seed, self.variant)
 
 
 def check_records(

@@ -5,13 +5,11 @@ A new method is a class in its own file in this folder; its class attributes des
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from fala import DataError
-from fala_sim import methods
+from fala_sim.found import found
 from fala_sim.methods.fala_shipped import Shipped
 from fala_sim.methods.method import Method
 from fala_sim.methods.unfitted import Global, GlobalWords
@@ -24,9 +22,7 @@ def _classes(of: type[Any]) -> Iterator[type[Method]]:
         yield from _classes(method)
 
 
-for _module in pkgutil.iter_modules(methods.__path__, f"{methods.__name__}."):
-    if _module.name != __name__:
-        import_module(_module.name)
+_MODULES = list(found(__name__.rpartition(".")[0]))
 
 #: The classes by name, in the order of tables. Those that train load torch when they are used.
 METHODS: dict[str, type[Method]] = {

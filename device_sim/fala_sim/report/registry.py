@@ -1,7 +1,7 @@
 """All tables and figures by name, for the command line, its help and the report.
 
-Each is a function of the records' frame, in ``fala_sim.experiments.*.tables`` or ``plots``; its
-decorator registers it.
+Each is a function of the records' frame; its decorator registers it. The functions are found in
+``fala_sim.experiments``: in a module there, or in ``tables`` and ``plots`` of a package.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from fala import DataError
 from fala_sim.data_frame import read_frame
+from fala_sim.found import found
+from fala_sim.options import Family
 from fala_sim.records import Kind
 
 if TYPE_CHECKING:
@@ -27,25 +28,13 @@ Shown = TypeVar("Shown")
 #: Makes a table or a figure from the records' frame.
 Make: TypeAlias = "Callable[[pd.DataFrame], Shown]"
 
-#: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
-_TABLES = ("replacement.tables", "replacement.cost", "ablation.tables",
-           "labels.tables", "history.tables", "adapters.tables", "profiles.tables")  # fmt: skip
-
-#: And figures.
-_FIGURES = ("replacement.plots", "labels.plots")
-
-#: The report's sections, by anchor, in order.
+#: The report's sections, by anchor, in order. An experiment adds its own, if it has one.
 SECTIONS = {
     "overview": "Overview",
     "quality": "Quality",
     "cost": "Cost",
     "budgets": "Our own method: budgets and verdicts",
-    "labels": "Few labels",
-    "ablations": "The paper's ablations",
-    "history": "A history of releases",
-    "devices": "Classes of real devices",
     "search": "How settings were chosen",
-    "adapters": "Many tasks on one backbone",
 }
 
 
@@ -61,6 +50,7 @@ class Entry(Generic[Shown]):
         make: Makes it from the records' frame.
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
+        family: Makes the records; None for the experiments on people.
     """
 
     what: str
@@ -69,7 +59,8 @@ class Entry(Generic[Shown]):
     about: str
     make: Make[Shown]
     needs: tuple[Kind, ...]
-    reads: tuple[Kind, ...]
+    reads: tuple[Kind, ...] = ()
+    family: Family | None = None
 
     def of(self, results: Path) -> Shown:
         """Make it from a folder's records, reading only the kinds that it needs.
@@ -107,7 +98,12 @@ FIGURES: dict[str, Entry[list[Plot]]] = {}
 
 
 def table(
-    name: str, title: str, section: str, *needs: Kind, reads: tuple[Kind, ...] = ()
+    name: str,
+    title: str,
+    section: str,
+    *needs: Kind,
+    reads: tuple[Kind, ...] = (),
+    family: Family | None = None,
 ) -> Callable[[Make[Table]], Make[Table]]:
     """Register a function as a table.
 
@@ -117,13 +113,14 @@ def table(
     Args:
         name: On the command line; the number of a table of the paper.
         title: Above the table.
-        section: Its section of the report.
+        section: Its section of the report, one of ``SECTIONS``.
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
+        family: Makes the records; None for the experiments on people.
     """
 
     def register(make: Make[Table]) -> Make[Table]:
-        TABLES[name] = entry_of("table", name, title, section, make, needs, reads)
+        TABLES[name] = entry_of("table", name, title, section, make, needs, reads, family)
         return make
 
     return register
@@ -137,6 +134,7 @@ def entry_of(
     make: Make[Table],
     needs: tuple[Kind, ...],
     reads: tuple[Kind, ...],
+    family: Family | None,
 ) -> Entry[Table]:
     """The entry of a function that makes a table; see ``Entry`` and ``table``."""
     file = f"table-{name}" if name.isdigit() else name
@@ -144,14 +142,14 @@ def entry_of(
     def titled(records: pd.DataFrame) -> Table:
         return replace(make(records), name=file, title=title, about=_caption(make))
 
-    return Entry(what, name, section, _about(make, title), titled, needs, reads)
+    return Entry(what, name, section, _about(make, title), titled, needs, reads, family)
 
 
 def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
     """Register a function as a figure, of one plot or several, like ``table``."""
 
     def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
-        FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs, ())
+        FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs)
         return make
 
     return register
@@ -168,17 +166,26 @@ def _about(make: Callable[..., object], title: str) -> str:
 
 
 def tables() -> dict[str, Entry[Table]]:
-    """All tables."""
-    for module in _TABLES:
-        import_module(f"fala_sim.experiments.{module}")
-    return TABLES
+    """All tables, in the order of their sections."""
+    _find("tables")
+    return _by_section(TABLES)
 
 
 def figures() -> dict[str, Entry[list[Plot]]]:
-    """All figures."""
-    for module in _FIGURES:
-        import_module(f"fala_sim.experiments.{module}")
-    return FIGURES
+    """All figures, in the order of their sections."""
+    _find("tables", "plots")  # the tables' modules add sections
+    return _by_section(FIGURES)
+
+
+def _find(*parts: str) -> None:
+    """Import what registers tables or figures."""
+    for part in ("", *parts):
+        list(found("fala_sim.experiments", part))
+
+
+def _by_section(entries: dict[str, Entry[Shown]]) -> dict[str, Entry[Shown]]:
+    order = list(SECTIONS)
+    return dict(sorted(entries.items(), key=lambda item: order.index(item[1].section)))
 
 
 def shown(entries: Iterable[Entry[Shown]], records: pd.DataFrame) -> tuple[list[Shown], list[str]]:

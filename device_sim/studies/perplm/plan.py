@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fala import DataError
-from fala_sim.data.location import find_location, is_benchmark
+from fala_sim.data.location import find_location
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.runner import Records, prepare_all, run_jobs
@@ -105,19 +104,15 @@ def run(plan: WritersPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> l
         One line for each data set that cannot be prepared, and for each job that failed.
 
     Raises:
-        DataError: There is no data set of people, the backbone cannot be trained, or the folder
-            holds the records of another plan.
+        DataError: The backbone cannot be trained, or the folder holds the records of another plan.
     """
-    names = [name for name in plan.data if not is_benchmark(name)]
-    if not names:
-        raise DataError("writers' prompts need data of people; use --data md-agreement")
     store, work = Store(plan.results), plan.work()
     model = find_source(plan.new, work)
     model.trained_folder()  # a mistake in a name ends here, before anything is prepared
     failures: list[str] = []
     for seed in range(plan.seeds):
         tasks, failed = prepare_all(
-            names, partial(_prepare, plan, store=store, model=model, seed=seed), log
+            plan.data, partial(_prepare, plan, store=store, model=model, seed=seed), log
         )
         failures += failed
         # First the comparison, then what is trained for each writer alone, then the variants.

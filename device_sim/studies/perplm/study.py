@@ -9,15 +9,13 @@ import click
 from fala.cli import Described
 from fala_sim.experiments.families import (
     TO_TRAIN,
-    Family,
     data_option,
     new_option,
-    run_of,
     seeds_option,
     users_option,
 )
 from fala_sim.experiments.plan import Plan
-from fala_sim.options import DATA_DIR
+from fala_sim.options import DATA_DIR, Family, run_of
 from fala_sim.study import Study
 
 

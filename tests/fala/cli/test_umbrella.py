@@ -75,7 +75,7 @@ def test_mistakes_end_in_one_line(arguments, status, message):
         (("device", "docter"), "doctor"),
         (("replace", "--old", "glove", "--new", "bertt"), "bert"),
         (("sim", "table", "headlin"), "headline"),
-        (("sim", "data", "get", "mrcp"), "mrpc"),
+        (("sim", "data", "get", "multipcio"), "multipico"),
         (("device", "update", "a", "b", "--root", "c", "--accept", "alwys"), "always"),
     ],
 )

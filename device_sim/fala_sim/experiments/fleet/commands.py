@@ -69,3 +69,7 @@ def fleet_command(
     click.echo(json.dumps(figures) if as_json else "\n".join(in_words(figures)))
     if failures:
         raise failed(failures)
+
+
+#: Of ``fala-sim``.
+COMMANDS = (fleet_command,)

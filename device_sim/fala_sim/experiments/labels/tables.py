@@ -20,7 +20,7 @@ from fala_sim.report.groups import (
     parts,
     title,
 )
-from fala_sim.report.registry import table
+from fala_sim.report.registry import SECTIONS, table
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _FIGURES = {
     "F1 at the expected threshold": "own_threshold.f1",
     "F1 as decided": "decided.f1",
 }
+
+SECTIONS["labels"] = "Few labels"
 
 
 @table("labels", "Few labels", "labels", "labels", reads=("labels-search",))

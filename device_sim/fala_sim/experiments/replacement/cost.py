@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from fala_sim.data_frame import exploded
 from fala_sim.experiments import paper
+from fala_sim.experiments.plan import Plan
 from fala_sim.methods.registry import METHODS, SHIPPED
+from fala_sim.options import Family, run_of
 from fala_sim.report.groups import (
     MB,
     by_method,
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
 _TABLE_1 = ("full", "adapter", "lora", "fala-paper")
 _BATCH = ("forward", "backward", "cheaper")
 
+#: The experiment of Table 1, which needs no data.
+FLOPS = Family(("flops",), (), run_of("fala_sim.experiments.replacement.jobs"), Plan)
 
-@table("1", "Table 1: FLOPs of one training batch", "cost", "flops")
+
+@table("1", "Table 1: FLOPs of one training batch", "cost", "flops", family=FLOPS)
 def table_1(records: pd.DataFrame) -> Table:
     """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts.
 

@@ -71,7 +71,7 @@ def flops(key: Key) -> Records:
 
 
 def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
-    """Count the FLOPs of the paper's Table 1, which needs no data, if not recorded yet.
+    """Count the FLOPs of the paper's Table 1 if not recorded yet.
 
     Returns:
         A line if it failed.

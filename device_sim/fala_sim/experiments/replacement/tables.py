@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from fala import DataError
 from fala_sim.data_frame import joined
 from fala_sim.experiments import paper
-from fala_sim.experiments.replacement import blends
+from fala_sim.experiments.replacement import (
+    blends,
+    cost,  # noqa: F401 - it registers the tables of costs
+)
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users

@@ -9,8 +9,8 @@ from fala import DataError
 from fala_sim.experiments import paper
 from fala_sim.metric.statistics import compare, over_users
 from fala_sim.report.groups import METRICS, by_setting, described, mean, of, parts, score_cells
-from fala_sim.report.registry import table
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
+from studies.ablation.study import STUDY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,11 +35,17 @@ _MODELS = {
     "fala": "FaLA (paper), with global training",
 }
 
+#: The paper's data by our tasks.
+_TASKS = {"matching": "NR (MIND)", "classification": "HS (Wikipedia Detox)"}
+#: Table 5's metric, and Table 6's.
+_METRIC_5 = {"matching": "auc", "classification": "accuracy"}
+_METRIC_6 = {"matching": "auc", "classification": "f1"}
+
 #: Users with a column in Table 7, as in the paper.
 _USERS = 5
 
 
-@table("3", "Table 3: the old backbone, global and personal", "ablations", "ablation")
+@STUDY.table("table-3", "Table 3: the old backbone, global and personal", "ablation")
 def table_3(records: pd.DataFrame) -> Table:
     """The old backbone, global and personal.
 
@@ -72,7 +78,7 @@ def table_3(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("4", "Table 4: ways to initialize the personal matrix", "ablations", "ablation")
+@STUDY.table("table-4", "Table 4: ways to initialize the personal matrix", "ablation")
 def table_4(records: pd.DataFrame) -> Table:
     """Ways to initialize the personal matrix.
 
@@ -93,7 +99,7 @@ def table_4(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("5", "Table 5: objective terms by lambda", "ablations", "ablation")
+@STUDY.table("table-5", "Table 5: objective terms by lambda", "ablation")
 def table_5(records: pd.DataFrame) -> Table:
     """Objective terms by lambda.
 
@@ -107,7 +113,7 @@ def table_5(records: pd.DataFrame) -> Table:
     runs = runs.assign(objective=parts[0], strength=parts[1].astype(float))
     rows: list[TableRow] = []
     for setting, setting_runs in by_setting(runs):
-        metrics = dict.fromkeys(("auc", paper.METRIC_5[setting.task]))
+        metrics = dict.fromkeys(("auc", _METRIC_5[setting.task]))
         for metric, strength in product(metrics, sorted({*runs["strength"], *_LAMBDAS})):
             group = setting_runs[setting_runs["strength"] == strength]
             rows.append(
@@ -131,7 +137,7 @@ def table_5(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("6", "Table 6: no global training", "ablations", "ablation")
+@STUDY.table("table-6", "Table 6: no global training", "ablation")
 def table_6(records: pd.DataFrame) -> Table:
     """Models without global training, beside FaLA with it.
 
@@ -152,12 +158,12 @@ def table_6(records: pd.DataFrame) -> Table:
     ]
     theirs = {"own-labels": "fine-tuned, no global training", "fala": _MODELS["fala"]}
     for (task, metric), (part, model), backbone in product(
-        paper.METRIC_6.items(), theirs.items(), paper.BACKBONES
+        _METRIC_6.items(), theirs.items(), paper.BACKBONES
     ):
         value = paper.reported("6", task, backbone, metric, part)
         rows.append(
             {
-                "data": f"{PAPER} {paper.TASKS[task]}",
+                "data": f"{PAPER} {_TASKS[task]}",
                 "new": backbone,
                 "model": model,
                 METRICS[metric]: value,
@@ -166,7 +172,7 @@ def table_6(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("7", "Table 7: clusters by user and top k", "ablations", "ablation")
+@STUDY.table("table-7", "Table 7: clusters by user and top k", "ablation")
 def table_7(records: pd.DataFrame) -> Table:
     """Clusters by user and top k.
 
@@ -200,12 +206,12 @@ def table_7(records: pd.DataFrame) -> Table:
             )
     rows += [
         {
-            "data": f"{PAPER} {paper.TASKS[task]}",
+            "data": f"{PAPER} {_TASKS[task]}",
             "new": backbone,
             "top k": paper.reported("7", task, backbone, "top k"),
             **{user: paper.reported("7", task, backbone, "clusters", user) for user in columns},
         }
-        for task, backbone in product(paper.TASKS, paper.BACKBONES)
+        for task, backbone in product(_TASKS, paper.BACKBONES)
     ]
     return Table.of(rows, described(runs), notes)
 
@@ -217,8 +223,8 @@ def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:
     runs = runs.assign(part=names[2])[names[0] == f"table{number}"]
     if runs.empty:
         raise DataError(
-            f"no records of table{number} among the ablations; `fala-sim table {number} --run` "
-            "makes them"
+            f"no records of table{number} among the ablations; `fala-sim study ablation "
+            f"table-{number} --run` makes them"
         )
     return runs
 

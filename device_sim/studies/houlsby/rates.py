@@ -7,14 +7,15 @@ every rate, and the task's other trainings use the best rate. The search uses no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from fala import DataError
 from fala_sim.engine.job import Job
-from fala_sim.experiments.adapters import jobs
-from fala_sim.experiments.adapters.jobs import USUAL, Benchmark
-from fala_sim.experiments.trainings import Trial, training_job
-from fala_sim.records import Key, Record, Store
+from fala_sim.experiments.trainings import training_job
+from fala_sim.records import Key, Kind, Record, Store
+from studies.houlsby import jobs
+from studies.houlsby.jobs import USUAL, Benchmark
 
 #: Values of the exporter's option by method: its default, and others around it.
 RATES: Mapping[str, tuple[str, ...]] = {
@@ -22,6 +23,27 @@ RATES: Mapping[str, tuple[str, ...]] = {
     "full": (USUAL, "2e-05", "0.0001"),
 }
 _SEED = 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training.
+
+    Attributes:
+        kind: Of its record.
+        method: The exporter's method.
+        variant: Distinguishes trainings of the same method.
+        options: Of the exporter's command.
+    """
+
+    kind: Kind
+    method: str
+    variant: str = ""
+    options: tuple[str, ...] = ()
+
+    def key(self, data: str, seed: int) -> Key:
+        """The key of its record."""
+        return Key(self.kind, data, self.method, "all", seed, self.variant)
 
 
 def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) -> Iterator[Job]:

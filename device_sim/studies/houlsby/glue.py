@@ -16,14 +16,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from fala import DataError, Pair
-from fala_sim.convert.conversion import Conversion, TextRow, check_public, drawn_rows, folded
-from fala_sim.convert.format import DataSet, Format, Opened
+from fala_sim.convert.conversion import Conversion, TextRow, folded
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
+from fala_sim.data.location import data_folder
+from fala_sim.digests import digest_of, file_digest
 
 #: The users of the rows.
 USER, PUBLIC = "glue", "public"
@@ -71,25 +71,19 @@ def read_mrpc(folder: Path, left_out: LeftOut) -> Benchmark:
     return Benchmark(training, (), test)
 
 
-def convert(
-    benchmark: Benchmark, *, users: int, seed: int, public: int | None = None, left_out: LeftOut
-) -> Conversion:
+def convert(benchmark: Benchmark, *, seed: int, left_out: LeftOut) -> Conversion:
     """Make rows of a benchmark.
 
     Test texts are in no other rows, and validation texts in no public rows.
 
     Args:
         benchmark: The task.
-        users: 1.
-        seed: Of the draws of public rows, and of validation rows if the task has none.
-        public: The most public rows; None for all.
+        seed: Of the draw of validation rows if the task has none.
         left_out: What the reader left out; more is added here.
 
     Raises:
-        DataError: If ``users`` is not 1, or a split is empty.
+        DataError: If a split is empty.
     """
-    if users != 1:
-        raise DataError(f"a benchmark has no people: it has 1 user, not {users}")
     training, validation = list(benchmark.training), list(benchmark.validation)
     if not validation:
         size = round(_VALIDATION * len(training))
@@ -105,13 +99,28 @@ def convert(
         parts[split] = [row for row in split_rows if folded(row.text) not in judged]
         left_out.add("rows of what is in another split", count=len(split_rows) - len(parts[split]))
         judged.update(folded(row.text) for row in split_rows)
-    drawn = drawn_rows(parts["public"], public, seed)
-    left_out.add("public rows beyond --public", count=len(parts["public"]) - len(drawn))
-    if not parts["train"] or not parts["test"]:
-        raise DataError("a benchmark needs rows to validate and to test on; there are none")
-    rows = [*drawn, *parts["train"], *parts["test"]]
-    check_public(rows, users)
-    return Conversion(rows, left_out)
+    if not all(parts.values()):
+        raise DataError("a benchmark needs rows to train, to validate and to test on")
+    return Conversion([*parts["public"], *parts["train"], *parts["test"]], left_out)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of a benchmark.
+
+    Attributes:
+        files: Their names.
+        read: Reads their folder.
+        page: The publisher's, where the terms are.
+    """
+
+    files: tuple[str, ...]
+    read: Callable[[Path, LeftOut], Benchmark]
+    page: str
+
+    def digest(self, folder: Path) -> str:
+        """SHA-256 of the files in a folder, as hexadecimal digits."""
+        return digest_of(f"{name}\0{file_digest(folder / name)}" for name in sorted(self.files))
 
 
 def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
@@ -131,51 +140,30 @@ def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
     return rows
 
 
-def _opener(
-    read: Callable[[Path, LeftOut], Benchmark],
-) -> Callable[[Path, LeftOut], Opened]:
-    def open_folder(folder: Path, left_out: LeftOut) -> Opened:
-        # Two people: the user, and the public.
-        return Opened(partial(convert, read(folder, left_out)), lambda: 2, left_out)
-
-    return open_folder
-
-
-FORMATS = {
-    "cola": Format(
-        _opener(read_cola),
-        COLA,
-        """Convert CoLA: train.tsv, val.tsv and dev.tsv of DIR; label 1 is acceptable.
-
-        The training rows are the public; one user has the validation rows as train rows, and the
-        official development set as test rows: fala-export adapter --own-splits takes them so.
-        """,
-        users=1,
-        benchmark=True,
-    ),
-    "mrpc": Format(
-        _opener(read_mrpc),
-        MRPC,
-        """Convert MRPC: the two files of the corpus in DIR, pairs; label 1 is a paraphrase.
-
-        As by `cola`; a tenth of the training pairs, drawn at random, is for validation.
-        """,
-        users=1,
-        benchmark=True,
+#: The benchmarks by name, which is also that of their folder.
+SOURCES = {
+    "cola": Source(COLA, read_cola, "https://nyu-mll.github.io/CoLA/"),
+    "mrpc": Source(
+        MRPC, read_mrpc, "https://www.microsoft.com/en-us/download/details.aspx?id=52398"
     ),
 }
 
-DATA_SETS = (
-    DataSet(
-        "cola", "CoLA (Warstadt et al., 2018): sentences of linguists, acceptable or not", "cola",
-        ("cola",),
-        licence="none stated by the publisher; sentences are their authors', for research",
-        page="https://nyu-mll.github.io/CoLA/",
-    ),
-    DataSet(
-        "mrpc", "MRPC (Dolan and Brockett, 2005): pairs of sentences, paraphrases or not", "mrpc",
-        ("mrpc",),
-        licence="Microsoft Research: terms are accepted where it is downloaded, for research",
-        page="https://www.microsoft.com/en-us/download/details.aspx?id=52398",
-    ),
-)  # fmt: skip
+
+def find(name: str, data_dir: Path | None) -> tuple[Source, Path]:
+    """A benchmark's source, and the folder of its files.
+
+    Args:
+        name: One of ``SOURCES``.
+        data_dir: The folder of the data sets; None uses the default.
+
+    Raises:
+        DataError: If a file is missing; says where it is published.
+    """
+    source, folder = SOURCES[name], data_folder(data_dir) / name
+    for file in source.files:
+        if not (folder / file).is_file():
+            raise DataError(
+                f"{folder / file}: no such file; get it from its publisher ({source.page}), or "
+                "name the folder of your data sets with --data-dir or FALA_DATA"
+            )
+    return source, folder

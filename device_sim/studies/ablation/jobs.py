@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from fala_sim.experiments.ablation.variants import ablations, variants
+from fala_sim.engine.job import Engine, Log
+from fala_sim.experiments import people
 from fala_sim.experiments.people import Experiment
+from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import outcome
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_paper import FalaPaper
 from fala_sim.methods.method import Settings
-from fala_sim.records import Key
+from fala_sim.records import Key, Kind
+from studies.ablation.variants import ablations, variants
 
 
 @timed
@@ -26,7 +30,6 @@ def ablation(key: Key, path: Path, settings: Settings, done: frozenset[Key]) -> 
             yield Made(key.of(variant), subject.about() | content | extra)
 
 
-#: Always of the paper's method, whatever methods the options name.
 EXPERIMENTS = (
     Experiment(
         "ablation",
@@ -36,3 +39,8 @@ EXPERIMENTS = (
         search=SEARCH,
     ),
 )
+
+
+def run(plan: Plan, _kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Run the variants of a plan's people that are not recorded; see ``options.Run``."""
+    return people.run(plan, EXPERIMENTS, engine, log)

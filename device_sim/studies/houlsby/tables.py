@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.adapters import houlsby
 from fala_sim.metric.statistics import describe
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import measured, of, parts, seeds_of
-from fala_sim.report.registry import table
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
+from studies.houlsby import reported
+from studies.houlsby.study import STUDY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ _MEASURED = (
 )
 
 
-@table("adapters", "Adapters against full fine-tuning", "adapters", "adapter")
+@STUDY.table("adapters", "Adapters against full fine-tuning", "adapter")
 def adapters(records: pd.DataFrame) -> Table:
     """Adapters of two sizes against full fine-tuning, and against no training.
 
@@ -66,19 +66,19 @@ def adapters(records: pd.DataFrame) -> Table:
                     **_parameters(group),
                     **_scores(group),
                     "accuracy against full": difference(group, groups.get(_FULL)),
-                    f"{PAPER} BERT-large": houlsby.reported("paper", *trial, data),
-                    f"{PAPER} slides, accuracy": houlsby.reported("slides", *trial, data),
+                    f"{PAPER} BERT-large": reported.reported("paper", *trial, data),
+                    f"{PAPER} slides, accuracy": reported.reported("slides", *trial, data),
                     "seconds": group["seconds"].mean(),
                 }
             )
-        best = houlsby.reported("paper", "adapters", "best", data)
+        best = reported.reported("paper", "adapters", "best", data)
         if best is not None:
             rows.append(
                 {
                     "data": data,
                     "method": f"{PAPER} the best of sizes 8, 64 and 256",
-                    _SHARE: houlsby.BEST_SHARE,
-                    _TOGETHER: 1 + (TASKS - 1) * houlsby.BEST_SHARE,
+                    _SHARE: reported.BEST_SHARE,
+                    _TOGETHER: 1 + (TASKS - 1) * reported.BEST_SHARE,
                     f"{PAPER} BERT-large": best,
                 }
             )
@@ -92,7 +92,7 @@ def adapters(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), notes, measured=measured(runs))
 
 
-@table("adapter-search", "Learning rates", "adapters", "adapter-search")
+@STUDY.table("adapter-search", "Learning rates", "adapter-search")
 def adapter_search(records: pd.DataFrame) -> Table:
     """The learning rates that were tried.
 
@@ -123,7 +123,7 @@ def adapter_search(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@table("adapter-sizes", "Performance by trained parameters", "adapters", "adapter", "adapter-size")
+@STUDY.table("adapter-sizes", "Performance by trained parameters", "adapter", "adapter-size")
 def adapter_sizes(records: pd.DataFrame) -> Table:
     """Performance by trained parameters: the paper's Figure 4.
 
@@ -150,7 +150,7 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@table("adapter-ablation", "Adapters without some layers'", "adapters", "adapter-span")  # fmt: skip
+@STUDY.table("adapter-ablation", "Adapters without some layers'", "adapter-span")
 def adapter_ablation(records: pd.DataFrame) -> Table:
     """Adapters without those of some layers: the paper's Figure 6, nothing trained anew.
 
@@ -161,7 +161,7 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     runs = of(records, "adapter-span")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
-        complete, metric = part[part["last"] < 0], houlsby.METRIC.get(data, "f1")
+        complete, metric = part[part["last"] < 0], reported.METRIC.get(data, "f1")
         rows += [
             {
                 "data": data,
@@ -183,8 +183,12 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     return Table.of(rows, data, measured=measured(runs))
 
 
-@table("adapter-init", "Adapters by the scale of their first weights", "adapters", "adapter-init",
-       reads=("adapter",))  # fmt: skip
+@STUDY.table(
+    "adapter-init",
+    "Adapters by the scale of their first weights",
+    "adapter-init",
+    reads=("adapter",),
+)
 def adapter_init(records: pd.DataFrame) -> Table:
     """Adapters by the scale of their first weights: the paper's Figure 6, right.
 

@@ -15,22 +15,18 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of
 from fala_sim.engine.job import Engine, Job, Log
-from fala_sim.experiments.adapters import jobs
-from fala_sim.experiments.adapters.jobs import Benchmark
-from fala_sim.experiments.adapters.rates import chosen, searches
-from fala_sim.experiments.families import ADAPTERS
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_jobs
-from fala_sim.experiments.trainings import (
-    Trial,
-    check_records,
-    training_job,
-)
+from fala_sim.experiments.trainings import check_records, training_job
 from fala_sim.preparation.sources import SHORT, Source, export_int8, find_source
 from fala_sim.records import Key, Kind, Store
+from studies.houlsby import jobs
+from studies.houlsby.glue import SOURCES, convert, find
+from studies.houlsby.jobs import Benchmark
+from studies.houlsby.rates import Trial, chosen, searches
+from studies.houlsby.study import STUDY
 
 #: The adapters' size for spans and initial scales (the paper, section 3.6).
 SIZE = 64
@@ -81,12 +77,11 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
         One line for each task that cannot be prepared, and for each job that failed.
 
     Raises:
-        DataError: There is no benchmark, the backbone cannot be trained, or the folder holds the
-            records of another plan.
+        DataError: There is no such benchmark, the backbone cannot be trained, or the folder holds
+            the records of another plan.
     """
-    names = [name for name in plan.data if is_benchmark(name)]
-    if not names:
-        raise DataError("adapters need a benchmark; use --data cola or --data mrpc")
+    if set(plan.data) - set(SOURCES):
+        raise DataError(f"adapters need a benchmark; use --data {' or --data '.join(SOURCES)}")
     store, work = Store(plan.results), plan.work()
     model = find_source(plan.new, work)
     transformer = model.trained_folder()
@@ -94,9 +89,10 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     if not base.is_file():
         log(f"exporting {model.name} to int8, with inputs for adapters")
         export_int8(transformer, base, model.name, "--adapters")
-    tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), log)
+    prepare = partial(_prepare, plan, store, model=model, base=base)
+    tasks, failures = prepare_all(plan.data, prepare, log)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
-    for kind in ADAPTERS.kinds:
+    for kind in STUDY.family.kinds:
         if kind == "adapter-search":
             waiting = searches(store, tasks, list(compared.values()))
         elif kind not in kinds:
@@ -155,16 +151,17 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
         raise DataError(f"{path}: has no number of layers") from error
 
 
-def _prepare(plan: Plan, store: Store, name: str, model: Source, base: Path) -> Benchmark:
+def _prepare(plan: Plan, store: Store, name: str, *, model: Source, base: Path) -> Benchmark:
     """The rows of a benchmark, in a folder of the run's work."""
-    data = find_location(name, plan.data_dir)
-    digests = {"data": data.digest(), "new": model.digest}
-    check_records(store, ADAPTERS.kinds, name, digests)
+    source, files = find(name, plan.data_dir)
+    digests = {"data": source.digest(files), "new": model.digest}
+    check_records(store, STUDY.family.kinds, name, digests)
     digest = digest_of((_FORM, *digests.values()))[:SHORT]
     folder = plan.work() / f"adapters-{digest}"
     rows = folder / "rows.jsonl"
     if not rows.is_file():
-        conversion = data.format.open(data.path, LeftOut()).convert(users=1, seed=_SPLIT_SEED)
+        left_out = LeftOut()
+        conversion = convert(source.read(files, left_out), seed=_SPLIT_SEED, left_out=left_out)
         folder.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(row.fields()).encode() + b"\n" for row in conversion.rows)
         save(lines, rows)

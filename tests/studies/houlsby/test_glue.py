@@ -3,12 +3,10 @@ import json
 import pytest
 
 from checkout import real_data
-from conversions import run
 from fala import Pair
 from fala.errors import DataError
-from fala_sim.convert.glue import convert, read_cola, read_mrpc
 from fala_sim.convert.left_out import LeftOut
-from sim_command import fails
+from studies.houlsby.glue import convert, find, read_cola, read_mrpc
 
 
 def write_cola(folder):
@@ -38,7 +36,7 @@ def write_mrpc(folder, pairs=20):
 def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
     left_out = LeftOut()
     benchmark = read_cola(write_cola(tmp_path), left_out)
-    conversion = convert(benchmark, users=1, seed=0, left_out=left_out)
+    conversion = convert(benchmark, seed=0, left_out=left_out)
     assert [(row.split, row.text, row.label) for row in conversion.rows] == [
         ("public", "One sentence.", 1),
         ("public", "Sentence another.", 0),
@@ -55,37 +53,37 @@ def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
 def test_pairs_become_rows_of_pairs(tmp_path):
     left_out = LeftOut()
     benchmark = read_mrpc(write_mrpc(tmp_path), left_out)
-    conversion = convert(benchmark, users=1, seed=0, left_out=left_out)
+    conversion = convert(benchmark, seed=0, left_out=left_out)
     assert benchmark.test[0] == (Pair("First 100.", "Second 100."), 0)
     splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == [18, 2, 5]
     assert json.loads(next(iter(conversion.lines())))["pair"][0].startswith("First ")
     drawn = [
-        {row.text for row in convert(benchmark, users=1, seed=seed, left_out=left_out).rows
+        {row.text for row in convert(benchmark, seed=seed, left_out=left_out).rows
          if row.split == "train"}
         for seed in (0, 0, 1)
     ]  # fmt: skip
     assert drawn[0] == drawn[1] != drawn[2]
-    few = convert(benchmark, users=1, seed=0, public=12, left_out=left_out)
-    assert sum(row.split == "public" for row in few.rows) == 12
 
 
 def test_invalid_files_are_errors(tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         read_cola(tmp_path, LeftOut())
-    benchmark = read_mrpc(write_mrpc(tmp_path), LeftOut())
-    with pytest.raises(DataError, match="no people: it has 1 user, not 5"):
-        convert(benchmark, users=5, seed=0, left_out=LeftOut())
-    with pytest.raises(DataError, match="there are none"):
-        convert(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), users=1, seed=0, left_out=LeftOut())
+    with pytest.raises(DataError, match="rows to train, to validate and to test on"):
+        convert(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), seed=0, left_out=LeftOut())
 
 
-def test_the_commands_write_files_that_are_data_sets(tmp_path):
-    fails(run("cola", tmp_path), "cannot read")
-    for name, write in {"cola": write_cola, "mrpc": write_mrpc}.items():
-        (tmp_path / name).mkdir()
-        lines = run(name, write(tmp_path / name)).stdout.splitlines()
-        assert json.loads(lines[0])["split"] == "public"
+def test_a_benchmark_is_found_by_its_files(tmp_path):
+    with pytest.raises(DataError, match=r"train\.tsv: no such file; get it from its publisher"):
+        find("cola", tmp_path)
+    (tmp_path / "cola").mkdir()
+    write_cola(tmp_path / "cola")
+    source, folder = find("cola", tmp_path)
+    before = source.digest(folder)
+    (folder / "README").write_text("not a file of the benchmark")
+    assert source.digest(folder) == before
+    (folder / "dev.tsv").write_text("gj04\t1\t\tAnother.\n")
+    assert source.digest(folder) != before
 
 
 @pytest.mark.real_data
@@ -95,7 +93,7 @@ def test_the_commands_write_files_that_are_data_sets(tmp_path):
 def test_the_real_files(name, rows):
     folder, left_out = real_data(name), LeftOut()
     benchmark = {"cola": read_cola, "mrpc": read_mrpc}[name](folder, left_out)
-    conversion = convert(benchmark, users=1, seed=0, left_out=left_out)
+    conversion = convert(benchmark, seed=0, left_out=left_out)
     splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == rows
     assert not any(reason.startswith("damaged") for reason in left_out.counts())

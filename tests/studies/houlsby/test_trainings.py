@@ -16,18 +16,19 @@ from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
 from fala_export.commands.adapter import adapter as exporters_command
 from fala_sim import frame
-from fala_sim.experiments.adapters import jobs
-from fala_sim.experiments.adapters.jobs import USUAL, Benchmark, spans
-from fala_sim.experiments.adapters.plan import trials
-from fala_sim.experiments.adapters.rates import RATES, chosen, searches
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.experiments.trainings import Trial
 from fala_sim.records import Key, Store, read_records
 from public_data import write_rows
 from sim_command import fails, run
-from sim_tables import TABLES, column
+from sim_tables import column
+from studies.houlsby import jobs
+from studies.houlsby.jobs import USUAL, Benchmark, spans
+from studies.houlsby.plan import trials
+from studies.houlsby.rates import RATES, Trial, chosen, searches
+from studies.houlsby.study import STUDY
 from tasks import write_task
 
+TABLES = STUDY.tables()
 ADAPTERS = Key("adapter", "mrpc", "adapters", "all", 0, "3")
 
 
@@ -102,9 +103,7 @@ def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
 @pytest.fixture
 def searched(task, tmp_path, monkeypatch):
     """The records of a search whose best rate is not the usual one, of adapters of size 3."""
-    monkeypatch.setattr(
-        "fala_sim.experiments.adapters.rates.RATES", {"adapters": (USUAL, "0.0003")}
-    )
+    monkeypatch.setattr("studies.houlsby.rates.RATES", {"adapters": (USUAL, "0.0003")})
     for rate, best in ((USUAL, 0.75), ("0.0003", 0.8)):
         summary = trained_earlier(task, ADAPTERS, rate) / "said.json"
         summary.write_text(summary.read_text().replace("0.75", str(best)))
@@ -187,12 +186,9 @@ def test_the_exporters_command_takes_every_trial():
 
 
 def test_unsupported_backbones_and_data_are_rejected(base, tmp_path):
-    common = ("table", "adapters", "--run", "--results", tmp_path / "results")
+    common = ("study", "houlsby", "adapters", "--run", "--results", tmp_path / "results")
     fails(run(*common, "--new", base / "base.fala"), "only a graph")
     fails(run(*common, "--data", "md-agreement"), "use --data cola or --data mrpc")
-    data = ("--data", "mrpc", "--data-dir", tmp_path)
-    table_2 = run("table", "2", "--run", "--results", tmp_path / "other", *data)
-    fails(table_2, "has no people", notices=True)
     assert not list(tmp_path.rglob("*.json"))
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fala_sim.experiments.ablation.variants import ablations, select_by_means, variants
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures_of
 from situations import NEW_DIMENSION, situation
+from studies.ablation.variants import ablations, select_by_means, variants
 
 pytestmark = pytest.mark.slow
 

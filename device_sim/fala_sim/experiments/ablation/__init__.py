@@ -1,1 +1,0 @@
-"""The paper's ablations (Tables 3 to 7)."""

@@ -1,1 +1,0 @@
-"""Adapters compared with full fine-tuning on benchmarks (Houlsby et al., ICML 2019)."""
