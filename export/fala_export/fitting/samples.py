@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ MOST_DOCUMENTS, MOST_ROWS = 200_000, 1_000_000
 #: The most characters of these documents. A character makes about two n-grams, of 16 bytes each.
 MOST_CHARACTERS = 30_000_000
 
-_OF_LABEL = 20  # rows of a label that are kept however rare it is
+_OF_LABEL = 20  # documents of a label that are kept however rare it is
 
 
 def numbers_of(names: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
@@ -92,13 +92,15 @@ def drawn_examples(
         return examples, labels
     documents = numbers_of(map(document_of, examples))
     code_of: dict[Label, int] = {}
-    keys = (frozenset(each) if isinstance(each, Set) else each for each in labels)
+    keys = (each if isinstance(each, Hashable) else frozenset(each) for each in labels)
     codes = np.fromiter((code_of.setdefault(key, len(code_of)) for key in keys), np.int64)
     kept = np.empty(0, dtype=np.uint64)
     if len(code_of) * _OF_LABEL < most:
         order = np.lexsort((documents, codes))
-        firsts = np.searchsorted(codes[order], codes[order])
-        kept = np.unique(documents[order[np.arange(len(order)) - firsts < _OF_LABEL]])
+        pairs = np.stack([codes[order].astype(np.uint64), documents[order]])
+        pairs = pairs[:, np.append(True, (np.diff(pairs) != 0).any(axis=0))]
+        place = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
+        kept = np.unique(pairs[1, place < _OF_LABEL])
     rows = drawn_rows(documents, kept, most).tolist()
     return [examples[row] for row in rows], [labels[row] for row in rows]
 

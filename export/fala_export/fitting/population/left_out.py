@@ -65,7 +65,7 @@ def cross_fitted_logits(
     with show("leaving documents out", MOST_STEPS) as bar:
         public = PublicRows.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            **kind_of(head.link),
+            every=True, **kind_of(head.link),
         )  # fmt: skip
         penalties = _penalties(_training(bundle), len(head.parts) + 1)
         return left_out_logits(public, penalties, lambda: bar.update(1))
