@@ -8,7 +8,6 @@ from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError
 from fala.cli import progress
-from fala.examples import unique_texts
 from fala.model.heads import Head
 from fala_export.bundles import write_again
 from fala_export.embedding import Embedder
@@ -177,8 +176,8 @@ def _annotate(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder
         raise BundleMismatchError(
             f"the rows are for {rows_kind}, the release's head is for {head.described}"
         )
-    _, examples = annotated(public.rows, head)
-    texts = unique_texts(examples)
+    rows = annotated(bundle, head, public.rows)
+    texts = rows.texts
     vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))
-    return annotated_rows(bundle, head, public.rows, embeddings, progress)
+    return annotated_rows(bundle, head, rows, embeddings, progress)

@@ -1,3 +1,6 @@
+import itertools
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -9,11 +12,15 @@ from fala import Bundle
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
+from fala_export.fitting import samples
 from fala_export.fitting.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
-from fala_export.fitting.population import learning as commands
+from fala_export.fitting.population import annotators as annotators_module
+from fala_export.fitting.population import learning
+from fala_export.fitting.population import scales as scales_module
 from fala_export.fitting.population.annotators import gather_annotators
 from fala_export.fitting.population.choice import FOLDS, choose_prior
 from fala_export.fitting.population.estimation import estimate, isotropic
+from fala_export.fitting.population.learning import annotated
 from fala_export.fitting.population.scales import (
     GRID,
     SLOPES,
@@ -22,6 +29,7 @@ from fala_export.fitting.population.scales import (
     training_sets,
     trials,
 )
+from fala_export.rows.user_rows import Row
 from public_data import write_rows
 from public_people import verdicts
 
@@ -107,17 +115,15 @@ def test_passed_logits_replace_those_of_the_head():
     np.testing.assert_allclose(noisy.vendor_logits(), logits[:40], atol=1e-5)
 
 
-def test_annotators_have_30_to_500_rows():
+def test_annotators_have_30_rows():
     head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=1, rows=670)
+    inputs, labels, names = people(head, [1.0], count=1, rows=69)
     names[:30] = ["thirty"] * 30
     names[30:59] = ["twenty-nine"] * 29
     names[59:69] = [None] * 10
-    thirty, many = sets_of(head, (inputs, labels, names))
+    (thirty,) = sets_of(head, (inputs, labels, names))
     np.testing.assert_array_equal(thirty.blocks[1].inputs.coordinates, inputs[:30])
     np.testing.assert_array_equal(thirty.labels, labels[:30])
-    assert len(many) == 500
-    assert not np.isin(inputs[:69], many.blocks[1].inputs.coordinates).all(axis=1).any()
 
 
 def test_at_most_200_annotators_are_used():
@@ -126,6 +132,59 @@ def test_at_most_200_annotators_are_used():
     sets = sets_of(head, (inputs, labels, names))
     assert len(sets) == 200
     assert len({training_set.blocks[1].inputs.coordinates[0, 0] for training_set in sets}) == 200
+
+
+def public_rows(counts, documents=100_000):
+    """Rows of people with so many rows each, by name, on distinct documents, and of nobody."""
+    numbers = itertools.count()
+    return [
+        Row(name, "public", f"document {next(numbers) % documents}", "0", 0)
+        for name, count in {**counts, None: 5}.items()
+        for _ in range(count)
+    ]
+
+
+def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatch):
+    monkeypatch.setattr(learning, "MOST_ANNOTATORS", 25)
+    monkeypatch.setattr(scales_module, "MOST_ANNOTATORS", 22)
+    monkeypatch.setattr(learning, "MOST_ROWS", 35)
+    monkeypatch.setattr(samples, "MOST_DOCUMENTS", 1500)
+    bundle = write_word_vector_release(folder / "drawn.fala", make_head())
+    counts = {f"few {n}": 9 for n in range(40)} | {f"some {n}": 12 for n in range(50)}
+    counts |= {f"many {n}": 40 for n in range(30)}
+    rows = public_rows(counts)
+    data = annotated(bundle, bundle.head(), rows)
+    used = Counter(data.rows[position].user for position in data.drawn)
+    assert data.available == {10: 80, 30: 30}
+    assert sum(name.startswith("many") for name in used) >= 22 and not any("few" in n for n in used)
+    assert set(used.values()) == {12, 35}
+    assert len(data.texts) == 1500 and None not in {row.user for row in data.rows}
+
+    order = np.random.default_rng(0).permutation(len(rows))
+    again = annotated(bundle, bundle.head(), [rows[position] for position in order])
+    assert {again.rows[position].user for position in again.drawn} == set(used)
+    more = rows + public_rows({f"more {n}": 9 for n in range(40)})
+    assert {row.user for row in more} > {row.user for row in rows}
+    further = annotated(bundle, bundle.head(), more)
+    assert {further.rows[position].user for position in further.drawn} == set(used)
+
+
+def test_the_drawn_annotators_of_a_prior_are_the_same_among_more(monkeypatch):
+    """Those drawn for the scales alone do not change a prior."""
+    monkeypatch.setattr(annotators_module, "MOST_ANNOTATORS", 24)
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], count=60, rows=12)
+    chosen = set(samples.drawn(sorted(set(names)), 24))
+    others = set(samples.drawn(sorted(set(names)), 30))
+    for some in (set(names), chosen, others):
+        rows = np.flatnonzero([name in some for name in names])
+        annotators = gather_annotators(
+            inputs[rows], None, logits_of(head, inputs)[rows, 0], labels[rows, 0],
+            [names[row] for row in rows],
+        )  # fmt: skip
+        assert set(annotators.names) == chosen
+    assert annotators[23].extra_covariance.shape == (12, 12)
+    assert [a.name for a in annotators[-2:]] == [*annotators.names[-2:]]
 
 
 def test_held_out_priors_exclude_their_annotators():
@@ -159,7 +218,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
         threads.extend(pool["num_threads"] for pool in pools)
         return choose_prior(*arguments)
 
-    monkeypatch.setattr(commands, "choose_prior", choose)
+    monkeypatch.setattr(learning, "choose_prior", choose)
     path, _, summary = written(folder, "both", make_head(words=True))
     assert set(threads) == {1}  # more threads are slower on such small systems
     bundle = Bundle.open(path)

@@ -24,6 +24,7 @@ from fala_export.fitting.heads import fit_head, kind_of
 from fala_export.fitting.played import Side, fits
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala_export.fitting.population.learning import (
+    annotated,
     annotated_rows,
     check_head,
     learn_prior,
@@ -133,7 +134,8 @@ def _add_prior(
     try:
         bundle = Bundle.open(release)
         check_head(bundle, head)
-        learned = learn_prior(annotated_rows(bundle, head, rows.public, embeddings, show), show)
+        public = annotated(bundle, head, rows.public)
+        learned = learn_prior(annotated_rows(bundle, head, public, embeddings, show), show)
     except (BundleMismatchError, DataError) as error:
         return f"none: {str(error).removeprefix(f'{release}: ')}"
     except ImportError:

@@ -59,6 +59,9 @@ def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
     data, figures = training["data"], training["figures"]
     yield f"  trained on {data['training']['rows']} rows"
+    fitted = training.get("fitted_on", {})
+    if fitted and fitted["rows"] < fitted["of_rows"]:
+        yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"
     if "words" in training:
         yield _words(training["words"])
     if not figures:
@@ -99,7 +102,8 @@ def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
     if "refused" in prior:
         yield f"  no prior: {prior['refused']}"
         return
-    yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators"
+    drawn = f", drawn from {prior['of']}" if prior["annotators"] < prior["of"] else ""
+    yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators{drawn}"
     yield (
         f"  a user's bias differs from the vendor's by {prior['bias_mean']:.2f} in the mean, "
         f"with a standard deviation of {prior['bias_deviation']:.2f}"

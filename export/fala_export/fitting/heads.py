@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
-from fala.backbones.external import ExternalEncoder
 from fala.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
@@ -37,8 +36,8 @@ from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples
 from fala_export.fitting.public_logits import with_public
-from fala_export.fitting.samples import searched
-from fala_export.fitting.streamed_rows import WithBias, times
+from fala_export.fitting.samples import drawn_examples, searched
+from fala_export.fitting.streamed_rows import WithBias, parts_of, times
 from fala_export.fitting.words import fit_lexicon
 from fala_export.rows.user_rows import check_count, in_order
 
@@ -122,10 +121,12 @@ def fit_head(
     if isinstance(backbone, np.ndarray):
         if labels is not None:
             raise DataError("with vectors, call fit_head(vectors, labels)")
-        vectors, labels = backbone, cast("Iterable[Label]", examples)
-        backbone, examples, embeddings = _documents(vectors)
-        lexical = False
-    elif labels is None:
+        rows = PublicRows.of_vectors(
+            backbone, cast("Iterable[Label]", examples), label_names=label_names, rating=rating,
+            exclusive=exclusive,
+        )  # fmt: skip
+        return fit_plain_head(rows)
+    if labels is None:
         raise DataError(
             "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
             "vectors, fit_head(vectors, labels)"
@@ -135,8 +136,11 @@ def fit_head(
         backbone, cast("Iterable[Example]", examples), labels, label_names=label_names,
         embeddings=embeddings, rating=rating, exclusive=exclusive,
     )  # fmt: skip
-    if lexical:
-        return fit_joint_head(rows)[0]
+    return fit_joint_head(rows)[0] if lexical else fit_plain_head(rows)
+
+
+def fit_plain_head(rows: PublicRows) -> Head:
+    """``fit_head`` without words."""
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, times(rows.inputs, theta.T) + bias, loss)
 
@@ -151,18 +155,6 @@ def rating_of(low: float, high: float) -> Rating:
         return Rating(low, high, high - low)
     except TypeError as error:
         raise BundleFormatError("a rating's range is two numbers") from error
-
-
-def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors]]:
-    """Embeddings (n, d) as a backbone, and documents with their embeddings by name."""
-    check_arrays(vectors=vectors)
-    if vectors.ndim != 2:
-        raise DataError(f"vectors are of shape (n, d), not {vectors.shape}")
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise DataError(f"vector {finite.argmin()} has a number that is not finite")
-    embeddings = {str(row): vector for row, vector in enumerate(vectors.astype(np.float32))}
-    return ExternalEncoder("", vectors.shape[1], None), list(embeddings), embeddings
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +202,7 @@ class PublicRows:
         embeddings: Embeddings by text.
         numbers: A rating's scaling; None for labels.
         link: The link of the fit.
+        available: How many rows there were, of which these were drawn.
     """
 
     task: str
@@ -220,8 +213,14 @@ class PublicRows:
     counts: Floats
     inputs: Vectors
     embeddings: Mapping[str, Vectors]
-    numbers: _Numbers | None = None
-    link: Link = LABELS
+    numbers: _Numbers | None
+    link: Link
+    available: int
+
+    def details(self) -> dict[str, int]:
+        """What the head is fitted to, for a manifest."""
+        documents = len({document_of(example) for example in self.examples})
+        return {"documents": documents, "rows": len(self.positions), "of_rows": self.available}
 
     def head(
         self,
@@ -263,8 +262,19 @@ class PublicRows:
         embeddings: Mapping[str, Vectors] | None = None,
         rating: tuple[float, float] | None = None,
         exclusive: bool = True,
+        every: bool = False,
     ) -> PublicRows:
-        """Gather rows; see ``fit_head``.
+        """Gather rows; see ``fit_head``. Of very many some are drawn, before texts are embedded.
+
+        Args:
+            backbone: See ``fit_head``.
+            examples: See ``fit_head``.
+            labels: See ``fit_head``.
+            label_names: See ``fit_head``.
+            embeddings: Embeddings by text; a table's ``take`` reads them at once.
+            rating: See ``fit_head``.
+            exclusive: See ``fit_head``.
+            every: Take all rows.
 
         Raises:
             DataError: See ``fit_head``.
@@ -282,26 +292,10 @@ class PublicRows:
             raise DataError(
                 f"{counted(len(examples), 'example')}, but {counted(len(labels), 'label')}"
             )
-        names = None
-        if label_names is not None:
-            names = [label_name(name) for name in listed(label_names, "label_names")]
-        numbers: _Numbers | None = None
-        link: Link = LABELS
-        exclusive = check_flag(exclusive, "exclusive")
-        if rating is not None and not exclusive:
-            raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
-        if rating is not None:
-            names, link = names or ["rating"], _UNIT
-        elif exclusive:
-            names = _names(labels, names, task)
-        else:
-            if any(map(is_missing, labels)):
-                raise DataError("a row without tags has an empty set, not None")
-            tags = {tag for label in labels for tag in tags_of(label)}
-            names, link = names or in_order(tags), TAGS
-            if not names:
-                raise DataError("no row has a tag: a head needs rows with a tag and rows without")
-        check_count(names)
+        names, link = _kind_of(labels, label_names, rating, task, exclusive=exclusive)
+        available = len(examples)
+        if not every:
+            examples, labels = drawn_examples(examples, labels)
         texts = unique_texts(examples)
         if embeddings is None:
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
@@ -310,15 +304,50 @@ class PublicRows:
         distinct = list(dict.fromkeys(examples))
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])
-        inputs = example_inputs(distinct, embeddings, backbone.dimension)
-        if rating is not None:
-            shares, counts, numbers = _scaled(labels, positions, names, rating)
+        take = getattr(embeddings, "take", None)
+        if take is not None and task == CLASSIFICATION:
+            inputs = take(distinct)
         else:
-            values = LABELS.numbers(labels, names) if exclusive else _tagged(labels, names)
-            shares, counts = _means(values, positions)
+            inputs = example_inputs(distinct, embeddings, backbone.dimension)
+        shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
         return cls(
-            task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers,
-            link,
+            task, names, distinct, positions, shares, counts, inputs, embeddings, numbers, link,
+            available,
+        )  # fmt: skip
+
+    @classmethod
+    def of_vectors(
+        cls,
+        vectors: Vectors,
+        labels: Iterable[Label],
+        *,
+        label_names: Iterable[OneLabel] | None = None,
+        rating: tuple[float, float] | None = None,
+        exclusive: bool = True,
+    ) -> PublicRows:
+        """Embeddings (n, d) with their labels, for a head without words; maybe memory-mapped.
+
+        Raises:
+            DataError: See ``fit_head``.
+        """
+        check_arrays(vectors=vectors)
+        if vectors.ndim != 2:
+            raise DataError(f"vectors are of shape (n, d), not {vectors.shape}")
+        for part in parts_of(len(vectors)):
+            finite = np.isfinite(vectors[part]).all(axis=1)
+            if not finite.all():
+                row = part.start + finite.argmin()
+                raise DataError(f"vector {row} has a number that is not finite")
+        labels = listed(labels, "labels")
+        count = len(vectors)
+        if len(labels) != count:
+            raise DataError(f"{counted(count, 'vector')}, but {counted(len(labels), 'label')}")
+        names, link = _kind_of(labels, label_names, rating, CLASSIFICATION, exclusive=exclusive)
+        positions = np.arange(count)
+        shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
+        return cls(
+            CLASSIFICATION, names, [], positions, shares, counts,
+            vectors.astype(np.float32, copy=False), {}, numbers, link, count,
         )  # fmt: skip
 
 
@@ -491,6 +520,51 @@ class _Plain:
         """J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
         rows = WithBias(self.inputs, 1 / math.sqrt(2 * penalty), _FREE)
         return Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
+
+
+def _kind_of(
+    labels: Sequence[Label],
+    label_names: Iterable[OneLabel] | None,
+    rating: tuple[float, float] | None,
+    task: str,
+    *,
+    exclusive: bool,
+) -> tuple[tuple[str, ...], Link]:
+    """The names of all labels, and the link of the fit."""
+    names = None
+    if label_names is not None:
+        names = [label_name(name) for name in listed(label_names, "label_names")]
+    link: Link = LABELS
+    exclusive = check_flag(exclusive, "exclusive")
+    if rating is not None and not exclusive:
+        raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
+    if rating is not None:
+        names, link = names or ["rating"], _UNIT
+    elif exclusive:
+        names = _names(labels, names, task)
+    else:
+        if any(map(is_missing, labels)):
+            raise DataError("a row without tags has an empty set, not None")
+        tags = {tag for label in labels for tag in tags_of(label)}
+        names, link = names or in_order(tags), TAGS
+        if not names:
+            raise DataError("no row has a tag: a head needs rows with a tag and rows without")
+    check_count(names)
+    return tuple(names), link
+
+
+def _shares_of(
+    labels: Sequence[Label],
+    positions: NDArray[np.int64],
+    names: Sequence[str],
+    link: Link,
+    rating: tuple[float, float] | None,
+) -> tuple[Floats, Floats, _Numbers | None]:
+    """Shares (m, C) and the number of rows (m,) by example; and a rating's scaling."""
+    if rating is not None:
+        return _scaled(labels, positions, names, rating)
+    values = LABELS.numbers(labels, names) if link == LABELS else _tagged(labels, names)
+    return *_means(values, positions), None
 
 
 def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:

@@ -15,7 +15,7 @@ from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
 from fala.model.losses import cross_entropy
 from fala_export.fitting import heads
-from fala_export.fitting.heads import fit_head, fit_joint_head, kind_of
+from fala_export.fitting.heads import fit_joint_head, fit_plain_head, kind_of
 from fala_export.fitting.joint import MOST_STEPS
 from fala_export.fitting.words import add_words
 from fala_export.rows.user_rows import Row
@@ -111,7 +111,7 @@ def closed_form(
         lexical: Whether the head has a lexical view.
 
     Returns:
-        The head, and the manifest's details of its words.
+        The head, and the manifest's details of it.
 
     Raises:
         DataError: See ``fit_head``.
@@ -119,19 +119,16 @@ def closed_form(
     click.echo(f"fitting a head to {counted(len(rows), 'row')} in closed form", err=True)
     examples = [row.example for row in rows]
     labels = [row.label for row in rows]
+    fitted = heads.PublicRows.of(
+        backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
+        **kind_of(public.link),
+    )  # fmt: skip
+    details = {"fitted_on": fitted.details()}
     if not lexical:
-        head = fit_head(
-            backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
-            lexical=False, **kind_of(public.link),
-        )  # fmt: skip
-        return head, {}
+        return fit_plain_head(fitted), details
     with progress("choosing penalties", MOST_STEPS) as bar:
-        fitted = heads.PublicRows.of(
-            backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
-            **kind_of(public.link),
-        )  # fmt: skip
         head, joint = fit_joint_head(fitted, lambda: bar.update(1))
-    return head, {"words": joint.details()}
+    return head, {**details, "words": joint.details()}
 
 
 def with_words(

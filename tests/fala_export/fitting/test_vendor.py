@@ -1,5 +1,7 @@
 """Heads that a vendor fits with the SDK alone."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -10,7 +12,8 @@ from fala.errors import DataError, FalaError
 from fala.examples import Match
 from fala.model.losses import cross_entropy
 from fala_export.fitting import heads as vendor
-from fala_export.fitting.heads import fit_head
+from fala_export.fitting import samples, streamed_rows
+from fala_export.fitting.heads import PublicRows, fit_head
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +184,88 @@ FOUR = np.eye(4) + 1
 def test_fit_head_rejects_wrong_vectors_and_labels(vectors, labels, kind, message):
     with pytest.raises(FalaError, match=message):
         fit_head(vectors, labels, **kind)
+
+
+def test_a_head_of_memory_mapped_vectors_is_the_same(tmp_path, monkeypatch):
+    """Rows are read a few at a time, and never all of them in float64."""
+    monkeypatch.setattr(streamed_rows, "TOGETHER", 64)
+    random = np.random.default_rng(3)
+    x = random.normal(size=(400, 6)).astype(np.float32)
+    labels = (x[:, 0] + random.normal(size=400) > 0).astype(int)
+    np.save(tmp_path / "vectors.npy", x)
+    mapped = np.load(tmp_path / "vectors.npy", mmap_mode="r")
+    for kind in ({}, {"rating": (0, 1)}, {"exclusive": False}):
+        tags = [{str(label)} if kind.get("exclusive", True) is False else label for label in labels]
+        assert fit_head(mapped, tags, **kind) == fit_head(x, tags, **kind)
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_some_of_many_documents_choose_the_penalty(monkeypatch, labels):
+    """The prior variance of a weight is then that of all documents."""
+    random = np.random.default_rng(8)
+    x = random.normal(size=(900, 5)).astype(np.float32)
+    values = (x[:, :labels] + random.normal(size=(900, labels))).argmax(axis=1)
+    penalty = chosen_penalty(monkeypatch)
+    monkeypatch.setattr(samples, "FEW", 300)
+    head = fit_head(x, values)
+    chosen = samples.searched(900)
+    assert len(chosen) == 300
+    some, all_rows = penalty(), x.astype(np.float64)
+    peer = LogisticRegression(C=1 / (2 * some), tol=1e-10, max_iter=10_000).fit(all_rows, values)
+    ours = head.vendor_model().probabilities(x)
+    np.testing.assert_allclose(ours, peer.predict_proba(all_rows), atol=2e-4)
+    fit_head(x[chosen], values[chosen])
+    assert penalty() == pytest.approx(some)
+
+
+def test_of_many_documents_some_are_drawn_before_they_are_embedded(backbone, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_DOCUMENTS", 70)
+    documents = texts(200, seed=5)
+    labels = ["1" if "good" in text else "0" for text in documents]
+    labels[7] = labels[8] = "rare"
+    embedded = []
+
+    class Recording:
+        dimension, is_transformer = backbone.dimension, False
+
+        def encode(self, some):
+            embedded.extend(some)
+            return backbone.encode(some)
+
+    rows = PublicRows.of(Recording(), documents * 2, labels * 2)
+    assert rows.details() == {"documents": 70, "rows": 140, "of_rows": 400}
+    assert set(embedded) == set(rows.examples) and {*documents[7:9]} <= set(embedded)
+    again = PublicRows.of(Recording(), documents[::-1], labels[::-1])
+    assert set(again.examples) == set(rows.examples)  # a draw does not depend on the order
+    assert len(PublicRows.of(backbone, documents, labels, every=True).examples) == 200
+    monkeypatch.setattr(samples, "MOST_CHARACTERS", 40 * len(documents[0]))
+    long = PublicRows.of(backbone, documents, labels).details()
+    assert 30 < long["documents"] < 50
+    monkeypatch.setattr(samples, "MOST_ROWS", 25)
+    assert PublicRows.of(backbone, documents * 2, labels * 2).details()["rows"] == 25
+
+
+def test_embeddings_of_a_table_are_taken_at_once(backbone):
+    documents = texts(20, seed=7)
+    labels = [i % 2 for i in range(20)]
+
+    class Table(Mapping):
+        def __len__(self):
+            return len(documents)
+
+        def __iter__(self):
+            return iter(documents)
+
+        def __getitem__(self, text):
+            raise AssertionError("one by one")
+
+        def __contains__(self, text):
+            return text in documents
+
+        def take(self, some):
+            return backbone.encode(list(some))
+
+    head = fit_head(
+        Silent(backbone.dimension), documents, labels, embeddings=Table(), lexical=False
+    )
+    assert head == fit_head(backbone, documents, labels, lexical=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +22,14 @@ from fala_export.fitting.device_fit import (
     SparseRows,
     whiten,
 )
+from fala_export.fitting.samples import drawn
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20
 #: A solve costs the cube of an annotator's rows, and the prior is for people with few labels.
 MOST_ROWS = 500
+#: More annotators do not improve a prior: see ``docs/tried.md``.
+MOST_ANNOTATORS = 400
 
 _CHUNK_ROWS = 2048
 
@@ -51,6 +56,56 @@ class Annotator:
     link: Link = LABELS
 
 
+@dataclass(frozen=True, eq=False)
+class Annotators(Sequence[Annotator]):
+    """Annotators, by rising number of rows; their rows in a few arrays.
+
+    Processes share these arrays: joblib passes a large array as a file that they map.
+
+    Attributes:
+        names: Their names.
+        starts: The rows of annotator i are from starts[i] to starts[i + 1].
+        inputs: See ``Annotator``, shape (n, d + 1).
+        logits: Shape (n,).
+        labels: Shape (n,).
+        extra_covariances: One annotator's matrix after another, as numbers.
+        link: The meaning of the logits.
+    """
+
+    names: tuple[str, ...]
+    starts: NDArray[np.int64]
+    inputs: Vectors
+    logits: Floats
+    labels: Floats
+    extra_covariances: Vectors
+    link: Link
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, position: int) -> Annotator: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[Annotator]: ...
+
+    def __getitem__(self, position: int | slice) -> Annotator | list[Annotator]:
+        if isinstance(position, slice):
+            return [self[each] for each in range(len(self))[position]]
+        number = range(len(self))[position]
+        rows = slice(*self.starts[number : number + 2])
+        extra = self.extra_covariances[slice(*self._ends[number : number + 2])]
+        return Annotator(
+            self.names[number], self.inputs[rows], self.logits[rows], self.labels[rows],
+            extra.reshape((rows.stop - rows.start,) * 2), self.link,
+        )  # fmt: skip
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        """The starts of the annotators' matrices."""
+        return np.append(0, np.cumsum(np.diff(self.starts) ** 2))
+
+
 def gather_annotators(
     inputs: Vectors,
     words: SparseRows | None,
@@ -58,11 +113,11 @@ def gather_annotators(
     labels: Floats,
     names: Sequence[str | None],
     link: Link = LABELS,
-) -> list[Annotator]:
+) -> Annotators:
     """Divide public rows by annotator; the rows' order does not matter.
 
-    Annotators with fewer than ``LEAST_ROWS`` rows, and rows without a name, are not used. Of one
-    with very many rows some are used, at even steps of the vendor's logits.
+    Annotators with fewer than ``LEAST_ROWS`` rows, and rows without a name, are not used. Of more
+    than ``MOST_ANNOTATORS`` some are drawn.
 
     Args:
         inputs: The head's inputs, shape (n, d).
@@ -72,23 +127,26 @@ def gather_annotators(
         names: Each row's annotator; None if unknown.
         link: The meaning of the logits.
 
-    Returns:
-        The annotators, by rising number of rows.
-
     Raises:
         DataError: See ``enough_rows``.
     """
     enough = enough_rows(names)
-    annotators = []
-    for name in sorted(enough, key=lambda name: (len(enough[name]), name)):
+    chosen = sorted(drawn(enough, MOST_ANNOTATORS), key=lambda name: (len(enough[name]), name))
+    orders = []
+    for name in chosen:
         rows = enough[name]
-        order = rows[np.lexsort((labels[rows], logits[rows]))]
-        order = order[evenly(len(order), MOST_ROWS)]
-        ones = np.ones((len(order), 1), dtype=np.float32)
-        extra = _kernel(None if words is None else words.take(order), logits[order], link.spread)
-        extended = np.hstack([inputs[order], ones])
-        annotators.append(Annotator(name, extended, logits[order], labels[order], extra, link))
-    return annotators
+        orders.append(rows[np.lexsort((labels[rows], logits[rows]))])
+    together = np.concatenate(orders)
+    extended = np.ones((len(together), inputs.shape[1] + 1), dtype=np.float32)
+    extended[:, :-1] = inputs[together]
+    extra = [
+        _kernel(None if words is None else words.take(order), logits[order], link.spread).ravel()
+        for order in orders
+    ]
+    return Annotators(
+        tuple(chosen), np.cumsum([0, *map(len, orders)]), extended, logits[together],
+        labels[together], np.concatenate(extra), link,
+    )  # fmt: skip
 
 
 def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Vectors:
@@ -129,11 +187,6 @@ def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[n
         for name, rows in positions.items()
         if len(rows) >= least
     }
-
-
-def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """All of ``count`` positions, or ``most`` of them at even steps."""
-    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def chunks(annotators: Sequence[Annotator]) -> Iterator[range]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.solver.gaussian import BIAS_DEVIATION
 from fala_export.fitting.device_fit import DENSE_SCALE, one_blas_thread
-from fala_export.fitting.population.annotators import Annotator
+from fala_export.fitting.population.annotators import Annotator, Annotators
 from fala_export.fitting.population.estimation import Gaussian, estimate, find_mode, isotropic
 
 FOLDS = 5
@@ -65,10 +65,14 @@ class Fold:
     Attributes:
         priors: Priors by candidate.
         losses: Mean losses of these annotators' rows, by candidate, in nats.
+        vendor: The same for the vendor's head alone.
+        devices: The same for the devices' default prior.
     """
 
     priors: dict[Candidate, PopulationPrior]
     losses: dict[Candidate, list[float]]
+    vendor: list[float]
+    devices: list[float]
 
 
 class Map(Protocol):
@@ -134,7 +138,7 @@ class PriorChoice:
 
 
 def choose_prior(
-    annotators: Sequence[Annotator], tick: Callable[[int], None], run: Map = map
+    annotators: Annotators, tick: Callable[[int], None], run: Map = map
 ) -> PriorChoice:
     """Estimate candidates without a fifth of the annotators, and compare losses on this fifth.
 
@@ -152,21 +156,21 @@ def choose_prior(
     for fold in run(partial(_fold, annotators), range(ESTIMATES)):
         folds.append(fold)
         tick(1)
-    means = {
-        candidate: float(np.mean([loss for fold in folds for loss in fold.losses[candidate]]))
-        for candidate in CANDIDATES
-    }
-    vendor = float(np.mean([_loss(each, each.logits) for each in annotators]))
-    devices = float(np.mean([_devices_loss(each) for each in annotators]))
+    means = {candidate: _mean(fold.losses[candidate] for fold in folds) for candidate in CANDIDATES}
+    vendor, devices = _mean(fold.vendor for fold in folds), _mean(fold.devices for fold in folds)
     best = min(means, key=lambda candidate: means[candidate])
-    link = annotators[0].link
+    link = annotators.link
     if not means[best] < min(vendor, devices):
         return PriorChoice(None, (None,) * FOLDS, best, means, vendor, devices, link)
     *held_out, whole = (fold.priors[best] for fold in folds)
     return PriorChoice(whole, tuple(held_out), best, means, vendor, devices, link)
 
 
-def _fold(annotators: Sequence[Annotator], number: int) -> Fold:
+def _mean(folds: Iterable[list[float]]) -> float:
+    return float(np.mean([loss for fold in folds for loss in fold]))
+
+
+def _fold(annotators: Annotators, number: int) -> Fold:
     """Estimate candidates without the annotators of a fold; fold ``FOLDS`` has none."""
     rest = [each for index, each in enumerate(annotators) if index % FOLDS != number]
     held_out = annotators[number::FOLDS] if number < FOLDS else []
@@ -175,11 +179,13 @@ def _fold(annotators: Sequence[Annotator], number: int) -> Fold:
         fitted = estimate(rest, start)
         priors = {candidate: candidate.prior(start, fitted) for candidate in CANDIDATES}
         by_annotator = [_losses(annotator, priors.values()) for annotator in held_out]
+        vendor = [_loss(annotator, annotator.logits) for annotator in held_out]
+        devices = [_devices_loss(annotator) for annotator in held_out]
     losses = {
         candidate: [row[position] for row in by_annotator]
         for position, candidate in enumerate(CANDIDATES)
     }
-    return Fold(priors, losses)
+    return Fold(priors, losses, vendor, devices)
 
 
 def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:

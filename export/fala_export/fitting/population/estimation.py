@@ -126,11 +126,12 @@ def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
     The weights' differences alone give logits on the annotators' inputs a variance of 0.8 around
     their mean, in units of the link's spread.
     """
-    inputs = np.concatenate([annotator.inputs[:, :-1] for annotator in annotators])
-    # Their variance, from differences in float32, summed in float64: ten times faster than ``var``.
-    centre = inputs.mean(axis=0, dtype=np.float64).astype(np.float32)
-    length = float(np.square(inputs - centre).sum(dtype=np.float64)) / len(inputs)
-    variance = np.full(inputs.shape[1] + 1, _WEIGHTS / (length or 1.0))
+    count = sum(len(annotator.inputs) for annotator in annotators)
+    total = sum(annotator.inputs.sum(axis=0, dtype=np.float64) for annotator in annotators)
+    # Differences in float32, summed in float64: ten times faster than ``var``.
+    centre = (total / count).astype(np.float32)
+    squares = (np.square(each.inputs - centre).sum(dtype=np.float64) for each in annotators)
+    variance = np.full(len(centre), _WEIGHTS / (float(sum(squares)) / count or 1.0))
     variance[-1] = _BIAS
     variance *= annotators[0].link.spread ** 2
     return Gaussian(np.zeros(len(variance)), np.diag(variance))
@@ -153,22 +154,17 @@ def estimate(annotators: Sequence[Annotator], start: Gaussian) -> Gaussian:
     from scipy.linalg import blas
 
     mean, root = start.mean, np.linalg.cholesky(start.covariance)
-    groups = [
-        (chunk, np.concatenate([annotators[index].inputs for index in chunk]))
-        for chunk in chunks(annotators)
-    ]
     duals: list[Floats | None] = [None] * len(annotators)
     for _ in range(ROUNDS):
         turn = root.astype(np.float32)
-        pulls = np.zeros((len(annotators), len(mean)))
-        explained = np.zeros_like(root)
-        for chunk, original in groups:
-            expected = original @ mean.astype(np.float32)
-            inputs = original.copy()
+        pull, squares = np.zeros_like(mean), np.zeros_like(root)
+        for chunk in chunks(annotators):
+            inputs = np.concatenate([annotators[index].inputs for index in chunk])
+            expected = inputs @ mean.astype(np.float32)
             # L' X': the transposes are in Fortran's order, and L is triangular.
             blas.strmm(1.0, turn.T, inputs.T, side=0, lower=0, overwrite_b=1)
-            first = 0
-            for index in chunk:
+            first, pulls = 0, np.zeros((len(chunk), len(mean)))
+            for number, index in enumerate(chunk):
                 annotator = annotators[index]
                 rows = inputs[first : first + len(annotator.labels)]
                 logits = annotator.logits + expected[first : first + len(rows)]
@@ -176,11 +172,12 @@ def estimate(annotators: Sequence[Annotator], start: Gaussian) -> Gaussian:
                 kernel = (rows @ rows.T + annotator.extra_covariance).astype(np.float64)
                 mode = find_mode(kernel, logits, annotator.labels, duals[index], annotator.link)
                 duals[index] = mode.dual
-                pulls[index] = mode.dual.astype(np.float32) @ rows
+                pulls[number] = mode.dual.astype(np.float32) @ rows
                 whiten(kernel, mode.curvature, rows)
-            explained += inputs.T @ inputs
-        pull = pulls.mean(axis=0)
-        change = (pulls.T @ pulls - explained) / len(annotators) - np.outer(pull, pull)
+            pull += pulls.sum(axis=0) / len(annotators)
+            squares += pulls.T @ pulls
+            squares -= inputs.T @ inputs
+        change = squares / len(annotators) - np.outer(pull, pull)
         change.flat[:: len(change) + 1] += 1
         mean = mean + root @ pull
         root = root @ np.linalg.cholesky(change)

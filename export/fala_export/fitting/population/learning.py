@@ -8,24 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
 from fala.errors import BundleMismatchError
-from fala.examples import Example
+from fala.examples import document_of, unique_texts
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
 from fala_export.bundles import prior_files, write_again
 from fala_export.errors import RowError
 from fala_export.fitting.device_fit import one_blas_thread
-from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators
-from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Map, PriorChoice, choose_prior
-from fala_export.fitting.population.left_out import Show, cross_fitted_logits
-from fala_export.fitting.population.scales import (
-    AnnotatedRows,
-    choose_scales,
-    training_sets,
-    trials,
+from fala_export.fitting.population import scales
+from fala_export.fitting.population.annotators import (
+    LEAST_ANNOTATORS,
+    LEAST_ROWS,
+    MOST_ANNOTATORS,
+    MOST_ROWS,
+    Annotators,
+    gather_annotators,
 )
+from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Map, PriorChoice, choose_prior
+from fala_export.fitting.population.left_out import Show, cross_fitted_logits, was_trained
+from fala_export.fitting.population.scales import AnnotatedRows
+from fala_export.fitting.samples import drawn_rows, evenly, mean_length, most_documents, numbers_of
 from fala_export.rows.user_rows import Row, label_names, shown_labels
 
 
@@ -44,52 +49,106 @@ class Learned:
     details: dict[str, Any]
 
 
-def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]]:
-    """The rows that name a user, and their distinct examples.
+@dataclass(frozen=True, eq=False)
+class Annotated:
+    """The public rows that a prior and scales are learned from, drawn from very many.
 
-    Raises:
-        RowError: A row has a label that is not the head's.
+    Attributes:
+        rows: Rows with a user: those of drawn annotators, and others, for the heads that compute
+            the cross-fitted logits.
+        drawn: Positions of the drawn annotators' rows.
+        available: See ``AnnotatedRows``.
     """
-    used = [row for row in rows if row.user is not None]
-    for row in used:
-        if head.link.usable([head.link.as_stored(row.label, head.labels)], head.labels) == [None]:
-            labels = shown_labels(label_names(row.label for row in used))
-            raise RowError(
-                row.line,
-                f"label does not fit the head's {head.described}; the rows have {labels}",
-            )
-    return used, list(dict.fromkeys(row.example for row in used))
+
+    rows: list[Row]
+    drawn: NDArray[np.int64]
+    available: Mapping[int, int]
+
+    @property
+    def texts(self) -> list[str]:
+        """The distinct texts of the rows."""
+        return unique_texts(row.example for row in self.rows)
 
 
-def annotated_rows(
-    bundle: Bundle, head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors], show: Show
-) -> AnnotatedRows:
-    """A head's inputs and logits of public rows.
+def annotated(bundle: Bundle, head: Head, rows: Sequence[Row]) -> Annotated:
+    """Draw annotators and their rows, before texts are embedded.
+
+    Of annotators with enough rows for a prior ``annotators.MOST_ANNOTATORS`` are drawn, and of
+    those with enough for scales ``scales.MOST_ANNOTATORS``; of each at most ``MOST_ROWS`` rows, at
+    even steps.
 
     Args:
         bundle: The release.
         head: Its head.
-        rows: Public rows, of which those with a user are used.
+        rows: Public rows.
+
+    Raises:
+        RowError: A used row has a label that is not the head's.
+    """
+    named = np.fromiter((row.user is not None for row in rows), np.bool_, len(rows))
+    users = numbers_of(row.user or "" for row in rows)
+    distinct, counts = np.unique(users[named], return_counts=True)
+    people, available = [], {}
+    for least, most in (
+        (LEAST_ROWS, MOST_ANNOTATORS), (scales.LEAST_ROWS, scales.MOST_ANNOTATORS),
+    ):  # fmt: skip
+        enough = distinct[counts >= least]  # in the order of a draw
+        available[least] = len(enough)
+        people.append(enough[:most])
+    found = np.flatnonzero(named & np.isin(users, np.concatenate(people)))
+    found = found[np.argsort(users[found], kind="stable")]
+    by_person = np.split(found, np.flatnonzero(np.diff(users[found])) + 1)
+    chosen = np.sort(np.concatenate([each[evenly(len(each), MOST_ROWS)] for each in by_person]))
+    used = chosen
+    if not was_trained(bundle):
+        documents = numbers_of(document_of(row.example) for row in rows)
+        most = most_documents(mean_length([rows[position].example for position in chosen.tolist()]))
+        others = drawn_rows(documents[named], np.unique(documents[chosen]), most)
+        used = np.union1d(chosen, np.flatnonzero(named)[others])
+    result = [rows[position] for position in used.tolist()]
+    for row in result:
+        if head.link.usable([head.link.as_stored(row.label, head.labels)], head.labels) == [None]:
+            labels = shown_labels(label_names(row.label for row in result))
+            raise RowError(
+                row.line,
+                f"label does not fit the head's {head.described}; the rows have {labels}",
+            )
+    return Annotated(result, np.searchsorted(used, chosen), available)
+
+
+def annotated_rows(
+    bundle: Bundle, head: Head, data: Annotated, embeddings: Mapping[str, Vectors], show: Show
+) -> AnnotatedRows:
+    """A head's inputs and logits of annotators' rows.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        data: The rows.
         embeddings: Embeddings of their texts.
         show: Shows progress.
 
     Raises:
         DataError: See ``cross_fitted_logits``.
-        RowError: See ``annotated``.
     """
+    logits = cross_fitted_logits(
+        bundle, head, [row.example for row in data.rows], [row.label for row in data.rows],
+        embeddings, show,
+    )[data.drawn]  # fmt: skip
+    used = [data.rows[position] for position in data.drawn.tolist()]
     # Many annotators label the same examples: compute the inputs once.
-    used, examples = annotated(rows, head)
+    examples = list(dict.fromkeys(row.example for row in used))
     position_of = {example: position for position, example in enumerate(examples)}
     positions = np.array([position_of[row.example] for row in used], dtype=np.int64)
     words = head.words(examples)
-    labels = [row.label for row in used]
     return AnnotatedRows(
         head,
         head.inputs(examples, embeddings)[positions],
         None if words is None else words.take(positions),
-        cross_fitted_logits(bundle, head, [row.example for row in used], labels, embeddings, show),
-        head.label_shares(labels),
+        logits,
+        head.label_shares([row.label for row in used]),
         [str(row.user) for row in used],
+        data.available,
     )
 
 
@@ -133,6 +192,7 @@ def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
         "annotators": len(annotators),
+        "of": rows.available.get(LEAST_ROWS, len(annotators)),
         "rows": sum(len(annotator.labels) for annotator in annotators),
         **choice.details(),
     }
@@ -152,12 +212,12 @@ def learn_scales(
     Returns:
         The scales; None if too few annotators have enough rows.
     """
-    people = training_sets(rows, priors)
+    people = scales.training_sets(rows, priors)
     if len(people) < LEAST_ANNOTATORS:
         return None
-    length = len(people) * trials(len(people[0].blocks) - 1)
+    length = len(people) * scales.trials(len(people[0].blocks) - 1)
     with show("choosing scales", length) as bar, one_blas_thread():
-        return list(choose_scales(people, bar.update))
+        return list(scales.choose_scales(people, bar.update))
 
 
 def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping[str, Any]) -> None:
@@ -173,9 +233,7 @@ def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping
     write_again(path, bundle, notes, prior_files(learned.prior))
 
 
-def _held_out(
-    annotators: Sequence[Annotator], choice: PriorChoice
-) -> dict[str, PopulationPrior | None]:
+def _held_out(annotators: Annotators, choice: PriorChoice) -> dict[str, PopulationPrior | None]:
     """Each annotator's prior, estimated without them, as for a device's owner."""
     return {
         annotator.name: choice.held_out[position % FOLDS]

@@ -56,9 +56,7 @@ def cross_fitted_logits(
     Raises:
         DataError: The rows have one document, or two thirds of them have one label.
     """
-    details = bundle.manifest.details.get("training")
-    training: Mapping[str, Any] = details if isinstance(details, dict) else {}
-    if "history" in training:
+    if was_trained(bundle):
         logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
         return np.asarray(logits, dtype=np.float64)
     backbone = bundle.backbone()
@@ -67,10 +65,20 @@ def cross_fitted_logits(
     with show("leaving documents out", MOST_STEPS) as bar:
         public = PublicRows.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            **kind_of(head.link),
+            every=True, **kind_of(head.link),
         )  # fmt: skip
-        penalties = _penalties(training, len(head.parts) + 1)
+        penalties = _penalties(_training(bundle), len(head.parts) + 1)
         return left_out_logits(public, penalties, lambda: bar.update(1))
+
+
+def was_trained(bundle: Bundle) -> bool:
+    """Whether the release's backbone was trained together with its head."""
+    return "history" in _training(bundle)
+
+
+def _training(bundle: Bundle) -> Mapping[str, Any]:
+    details = bundle.manifest.details.get("training")
+    return details if isinstance(details, dict) else {}
 
 
 def _penalties(training: Mapping[str, Any], blocks: int) -> list[float] | None:

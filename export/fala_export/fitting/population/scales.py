@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from fala_export.fitting.device_fit import (
     blocks_of,
     default_scales,
 )
-from fala_export.fitting.population.annotators import MOST_ROWS, evenly, rows_by_name
+from fala_export.fitting.population.annotators import rows_by_name
+from fala_export.fitting.samples import drawn
 
 #: The compared scales of a block. If a block has no information about people, 0 fixes the vendor's
 #: weights.
@@ -29,8 +30,8 @@ SLOPES = (0.0, 0.1, 0.4, 1.0)
 #: Annotators with fewer rows have little information about scales.
 LEAST_ROWS = 30
 
-# That many annotators are enough for a coarse grid; more would only cost time.
-_MOST = 200
+#: That many annotators are enough for a coarse grid; more would only cost time.
+MOST_ANNOTATORS = 200
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
 
@@ -46,6 +47,8 @@ class AnnotatedRows:
         logits: ``cross_fitted_logits``, shape (n, C).
         labels: ``Head.label_shares``, shape (n, C).
         names: Each row's annotator.
+        available: How many annotators there are with a least number of rows, of whom these were
+            drawn, by that number: ``annotators.LEAST_ROWS`` and ``LEAST_ROWS``.
     """
 
     head: Head
@@ -54,6 +57,7 @@ class AnnotatedRows:
     logits: Floats
     labels: Floats
     names: Sequence[str]
+    available: Mapping[int, int] = field(default_factory=dict)
 
 
 def training_sets(
@@ -61,8 +65,8 @@ def training_sets(
 ) -> list[TrainingSet]:
     """A device's training data for annotators with ``LEAST_ROWS`` rows or more.
 
-    Of very many annotators some are used, at even steps of their numbers of rows. The vendor's
-    logits are a fixed first block, as they need not be the head's own.
+    Of more than ``MOST_ANNOTATORS`` some are drawn. The vendor's logits are a fixed first block, as
+    they need not be the head's own.
 
     Args:
         rows: The annotators' rows.
@@ -70,12 +74,10 @@ def training_sets(
     """
     head = rows.head
     enough = rows_by_name(rows.names, LEAST_ROWS)
-    order = sorted(enough, key=lambda name: (len(enough[name]), name))
     identity = np.eye(len(head.bias), dtype=np.float32)
     sets = []
-    for position in evenly(len(order), _MOST):
-        name = order[position]
-        chosen = enough[name][evenly(len(enough[name]), MOST_ROWS)]
+    for name in sorted(drawn(enough, MOST_ANNOTATORS), key=lambda name: (len(enough[name]), name)):
+        chosen = enough[name]
         user_words = None if rows.words is None else rows.words.take(chosen)
         head_logits = Block(Inputs(rows.logits[chosen].astype(np.float32)), identity)
         blocks = [

@@ -1,0 +1,129 @@
+"""Rows of very many examples: kept in float32, with products in float64, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fala.model.heads import Vectors
+from fala.model.losses import Floats
+
+#: Rows that are converted to float64 at a time.
+TOGETHER = 4_096
+#: So few rows may be kept in float64.
+FEW = 10_000
+
+
+def parts_of(count: int, together: int = TOGETHER) -> Iterator[slice]:
+    """Slices of some rows, one after another."""
+    return (slice(first, first + together) for first in range(0, count, together))
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedRows:
+    """Dense rows R = (X - c) A, of which only X is written out.
+
+    Attributes:
+        matrix: X, shape (n, d); it may be memory-mapped.
+        centre: c, shape (d,).
+        axes: A, shape (d, d).
+    """
+
+    matrix: Vectors | Floats
+    centre: Floats
+    axes: Floats
+
+    @classmethod
+    def principal(cls, matrix: Vectors) -> tuple[StreamedRows, Floats]:
+        """Rows in the coordinates of their principal axes, and the sums of squares along these."""
+        ones = np.ones(len(matrix))
+        centre = gather(matrix, ones[:, None])[0] / len(matrix)
+        values, axes = np.linalg.eigh(products_of(matrix, ones, centre))
+        if len(matrix) <= FEW:
+            matrix = matrix.astype(np.float64)  # once, not in each product
+        return cls(matrix, centre, axes), np.maximum(values, 0.0)
+
+    @property
+    def size(self) -> int:
+        """How many numbers p a row has."""
+        return int(self.matrix.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def times(self, delta: Floats) -> Floats:
+        """R delta' for delta (C, p), shape (n, C)."""
+        columns = self.axes @ delta.T
+        return times(self.matrix, columns) - self.centre @ columns
+
+    def gather(self, numbers: Floats) -> Floats:
+        """(R' numbers)' for numbers (n, C), shape (C, p)."""
+        sums = gather(self.matrix, numbers) - np.outer(numbers.sum(axis=0), self.centre)
+        return np.asarray(sums @ self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class WithBias:
+    """Rows R = [r X, b] of a matrix, a factor and a bias.
+
+    Attributes:
+        matrix: X, shape (n, d); it may be memory-mapped.
+        root: r.
+        bias: b.
+    """
+
+    matrix: Vectors | Floats
+    root: float
+    bias: float
+
+    @property
+    def size(self) -> int:
+        """How many numbers a row has: d + 1."""
+        return int(self.matrix.shape[1]) + 1
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def times(self, delta: Floats) -> Floats:
+        """R delta' for delta (C, d + 1), shape (n, C)."""
+        return self.root * times(self.matrix, delta[:, :-1].T) + self.bias * delta[:, -1]
+
+    def gather(self, numbers: Floats) -> Floats:
+        """(R' numbers)' for numbers (n, C), shape (C, d + 1)."""
+        sums = numbers.sum(axis=0)[:, None]
+        return np.hstack([self.root * gather(self.matrix, numbers), self.bias * sums])
+
+    def products(self, weights: Floats) -> Floats:
+        """R' W R for weights (n,), shape (d + 1, d + 1)."""
+        last = self.gather(weights[:, None])[0] * self.bias
+        products = np.empty((self.size,) * 2)
+        products[-1], products[:, -1] = last, last
+        products[:-1, :-1] = self.root**2 * products_of(self.matrix, weights, np.zeros(1))
+        return products
+
+
+def times(matrix: Vectors | Floats, columns: Floats) -> Floats:
+    """X columns of rows (n, d) and columns (d, C), shape (n, C)."""
+    z = np.empty((len(matrix), columns.shape[1]))
+    for part in parts_of(len(matrix)):
+        z[part] = matrix[part] @ columns
+    return z
+
+
+def gather(matrix: Vectors | Floats, numbers: Floats) -> Floats:
+    """Numbers' X of rows (n, d) and numbers (n, C), shape (C, d)."""
+    sums = np.zeros((numbers.shape[1], matrix.shape[1]))
+    for part in parts_of(len(matrix)):
+        sums += numbers[part].T @ matrix[part]
+    return sums
+
+
+def products_of(matrix: Vectors | Floats, weights: Floats, centre: Floats) -> Floats:
+    """(X - c)' W (X - c) of rows (n, d) and weights (n,), shape (d, d)."""
+    products = np.zeros((matrix.shape[1],) * 2)
+    for part in parts_of(len(matrix)):
+        rows = matrix[part] - centre
+        products += (rows * weights[part, None]).T @ rows
+    return products
