@@ -19,19 +19,18 @@ from fala.errors import DataError, counted
 from fala.model.labels import is_missing
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
+from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.division import divide
 from fala_export.rows.forms import Record, opened_rows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import (
-    AllRows,
     Row,
     check_task,
-    gather_rows,
     label_of,
     names_of,
     remarks_on,
     row_of,
     show,
-    with_booleans,
 )
 
 _PRINT = partial(click.echo, err=True)
@@ -131,7 +130,7 @@ def file_rows(
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
-) -> tuple[list[Row], str]:
+) -> tuple[Rows, str]:
     """Read a file's rows; see ``load_rows``.
 
     Returns:
@@ -146,7 +145,7 @@ def undivided_rows(
     columns: Columns = _SAME,
     link: Link = LABELS,
     say: Callable[[str], None] = _PRINT,
-) -> tuple[list[Row], bool]:
+) -> tuple[Rows, bool]:
     """Read a file's rows without dividing them; see ``load_rows``.
 
     Args:
@@ -165,14 +164,13 @@ def undivided_rows(
         parser = _Parser(columns, link, comma=form.comma)
         if form.header is not None:
             _check_header(name, form.header, columns)
-        rows = with_booleans(list(parser.rows(form.records)))
+        rows = Rows.stored(parser.rows(form.records)).with_booleans()
         for remark in parser.remarks(form.unit):
             say(f"{_title(name)}: {remark}")
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
     if link.kind != "rating":
-        labels = {row.label for row in rows if row.label is not None}
-        for remark in remarks_on(names_of(labels), link):
+        for remark in remarks_on(names_of(rows.label_values), link):
             say(f"{_title(name)}: {remark}")
     return rows, parser.has_splits is not False
 
