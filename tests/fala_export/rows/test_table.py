@@ -1,17 +1,20 @@
 """Rows as columns: texts on the disk, numbers in memory."""
 
 import csv
+import json
+import random
 import time
 import tracemalloc
 
 import pytest
 
 from fala import DataError, Match
+from fala_export.errors import RowError
 from fala_export.public_texts import read_public_texts
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import file_rows
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import Row
+from fala_export.rows.user_rows import Row, read_rows
 from fala_export.training.public_rows import PublicRows, divide
 from full_disk import files_of_at_most
 
@@ -44,12 +47,37 @@ def test_rows_of_a_file_equal_rows_in_memory(tmp_path):
     assert Rows.stored(matches).without(["ä\n"])[0].example.history == ('b"',)
 
 
+def test_values_that_rows_repeat_are_read_as_the_first_time(tmp_path):
+    labels = [0, 1, 1.0, "1", " 1", "+1", "01", "yes", "True", False, True, None, float("nan")]
+    users = [1, "1", 1.0, True, "True", "u", " u ", None, ""]
+    draw, lines = random.Random(0), []
+    while len(lines) < 600:
+        fields = {
+            "text": draw.choice(["a", " b ", "ä"]), "label": draw.choice(labels),
+            "user": draw.choice(users), "split": draw.choice(["public", "train", "test"]),
+        }  # fmt: skip
+        try:
+            read_rows([line := json.dumps(fields)])
+        except RowError:
+            continue  # no row: one without a user, or without a label
+        lines.append(line)
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    read = file_rows(path)[0]
+    assert read == read_rows(lines)
+    assert {"1", "True", "u", None} == {row.user for row in read}
+    for bad in ({"text": " "}, {"text": "a", "pair": ["a", "b"]}, {"split": "tset"}, {"label": []}):
+        path.write_text("\n".join([*lines, json.dumps({**json.loads(lines[0]), **bad})]))
+        with pytest.raises(RowError, match="line 601"):
+            file_rows(path)
+
+
 def test_memory_does_not_hold_the_texts(tmp_path):
     path = table(tmp_path / "a.csv", 400, lambda number: f"{number} " + "word " * 10_000)
     tracemalloc.start()
     rows = PublicRows.of(file_rows(path)[0])
     assert len(rows.digest) == 64
-    assert len(divide(rows.rows, 0, validation=True).training) > 300
+    assert len(divide(rows.rows, 0, validation=True).training) > 250
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert path.stat().st_size > 2e7 > 1.2e7 > peak
