@@ -50,7 +50,7 @@ def check_annotators(public: PublicRows, *, scales_only: bool) -> None:
         DataError: The people or their rows are too few, or the rows have labels that no prior is
             for.
     """
-    names = [row.user for row in public.rows]
+    names = public.rows.user_names
     if not scales_only:
         enough_rows(names)
         if public.link.kind == "tags" or len(public.labels) > 2:

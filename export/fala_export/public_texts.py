@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fala import DataError
-from fala.examples import unique_texts
 from fala_export.errors import ExportError
 from fala_export.rows.content import Lines, opened
 from fala_export.rows.forms import is_rows
 from fala_export.rows.row_files import Columns, file_rows
+from fala_export.rows.table import Rows
+from fala_export.rows.user_rows import Row
 
 
-def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> list[str]:
-    """Read distinct texts.
+def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[str]:
+    """Read distinct texts; they lie in a temporary file.
 
     Args:
         path: UTF-8 text, plain or packed by gzip, one text per line; or rows of ``fala-replace
@@ -27,16 +29,17 @@ def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> list[str]:
     """
     if is_rows(path):
         rows, _ = file_rows(path, Columns(skip_bad_rows=skip_bad_rows))
-        if texts := unique_texts(row.example for row in rows if row.split == "public"):
+        if texts := rows.of_split("public").texts():
             return texts
         raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
-    if lines := text_lines(path):
-        return list(dict.fromkeys(lines))
+    lines = enumerate(text_lines(path), 1)
+    if texts := Rows.stored(Row(None, "public", text, None, line) for line, text in lines).texts():
+        return texts
     raise ExportError(f"{path}: no text in it; expected one a line")
 
 
-def text_lines(path: Path) -> list[str]:
-    """The lines of a text, plain or packed by gzip, that are not blank.
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a text, plain or packed by gzip, that are not blank, one after another.
 
     Raises:
         ExportError: It cannot be read.
@@ -44,10 +47,11 @@ def text_lines(path: Path) -> list[str]:
     try:
         with opened(str(path)) as stream:
             lines = Lines(str(path), stream)
-            texts = [text for line in lines if (text := line.strip())]
-            if lines.bad is not None:
-                raise lines.bad
-            return texts
+            for line in lines:
+                if lines.bad is not None:
+                    raise lines.bad
+                if text := line.strip():
+                    yield text
     except (OSError, DataError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         reason = str(reason).removeprefix(f"{path}: ")

@@ -6,7 +6,8 @@ import pytest
 from checkout import real_data
 from conversions import check, run
 from fala.errors import DataError
-from fala_export.rows.user_rows import gather_rows, read_rows
+from fala_export.rows.data_set import gather_rows
+from fala_export.rows.user_rows import read_rows
 from fala_sim.convert.annotators import Document, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.lewidi import parse_documents, read_folder

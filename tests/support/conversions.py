@@ -3,7 +3,8 @@
 from functools import partial
 
 import sim_command
-from fala_export.rows.user_rows import gather_rows, read_rows
+from fala_export.rows.data_set import gather_rows
+from fala_export.rows.user_rows import read_rows
 
 run = partial(sim_command.run, "convert")
 

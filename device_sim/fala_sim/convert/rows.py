@@ -22,8 +22,9 @@ from pathlib import Path
 from fala import DataError, Match
 from fala.cli import counted
 from fala.examples import document_of
+from fala_export.rows.data_set import AllRows, UserRows
 from fala_export.rows.row_files import load_rows
-from fala_export.rows.user_rows import AllRows, Row, UserRows
+from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,

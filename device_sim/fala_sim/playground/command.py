@@ -26,8 +26,9 @@ from fala.files import temporary_folder
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.played import misfit, run_user
+from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import FIELDS, Columns, load_rows
-from fala_export.rows.user_rows import AllRows, numbers_as_classes
+from fala_export.rows.user_rows import numbers_as_classes
 from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from fala.errors import DataError, counted
-from fala_export.rows.user_rows import AllRows, Row, Split, gather_rows
+from fala_export.rows.data_set import AllRows, gather_rows
+from fala_export.rows.user_rows import Row, Split
 
 USERS_LIMIT = 50  # 30,500 distinct posts: many more would be too similar
 PUBLIC_READERS = 40

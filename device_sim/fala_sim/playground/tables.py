@@ -8,7 +8,7 @@ from typing import Any
 from fala import Budget, InstantReport, Report
 from fala.errors import be, counted
 from fala_export.fitting.played import Side
-from fala_export.rows.user_rows import AllRows
+from fala_export.rows.data_set import AllRows
 from fala_sim.playground.walk import mean
 
 _TITLES = {

@@ -31,7 +31,7 @@ from fala_export.fitting.population.learning import (
     write_learned,
 )
 from fala_export.fitting.population.left_out import Show
-from fala_export.rows.user_rows import AllRows
+from fala_export.rows.data_set import AllRows
 
 #: Texts that are encoded between two steps of progress.
 CHUNK = 256

@@ -22,7 +22,8 @@ from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
 from fala_export.fitting.metrics import averaged, f1, scores
-from fala_export.rows.user_rows import AllRows, shown_labels
+from fala_export.rows.data_set import AllRows
+from fala_export.rows.user_rows import shown_labels
 
 #: Figures for labels, and for ratings.
 FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")

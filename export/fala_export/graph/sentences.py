@@ -17,7 +17,7 @@ def parity_texts(path: Path | None) -> list[str]:
     """
     if path is None:  # as long as comments, headlines with a line below, paragraphs
         return _passages("parity.txt", (1, 2, 5))
-    if texts := text_lines(path):
+    if texts := list(text_lines(path)):
         return texts
     raise ExportError(f"{path}: no text in it")
 

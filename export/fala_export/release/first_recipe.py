@@ -14,7 +14,7 @@ import numpy as np
 from fala import Bundle, DataError
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.cli import be, counted
-from fala.examples import CLASSIFICATION, unique_texts
+from fala.examples import CLASSIFICATION
 from fala.model.links import LABELS, Link
 from fala_export.bridging.learning import least_documents
 from fala_export.checks import check_name, check_outputs
@@ -24,7 +24,8 @@ from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import annotators, scales
 from fala_export.rows.division import divide
 from fala_export.rows.row_files import Columns, column_names, undivided_rows
-from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
+from fala_export.rows.table import Rows, numbered
+from fala_export.rows.user_rows import label_names, numbers_as_classes
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 from fala_export.writing import write_file
@@ -106,7 +107,7 @@ def _labels(path: Path, columns: Columns, link: Link = LABELS) -> set[Any]:
         rows, _ = undivided_rows(path, columns, link, say=lambda _: None)
     except DataError:
         return set()
-    return {row.label for row in rows if row.label is not None}
+    return set(rows.label_values)
 
 
 def write_recipe(
@@ -184,27 +185,27 @@ def write_recipe(
     return {"written": str(out), **facts}
 
 
-def _count(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
-    labelled = [row for row in rows if row.label is not None]
+def _count(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, Any]:
+    labelled = rows.where(rows.labels >= 0)
     if not labelled:
         raise DataError("no row has a label; name their column with --label")
-    texts = unique_texts(row.example for row in rows)
-    distinct = {_letters(text) or text for text in texts}
+    texts = rows.texts()
+    _, distinct = numbered(_letters(text) or text for text in texts)
     return {
         "rows": len(rows),
         "texts": len(texts),
         "near_copies": len(texts) - len(distinct),
-        "users": len({row.user for row in rows if row.user is not None}),
+        "users": rows.count_users(),
         **_describe_labels(data, labelled, labels),
     }
 
 
-def _describe_labels(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, str]:
+def _describe_labels(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, str]:
     """Describe the labels of some rows."""
     if labels.rating is not None:
-        mean = np.array([row.label for row in rows], dtype=np.float64).mean()
+        mean = np.array(rows.table.values[:-1], dtype=np.float64)[rows.labels].mean()
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
-    names = label_names(row.label for row in rows)
+    names = label_names(rows.label_values)
     kind = "tags" if labels.tags else "labels"
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
     summary = {kind: f"{len(names)}: {' | '.join(short)}" + " | ..." * (len(names) > _SHOWN)}
@@ -237,12 +238,12 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
     one_logit = public.link.count(public.labels) == 1 and public.link.kind != "tags"
     has_prior = one_logit and public.task == CLASSIFICATION
     least = annotators.LEAST_ROWS if has_prior else scales.LEAST_ROWS
-    count = len(annotators.rows_by_name([row.user for row in public.rows], least))
+    count = len(annotators.rows_by_name(public.rows.user_names, least))
     old = "earlier.fala" if earlier is None else _relative(out, earlier)
     folder = "REPO" if repository is None else _relative(out, repository)
     comment, has_texts = "A bridge lets devices with an earlier release answer at once.", False
     if earlier is not None:
-        texts = len(unique_texts(row.example for row in public.rows))
+        texts = len(public.rows.texts())
         fewest = least_documents(Bundle.open(earlier).manifest.dimension)
         comment = f"{comment} It takes {fewest} public texts; there {be(texts)} {texts}."
         has_texts = texts >= fewest

@@ -7,20 +7,20 @@ The same rows and seed give the same division. No other rows contain a held-out 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.errors import DataError, counted
 from fala.examples import document_of
+from fala_export.rows.table import Rows, numbered, split_number
 from fala_export.rows.user_rows import Row
 
 #: The most users that play devices, the fewest documents of each, and the held-out share of them.
 DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
 
 
-def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
+def divide(rows: Rows, seed: int) -> tuple[Rows, str]:
     """Divide rows by user and document.
 
     Args:
@@ -33,50 +33,57 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     Raises:
         DataError: Nobody has enough documents to play a device, or no public rows remain.
     """
-    documents: dict[str, dict[str, set[object]]] = {}
-    for row in rows:
-        if row.user is not None and row.label is not None:
-            user_documents = documents.setdefault(row.user, {})
-            user_documents.setdefault(document_key(row), set()).add(row.label)
-    busy = [
-        user
-        for user, labels in documents.items()
-        if len(labels) >= FEWEST and len(set().union(*labels.values())) > 1
-    ]
-    most = min(DEVICES, max(1, len(documents) // 4))
-    devices = sorted(busy, key=lambda user: (-len(documents[user]), user))[:most]
+    names, users = rows.table.names, rows.users
+    keys, _ = numbered(document_key(row) for row in rows)
+    is_labelled = rows.labels >= 0
+    counts = _different(users, keys, is_labelled, len(names))
+    labels = _different(users, rows.labels, is_labelled, len(names))
+    users_of_labels = int((counts > 0).sum())
+    most = min(DEVICES, max(1, users_of_labels // 4))
+    busy = np.flatnonzero((counts >= FEWEST) & (labels > 1)).tolist()
+    devices = sorted(busy, key=lambda user: (-counts[user], names[user]))[:most]
     if not devices:
         raise DataError(
-            f"none of {counted(len(documents), 'user')} has {FEWEST} labelled documents with two "
+            f"none of {counted(users_of_labels, 'user')} has {FEWEST} labelled documents with two "
             "labels or more, so no user can play a device; name the column of users (--user), or "
             "give one of splits (--split)"
         )
-    held_out: dict[str, set[str]] = {}
+    is_test, is_held_out = np.zeros((2, len(rows)), dtype=np.bool_)
     for number, user in enumerate(devices):
-        texts = sorted(documents[user])
+        own = np.flatnonzero(users == user)
+        judged = own[is_labelled[own]]
+        key_of = {
+            document_key(row): keys[at] for row, at in zip(rows.take(judged), judged, strict=True)
+        }
+        texts = sorted(key_of)
         drawn = np.random.default_rng([seed, number]).permutation(len(texts))
-        held_out[user] = {texts[at] for at in drawn[: math.ceil(HELD_OUT * len(texts))]}
-    all_held_out = set().union(*held_out.values())
-    divided: list[Row] = []
-    for row in rows:
-        document, tested = document_key(row), held_out.get(row.user or "")
-        if tested is not None and document in tested:
-            if row.label is not None:
-                divided.append(replace(row, split="test"))
-        elif document not in all_held_out:
-            if tested is not None:
-                divided.append(replace(row, split="train"))
-            elif row.label is not None:
-                divided.append(replace(row, split="public"))
-    if not any(row.split == "public" for row in divided):
+        held_out = [key_of[texts[at]] for at in drawn[: math.ceil(HELD_OUT * len(texts))]]
+        is_test[own] = np.isin(keys[own], held_out)
+        is_held_out |= np.isin(keys, held_out)
+    is_device = np.isin(users, devices)
+    splits = np.full(len(rows), split_number("public"), dtype=np.int8)
+    splits[is_device] = split_number("train")
+    splits[is_test] = split_number("test")
+    is_used = np.where(is_test, is_labelled, ~is_held_out & (is_device | is_labelled))
+    divided = rows.with_splits(splits).where(is_used)
+    if not divided.of_split("public"):
         raise DataError(
-            f"{len(devices)} of {len(documents)} users play devices, and no labelled row is left "
+            f"{len(devices)} of {users_of_labels} users play devices, and no labelled row is left "
             "to make the release of; add other users' rows, or give a column of splits (--split)"
         )
     return divided, (
-        f"no splits: {len(devices)} of {len(documents)} users play devices, with a third of their "
+        f"no splits: {len(devices)} of {users_of_labels} users play devices, with a third of their "
         f"documents held out, seed {seed}; {len(rows) - len(divided)} rows left out"
     )
+
+
+def _different(
+    users: NDArray[np.int32], values: NDArray[np.int32], used: NDArray[np.bool_], count: int
+) -> NDArray[np.int64]:
+    """How many different values each user's used rows have, (count,); the last is for no user."""
+    used = used & (users >= 0)
+    pairs = np.unique(users[used].astype(np.int64) << 32 | values[used])
+    return np.bincount(pairs >> 32, minlength=count)
 
 
 def document_key(row: Row) -> str:

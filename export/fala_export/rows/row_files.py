@@ -16,27 +16,31 @@ from os import PathLike, fspath
 import click
 
 from fala.errors import DataError, counted
+from fala.examples import fault
 from fala.model.labels import is_missing
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
+from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.division import divide
 from fala_export.rows.forms import Record, opened_rows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import (
-    AllRows,
+    AnyLabel,
     Row,
+    Split,
     check_task,
-    gather_rows,
     label_of,
     names_of,
     remarks_on,
     row_of,
     show,
-    with_booleans,
 )
 
 _PRINT = partial(click.echo, err=True)
 # Bad rows whose lines are listed, and names of columns: more, or longer ones, may be texts.
 _LISTED, _LONGEST_NAME = 10, 40
+# Types of values that a table repeats, and how many of them are kept.
+_KEYS, _USER_KEYS, _KNOWN = {str, int}, {str, int, type(None)}, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def file_rows(
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
-) -> tuple[list[Row], str]:
+) -> tuple[Rows, str]:
     """Read a file's rows; see ``load_rows``.
 
     Returns:
@@ -146,7 +150,7 @@ def undivided_rows(
     columns: Columns = _SAME,
     link: Link = LABELS,
     say: Callable[[str], None] = _PRINT,
-) -> tuple[list[Row], bool]:
+) -> tuple[Rows, bool]:
     """Read a file's rows without dividing them; see ``load_rows``.
 
     Args:
@@ -165,14 +169,13 @@ def undivided_rows(
         parser = _Parser(columns, link, comma=form.comma)
         if form.header is not None:
             _check_header(name, form.header, columns)
-        rows = with_booleans(list(parser.rows(form.records)))
+        rows = Rows.stored(parser.rows(form.records)).with_booleans()
         for remark in parser.remarks(form.unit):
             say(f"{_title(name)}: {remark}")
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
     if link.kind != "rating":
-        labels = {row.label for row in rows if row.label is not None}
-        for remark in remarks_on(names_of(labels), link):
+        for remark in remarks_on(names_of(rows.label_values), link):
             say(f"{_title(name)}: {remark}")
     return rows, parser.has_splits is not False
 
@@ -240,6 +243,13 @@ class _Parser:
         self._skipped: list[RowError] = []
         self._blanks: Counter[str] = Counter()
         self.has_splits: bool | None = None
+        # What rows before had: a table repeats its few labels and splits, and its users.
+        self._labels: dict[object, AnyLabel] = {}
+        self._users: dict[object, str | None] = {None: None, "": None}
+        self._splits: dict[object, Split] = {}
+        column = {field: getattr(columns, field) or field for field in FIELDS}
+        self._text, self._names = column["text"], (column["label"], column["user"], column["split"])
+        self._other_forms = {"pair", column["history"], column["candidate"]}
 
     def rows(self, records: Iterable[Record]) -> Iterator[Row]:
         """The rows, one by one.
@@ -251,7 +261,7 @@ class _Parser:
             try:
                 if isinstance(values, RowError):
                     raise values
-                row = self._row(line, values)
+                row = self._again(line, values) or self._row(line, values)
                 self._first = self._first or row
                 check_task(row, self._first)
             except RowError as error:  # noqa: PERF203 - each row is tried
@@ -276,6 +286,39 @@ class _Parser:
         if self._blanks:
             counts = [counted(count, field) for field, count in self._blanks.items()]
             yield f"blanks around {' and '.join(counts)} were removed"
+
+    def _again(self, line: int, record: Mapping[str, object]) -> Row | None:
+        """A text's row, if its label, user and split are as in rows before; else None."""
+        text, (label_name, user_name, split_name) = record.get(self._text), self._names
+        raw_label, raw_user = record.get(label_name), record.get(user_name)
+        # True and 1.0 equal 1, and are read otherwise; a list is no key.
+        if raw_label.__class__ not in _KEYS or raw_user.__class__ not in _USER_KEYS:
+            return None
+        label, user = self._labels.get(raw_label), self._users.get(raw_user, "")
+        split: Split | None = "public" if user is None else "train"
+        if self.has_splits:
+            raw_split = record.get(split_name)
+            split = self._splits.get(raw_split) if isinstance(raw_split, str) else None
+        elif split_name in record:
+            return None
+        if label is None or user == "" or split is None or (user is None and split != "public"):
+            return None
+        if not isinstance(text, str) or not text or text.isspace() or fault(text):
+            return None
+        if not self._other_forms.isdisjoint(record):
+            return None
+        return Row(user, split, text, label, line)
+
+    def _keep(self, record: Mapping[str, object], row: Row) -> None:
+        """Keep what a row's values are, for rows that repeat them."""
+        if self._columns.tags or not isinstance(row.example, str):
+            return
+        parts = (self._labels, row.label), (self._users, row.user), (self._splits, row.split)
+        for name, (known, value) in zip(self._names, parts, strict=True):
+            raw = record.get(name)
+            plain = raw.strip() == raw if isinstance(raw, str) else raw.__class__ is int
+            if plain and raw != "" and len(known) < _KNOWN:
+                known[raw] = value
 
     def _row(self, line: int, record: Mapping[str, object]) -> Row:
         values = {key: value for key, value in record.items() if key not in self._renamed}
@@ -310,6 +353,7 @@ class _Parser:
                     ) from error
             raise
         self.has_splits = has_split
+        self._keep(record, row)
         return row
 
     def _with_points(self, values: Mapping[str, object]) -> dict[str, object]:

@@ -39,7 +39,6 @@ from typing import Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from fala.bundle.format import MAX_LABELS
-from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.errors import DataError, counted, printable, shown, type_of
 from fala.examples import Example, Match, Pair, fault
 from fala.model.labels import integer_of, is_missing, label_name, number_of
@@ -48,6 +47,8 @@ from fala_export.errors import RowError
 
 TaskType: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
+#: A row's label: an integer or a name, a rating's number, a set of tags; None for none.
+AnyLabel: TypeAlias = int | float | str | frozenset[str] | None
 
 # The integers of an SQLite column and of a NumPy array.
 _LABEL_LIMIT = 2**63
@@ -77,38 +78,8 @@ class Row:
     user: str | None
     split: Split
     example: Example
-    label: int | float | str | frozenset[str] | None
+    label: AnyLabel
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class UserRows:
-    """One user's rows, in the order of the file."""
-
-    train: list[Row]
-    test: list[Row]
-
-
-@dataclass(frozen=True, slots=True)
-class AllRows:
-    """A whole data set.
-
-    Attributes:
-        task: The task of every row.
-        labels: The labels or tags as strings, sorted, as numbers if all are integers; for ratings
-            ``"rating"``.
-        public: The rows that the vendor fits the global head to.
-        users: Rows by user, in order of first appearance.
-        source: The origin of the rows, in words; it says if they are synthetic.
-        link: The kind of labels.
-    """
-
-    task: TaskType
-    labels: tuple[str, ...]
-    public: list[Row]
-    users: dict[str, UserRows]
-    source: str
-    link: Link = LABELS
 
 
 def label_of(value: object) -> int | str | None:
@@ -117,7 +88,7 @@ def label_of(value: object) -> int | str | None:
     Blanks around a text are no part of it. A whole number is the integer, also as the text that
     spells it: 1, 1.0, ``"1"``, ``"+1"`` and ``"1.0"`` are 1. A text with a zero before its number
     is a name: ``"01"``. None, NaN and a blank text are no label. A boolean is its name,
-    ``"True"``, until all labels are known: see ``with_booleans``.
+    ``"True"``, until all labels are known: see ``booleans_of``.
 
     Args:
         value: A text, a number, a boolean, None, or anything else that a file holds.
@@ -145,18 +116,15 @@ def label_of(value: object) -> int | str | None:
     return integer
 
 
-def with_booleans(rows: list[Row]) -> list[Row]:
-    """Rows whose labels True and False, in upper or lower case, are 1 and 0.
+def booleans_of(labels: Iterable[AnyLabel]) -> dict[AnyLabel, int]:
+    """The labels True and False, in upper or lower case, with the integers that they are.
 
-    Where another name is among the labels (true, false, unproven), they stay names.
+    Where another name is among the labels (true, false, unproven), they stay names: none.
     """
-    names = {row.label for row in rows if isinstance(row.label, str)}
-    if not names or any(name.lower() not in _BOOLEANS for name in names):
-        return rows
-    return [
-        replace(row, label=_BOOLEANS[row.label.lower()]) if isinstance(row.label, str) else row
-        for row in rows
-    ]
+    names = {label for label in labels if isinstance(label, str)}
+    if any(name.lower() not in _BOOLEANS for name in names):
+        return {}
+    return {name: _BOOLEANS[name.lower()] for name in names}
 
 
 def remarks_on(names: Sequence[str], link: Link) -> Iterator[str]:
@@ -200,7 +168,8 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
         if (values := json_object(number, decode(number, line))) is not None:
             rows.append(row_of(number, values))
             check_task(rows[-1], rows[0])
-    return with_booleans(rows)
+    integers = booleans_of({row.label for row in rows})
+    return [replace(row, label=integers.get(row.label, row.label)) for row in rows]
 
 
 def check_task(row: Row, first: Row) -> None:
@@ -209,70 +178,12 @@ def check_task(row: Row, first: Row) -> None:
     Raises:
         RowError: It is of another.
     """
-    if _task(row) != _task(first):
+    if task_of(row) != task_of(first):
         raise RowError(
             row.line,
-            f"is a {_task(row)} row, but line {first.line} is a {_task(first)} row; "
+            f"is a {task_of(row)} row, but line {first.line} is a {task_of(first)} row; "
             "a file is of one task",
         )
-
-
-def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRows:
-    """Group rows into public rows and each user's, and check that they are a data set.
-
-    Args:
-        rows: Rows of one task.
-        source: Their origin, in words.
-        link: The kind of labels of the rows.
-
-    Raises:
-        DataError: Without public rows, with fewer than two labels among them, without users, or
-            with a user who has no train or no test rows.
-        RowError: For a user's label that no public row has: the global head does not have it.
-    """
-    rows = list(rows)
-    if not rows:
-        raise DataError("there are no rows")
-    public = [row for row in rows if row.split == "public"]
-    if not public:
-        raise DataError('no public rows: the global head is fitted to rows of split "public"')
-    classes = {row.label for row in public if row.label is not None}
-    if len(classes) < 2:
-        raise DataError(
-            f"all public rows have the label {show(public[0].label)}: "
-            "a head needs two labels or more"
-        )
-    hidden = {
-        label
-        for label in (classes if link.kind != "rating" else ())
-        if not all(printable_name(name, LONGEST_LABEL) for name in names_of([label]))
-    }
-    if hidden:
-        line = next(row.line for row in public if row.label in hidden)
-        raise RowError(line, f"label has control characters, or more than {LONGEST_LABEL:,}")
-    users: dict[str, UserRows] = {}
-    for row in rows:
-        if row.split == "public" or row.user is None:
-            continue
-        if link == LABELS and row.label is not None and row.label not in classes:
-            name = f"{row.label} " if isinstance(row.label, int) else ""
-            raise RowError(row.line, f"label {name}is in no public row")
-        user_rows = users.setdefault(row.user, UserRows([], []))
-        (user_rows.train if row.split == "train" else user_rows.test).append(row)
-    if not users:
-        raise DataError(
-            'no users: expected rows of split "train" and "test" besides the public ones'
-        )
-    for user, user_rows in users.items():
-        if not user_rows.train or not user_rows.test:
-            missing = "test" if user_rows.train else "train"
-            row = (user_rows.train or user_rows.test)[0]
-            name = show(user).replace('"', "'")
-            raise RowError(row.line, f"user {name} has no {missing} rows; every user needs both")
-    labels = ("rating",) if link.kind == "rating" else label_names(classes)
-    if link == LABELS:
-        numbers_as_classes(labels, source)
-    return AllRows(_task(rows[0]), labels, public, users, source, link)
 
 
 def label_names(labels: Iterable[object]) -> tuple[str, ...]:
@@ -348,7 +259,8 @@ def numbers_as_classes(names: Sequence[str], source: str) -> str:
     return f"{text} are used as classes, none of which is near another; {option}"
 
 
-def _task(row: Row) -> TaskType:
+def task_of(row: Row) -> TaskType:
+    """The task of a row."""
     return "matching" if isinstance(row.example, Match) else "classification"
 
 
@@ -486,9 +398,7 @@ def _example(number: int, fields: Mapping[str, object]) -> Example:
     raise RowError(number, f"has no {missing}; matching needs history and candidate")
 
 
-def _label(
-    number: int, fields: Mapping[str, object], split: Split, link: Link
-) -> int | float | str | frozenset[str] | None:
+def _label(number: int, fields: Mapping[str, object], split: Split, link: Link) -> AnyLabel:
     label = fields.get("label")
     if is_missing(label):
         if split != "train":

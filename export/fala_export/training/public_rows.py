@@ -7,7 +7,11 @@ import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fala import Bundle, DataError, Match
 from fala.cli import be, counted
@@ -16,6 +20,7 @@ from fala.model.links import LABELS, Link
 from fala_export.checks import check_name
 from fala_export.errors import ExportError, RowError
 from fala_export.rows.row_files import Columns, file_rows
+from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes, shown_labels
 
 _SHARE = 0.1  # of the documents, for validation and again for the report
@@ -29,13 +34,13 @@ class PublicRows:
     Attributes:
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, numbers in their order; for ratings their one name.
-        rows: Rows of split ``"public"``.
+        rows: Rows of split ``"public"``, read when they are taken.
         link: The kind of labels.
     """
 
     task: str
     labels: tuple[str, ...]
-    rows: list[Row]
+    rows: Rows
     link: Link = LABELS
 
     @classmethod
@@ -49,10 +54,10 @@ class PublicRows:
         Raises:
             DataError: There are no public rows, or fewer than two labels.
         """
-        public = [row for row in rows if row.split == "public"]
+        public = Rows.of(rows).of_split("public")
         if not public:
             raise DataError('no public rows: a training reads rows of split "public" only')
-        labels = {row.label for row in public if row.label is not None}
+        labels = public.label_values
         if len(labels) < 2:
             only = shown_labels([str(public[0].label)])
             raise DataError(f"all public rows have the label {only}; two are needed")
@@ -96,7 +101,41 @@ class PublicRows:
                 f"{rows_kind}; a device cannot go from one to the other"
             )
 
-    @property
+    def sample_documents(self, most: int, seed: int = 0) -> PublicRows:
+        """The rows on some documents, in order.
+
+        Every label stays: the first drawn document of each is among them.
+
+        Args:
+            most: The number of documents, drawn at random; of fewer all.
+            seed: Seed of the draw.
+        """
+        documents = self.rows.documents
+        present = np.unique(documents)
+        if len(present) <= most:
+            return self
+        place = np.empty(len(self.rows.table.digests), dtype=np.int64)
+        place[present] = np.random.default_rng(seed).permutation(len(present))
+        places, labels = place[documents], self.rows.labels
+        first = np.full(len(self.rows.table.values), len(present), dtype=np.int64)
+        np.minimum.at(first, labels, places)
+        return replace(self, rows=self.rows.where((places < most) | np.isin(places, first)))
+
+    def sample_users(self, most: int, least: int = 1, seed: int = 0) -> PublicRows:
+        """The rows of some users, in order; rows without a user are left out.
+
+        Args:
+            most: The number of users, drawn at random; of fewer all.
+            least: The fewest rows of a user who may be drawn.
+            seed: Seed of the draw.
+        """
+        users = self.rows.users
+        counts = np.bincount(users[users >= 0], minlength=len(self.rows.table.names))
+        enough = np.flatnonzero(counts >= least)
+        drawn = np.random.default_rng(seed).permutation(enough)[:most]
+        return replace(self, rows=self.rows.where(np.isin(users, drawn)))
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over the rows."""
         digest = hashlib.sha256()
@@ -148,12 +187,13 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicR
     public = _checked(PublicRows.of(rows))
     parts = []
     for split in ("train", "test"):
-        part = [row for row in rows if row.split == split and row.label is not None]
+        part = rows.of_split(split)
+        part = part.where(part.labels >= 0)
         if not part:
             raise DataError(f'{path}: no labelled rows of split "{split}"')
-        for row in part:
-            if str(row.label) not in public.labels:
-                raise RowError(row.line, "its label is in no public row", str(path))
+        if (unknown := ~np.isin(part.labels, public.rows.labels)).any():
+            row = part[int(np.argmax(unknown))]
+            raise RowError(row.line, "its label is in no public row", str(path))
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 
@@ -171,15 +211,15 @@ class Division:
             are for the training.
     """
 
-    training: list[Row]
-    validation: list[Row]
-    held_out: list[Row]
+    training: Sequence[Row]
+    validation: Sequence[Row]
+    held_out: Sequence[Row]
     by: str
 
 
 def documents_of(rows: Iterable[Row]) -> set[str]:
     """The texts that the labels of some rows are about."""
-    return {document_of(row.example) for row in rows}
+    return {document_of(row.example) for row in Rows.of(rows).documents_once()}
 
 
 def divide(
@@ -204,78 +244,90 @@ def divide(
     Raises:
         DataError: There are too few documents for validation, or the training rows lack a label.
     """
+    rows = Rows.of(rows)
     for by in owners:
         division = _divide(rows, seed, validation, by)
         if division is not None:
             return division
     if not validation:
-        return Division(list(rows), [], [], "nothing")
-    documents = len(documents_of(rows))
+        return Division(rows, [], [], "nothing")
+    documents = rows.count_documents()
     raise DataError(
         f"{counted(len(rows), 'public row')} on {counted(documents, 'document')} {be(len(rows))} "
         "too few to keep users out of the training for validation and for the report"
     )
 
 
-def _divide(rows: Sequence[Row], seed: int, validation: bool, by: str) -> Division | None:
-    owned: dict[str, list[Row]] = {}
-    for row in rows:
-        # The first letter distinguishes names of users and documents.
-        is_user = by == "users" and row.user is not None
-        owned.setdefault(f"u{row.user}" if is_user else f"d{document_of(row.example)}", []).append(
-            row
-        )
-    total = len(documents_of(rows))
-    order = list(owned)
+def _divide(rows: Rows, seed: int, validation: bool, by: str) -> Division | None:
+    documents, total = rows.documents, rows.count_documents()
+    is_of_user = (rows.users >= 0) & (by == "users")
+    owners = by_appearance(np.where(is_of_user, rows.users.astype(np.int64), -1 - documents))
+    order = list(range(owners.max(initial=-1) + 1))
     random.Random(f"public users {seed}").shuffle(order)
-    parts: list[list[Row]] = []
-    used: set[str] = set()
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    by_owner = np.argsort(owners, kind="stable")
+    ends = np.cumsum(np.bincount(owners, minlength=len(order)))
+    owned = documents[by_owner], ends
+    used = np.zeros(len(rows.table.digests), dtype=np.bool_)
+
+    def taken(chosen: NDArray[np.bool_]) -> Rows:
+        """Rows by the order of their owners."""
+        positions = np.flatnonzero(chosen)
+        return rows.take(positions[np.argsort(place[owners[positions]], kind="stable")])
+
+    parts: list[Rows] = []
     for _ in range(2 if validation else 1):
-        part, documents = _choose(owned, order, used, total)
-        if not part:
+        chosen = _choose(owned, order, used.tobytes(), total)
+        if not chosen:
             return None
-        parts.append(part)
-        used |= documents
-    rest = [
-        _without(row, used)
-        for owner in order
-        for row in owned[owner]
-        if document_of(row.example) not in used
-    ]
+        is_chosen = np.zeros(len(order), dtype=np.bool_)
+        is_chosen[chosen] = True
+        parts.append(taken(is_chosen[owners] & ~used[documents]))
+        used[parts[-1].documents] = True
+    rest = taken(~used[documents])
     if _labels(rest) < _labels(rows):
         return None
-    held_out = documents_of(parts[0])
-    validation_rows = [_without(row, held_out) for row in parts[1]] if validation else []
-    has_users = any(key.startswith("u") for key in owned)
-    return Division(rest, validation_rows, parts[0], "users" if has_users else "documents")
+    if isinstance(rows[0].example, Match):
+        held_out = documents_of(parts[0])
+        rest = rest.without(held_out.union(*map(documents_of, parts[1:])))
+        parts[1:] = [part.without(held_out) for part in parts[1:]]
+    validation_rows = parts[1] if validation else []
+    return Division(rest, validation_rows, parts[0], "users" if is_of_user.any() else "documents")
 
 
-def _labels(rows: Sequence[Row]) -> set[str]:
-    """The names of some rows' labels; none for ratings."""
-    return set(label_names(row.label for row in rows))
+def _labels(rows: Rows) -> set[str]:
+    """The names of some rows' labels."""
+    return set(label_names(rows.label_values))
 
 
 def _choose(
-    owned: dict[str, list[Row]], order: list[str], used: set[str], total: int
-) -> tuple[list[Row], set[str]]:
-    """Remove owners from ``order`` until they have a tenth of the documents; none on failure."""
-    part: list[Row] = []
-    documents: set[str] = set()
-    for owner in list(order):
-        rows = [row for row in owned[owner] if document_of(row.example) not in used]
-        extended = documents | documents_of(rows)
-        if not rows or len(extended) > _MOST * total:
+    owned: tuple[NDArray[np.int32], NDArray[np.int64]],
+    order: Sequence[int],
+    used: bytes,
+    total: int,
+) -> list[int]:
+    """Choose owners until they have a tenth of the documents; none on failure.
+
+    Args:
+        owned: Each row's document, by owner; and the end of each owner's among them.
+        order: The owners, in the order in which they are tried.
+        used: For each document 1 if it is used already, else 0.
+        total: The number of documents.
+    """
+    documents, ends = owned
+    chosen: list[int] = []
+    count, taken = 0, bytearray(len(used))
+    for owner in order:
+        start = ends[owner - 1] if owner else 0
+        own = [number for number in documents[start : ends[owner]].tolist() if not used[number]]
+        more = {number for number in own if not taken[number]}
+        if not own or count + len(more) > _MOST * total:
             continue
-        part += rows
-        documents = extended
-        order.remove(owner)
-        if len(documents) >= _SHARE * total:
-            return part, documents
-    return [], set()
-
-
-def _without(row: Row, documents: set[str]) -> Row:
-    if not isinstance(row.example, Match) or not documents.intersection(row.example.history):
-        return row
-    history = tuple(text for text in row.example.history if text not in documents)
-    return replace(row, example=Match(history, row.example.candidate))
+        chosen.append(owner)
+        count += len(more)
+        for number in more:
+            taken[number] = 1
+        if count >= _SHARE * total:
+            return chosen
+    return []

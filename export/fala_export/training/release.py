@@ -17,9 +17,10 @@ from fala_export.bundles import write_release
 from fala_export.fitting.probes import expected_answers
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
+from fala_export.rows.table import Rows
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, WordLearner
-from fala_export.training.public_rows import Division, PublicRows, documents_of
+from fala_export.training.public_rows import Division, PublicRows
 from fala_export.vectors.table import write_vectors
 from fala_export.writing import megabytes, writing
 
@@ -66,15 +67,15 @@ class Trained:
             details: More details of the training.
         """
         parts = {
-            "training": division.training,
-            "validation": division.validation,
-            "held_out": division.held_out,
+            "training": Rows.of(division.training),
+            "validation": Rows.of(division.validation),
+            "held_out": Rows.of(division.held_out),
         }
         counts = {
             name: {
                 "rows": len(part),
-                "documents": len(documents_of(part)),
-                "users": len({row.user for row in part} - {None}),
+                "documents": part.count_documents(),
+                "users": part.count_users(),
             }
             for name, part in parts.items()
         }
@@ -86,9 +87,8 @@ class Trained:
             "versions": versions("torch", "transformers", "accelerate", "numpy"),
             **details,
         }
-        measured = division.held_out or division.training
-        examples = list(dict.fromkeys(row.example for row in measured))
-        some = examples[:: -(-len(examples) // _MOST_EXAMPLES)]
+        measured = (parts["held_out"] or parts["training"]).documents_once()
+        some = [row.example for row in measured[:: -(-len(measured) // _MOST_EXAMPLES)]]
         return cls(source, head, some, {"training": training})
 
 

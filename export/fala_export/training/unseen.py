@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.examples import document_of
 from fala_export.errors import ExportError
 from fala_export.rows.row_files import Columns
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training.public_rows import (
     PublicRows,
     divide,
-    documents_of,
     load_public_rows,
 )
 
@@ -42,11 +41,10 @@ def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Pu
         DataError: No row is left, or see ``load_public_rows``.
         ExportError: ``trained_on`` are not the rows of the training.
     """
-    trained_documents = documents_of(_training_rows(bundle, rows, trained_on))
-    if not trained_documents:
+    trained = Rows.of(_training_rows(bundle, rows, trained_on))
+    if not trained:
         return rows
-    unseen = (row for row in rows.rows if document_of(row.example) not in trained_documents)
-    return PublicRows.of(unseen, rows.link)
+    return PublicRows.of(rows.rows.where(~rows.rows.on_documents_of(trained)), rows.link)
 
 
 def _training_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Sequence[Row]:

@@ -18,8 +18,9 @@ from fala_export.errors import ExportError, RowError
 from fala_export.fitting.heads import rating_of
 from fala_export.public_texts import read_public_texts
 from fala_export.rows.content import LEAST_UNPACKED
+from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import Columns, column_names, load_rows, undivided_rows
-from fala_export.rows.user_rows import gather_rows, label_names, read_rows
+from fala_export.rows.user_rows import label_names, read_rows
 
 SKIP = Columns(skip_bad_rows=True)
 
@@ -276,6 +277,6 @@ def test_public_texts_come_from_every_form(tmp_path):
     for name, write in FORMS.items():
         if name not in {"wrong.gz", "no-ending"}:
             write(table, tmp_path / name)
-            assert read_public_texts(tmp_path / name) == ["a", "b"]
+            assert list(read_public_texts(tmp_path / name)) == ["a", "b"]
     (tmp_path / "a.txt").write_bytes(gzip.compress(b"\xef\xbb\xbfa\r\n\r\nb\na\n"))
-    assert read_public_texts(tmp_path / "a.txt") == ["a", "b"]
+    assert list(read_public_texts(tmp_path / "a.txt")) == ["a", "b"]

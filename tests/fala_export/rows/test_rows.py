@@ -11,8 +11,9 @@ from fala.examples import Match, Pair
 from fala.model.links import TAGS, Rating
 from fala_export.errors import RowError
 from fala_export.fitting.heads import fit_head
+from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.row_files import load_rows
-from fala_export.rows.user_rows import AllRows, Row, gather_rows, label_names, read_rows, row_of
+from fala_export.rows.user_rows import Row, label_names, read_rows, row_of
 
 
 def text_row(**fields):

@@ -13,7 +13,8 @@ from fala.cli.progress_bars import progress
 from fala.examples import unique_texts
 from fala_export.fitting import played
 from fala_export.fitting.metrics import f1, scores
-from fala_export.rows.user_rows import gather_rows, read_rows
+from fala_export.rows.data_set import gather_rows
+from fala_export.rows.user_rows import read_rows
 from fala_sim.paper.matrix import fit_matrix
 from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import walk
