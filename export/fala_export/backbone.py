@@ -18,15 +18,14 @@ from fala.bundle.reading import audit
 from fala.cli import progress
 from fala.errors import BundleFormatError
 from fala.examples import Example, unique_texts
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Vectors
 from fala_export.bundles import write_bundle
 from fala_export.checks import check_room
 from fala_export.embedding import embed
 from fala_export.errors import ExportError
-from fala_export.fitting.probes import expected_answers
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
-from fala_export.graph.parity import compare, compare_logits, speed
+from fala_export.graph.parity import compare, speed
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
 from fala_export.graph.sentences import parity_texts
@@ -56,8 +55,7 @@ class Export:
         float_model: The ONNX graph in float32, or as the given file stores it.
         model: The graph in ``precision``, serialized.
         backbone: Runs ``model``.
-        examples: Examples to measure parity on.
-        exported: Embeddings of the examples' texts by the backbone, by text.
+        exported: Embeddings of the compared texts by the backbone, by text.
         reference: Embeddings of the same texts by the encoder in float32.
     """
 
@@ -68,7 +66,6 @@ class Export:
     float_model: ModelProto
     model: bytes
     backbone: OnnxEncoder
-    examples: Sequence[Example]
     exported: Mapping[str, Vectors]
     reference: Mapping[str, Vectors]
 
@@ -141,7 +138,6 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
                 float_model,
                 model,
                 backbone,
-                examples,
                 dict(zip(texts, exported, strict=True)),
                 dict(zip(texts, reference, strict=True)),
             )
@@ -152,15 +148,12 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     )
 
 
-def pack(
-    export: Export, out: Path, head: Head | None = None, details: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Write an export as a bundle; with a head, as a release.
+def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Write an export as a bundle without a head.
 
     Args:
         export: From ``convert``.
         out: The bundle to write; left alone when anything fails.
-        head: The global head.
         details: More to note in the manifest.
 
     Returns:
@@ -186,8 +179,6 @@ def pack(
     }
     if (stored := stored_precision(export.float_model)) != "none":
         parity["reference"] = stored
-    if head is not None:
-        parity["head"] = compare_logits(head, export.examples, export.exported, export.reference)
     # One text a pass, as an app encodes them: a batch of unlike lengths would time its padding.
     timed = encoder.token_ids(texts[:: -(-len(texts) // _TIMED_TEXTS)], export.max_length)
     passes = [
@@ -217,12 +208,11 @@ def pack(
             **({"optional_inputs": ["adapters"]} if options.adapters else {}),
             **options.details,
             **(details or {}),
-            **({} if head is None else {"probes": expected_answers(export.backbone, head)}),
         },
     )
     note = not_kept | _signature_note(files, manifest)
     with writing(out):
-        write_bundle(out, manifest, files, head)
+        write_bundle(out, manifest, files)
     return {
         "bundle": str(out),
         "name": options.name,

@@ -21,7 +21,14 @@ from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
 from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
-from fala.errors import BundleError, BundleFormatError, DataError, shown, with_article
+from fala.errors import (
+    BundleError,
+    BundleFormatError,
+    DataError,
+    FalaError,
+    shown,
+    with_article,
+)
 from fala.examples import CLASSIFICATION
 from fala.files import check_path, failure, temporary_folder, write_atomically
 from fala.model.bridge import Bridge
@@ -365,17 +372,17 @@ def write_admitted(
         BundleError: A device would reject it.
         ExportError: It cannot be written.
     """
-    summary: dict[str, Any] = {}
-
-    def make_and_check(part: Path) -> None:
-        try:
-            summary.update(make(part))
-            summary.update(check_admitted(part, base))
-        except BundleError as error:
-            raise type(error)(str(error).replace(str(part), str(out))) from error
-
-    with writing(out):
-        write_atomically(out, make_and_check)
+    part = out.with_name(f".{out.name}.{os.urandom(8).hex()}.part")
+    try:
+        summary = {**make(part), **check_admitted(part, base)}
+        with writing(out):
+            write_atomically(out, part.replace)
+    except FalaError as error:
+        if str(part) not in str(error):
+            raise
+        raise type(error)(str(error).replace(str(part), str(out))) from error
+    finally:
+        part.unlink(missing_ok=True)
     return {**summary, "bundle": str(out)}
 
 

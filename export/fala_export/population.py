@@ -22,8 +22,9 @@ from fala_export.fitting.population.learning import (
     write_learned,
 )
 from fala_export.fitting.population.scales import LEAST_ROWS, AnnotatedRows
+from fala_export.rows.row_files import Columns
 from fala_export.settings import PriorSettings
-from fala_export.training.public_rows import PublicRows
+from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.unseen import unseen_rows
 
 
@@ -36,7 +37,11 @@ def learn_from_annotators(
 ) -> dict[str, Any]:
     """``write_prior``, or ``write_scales`` where the settings are for scales only."""
     write = write_scales if settings.scales_only else write_prior
-    return write(release, public, out, settings.trained_on, embedder)
+    trained_on = None
+    if settings.trained_on is not None:
+        # The digest says if these are the rows of the training, which may have skipped bad ones.
+        trained_on = load_public_rows(settings.trained_on, Columns(skip_bad_rows=True))
+    return write(release, public, out, trained_on, embedder)
 
 
 def check_annotators(public: PublicRows, *, scales_only: bool) -> None:
@@ -70,7 +75,7 @@ def write_prior(
     release: Path,
     public: PublicRows,
     out: Path,
-    trained_on: Path | None = None,
+    trained_on: PublicRows | None = None,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """Estimate a prior, and write the release again with it and with the fit's scales for it.
@@ -114,7 +119,7 @@ def write_scales(
     release: Path,
     public: PublicRows,
     out: Path,
-    trained_on: Path | None = None,
+    trained_on: PublicRows | None = None,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """Write a release again with the scales that are best for public annotators.
@@ -157,7 +162,7 @@ def in_processes(function: Callable[[int], Fold], folds: Iterable[int]) -> Itera
 
 
 def _open(
-    release: Path, public: PublicRows, trained_on: Path | None
+    release: Path, public: PublicRows, trained_on: PublicRows | None
 ) -> tuple[Bundle, Head, PublicRows]:
     """A release, its head, and the public rows that its backbone was not trained on."""
     bundle = Bundle.open(release)

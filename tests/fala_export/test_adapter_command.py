@@ -72,7 +72,7 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     assert bundle.manifest.name == "kind"
     training = summary["training"]
     assert bundle.manifest.details["training"] == training
-    assert training["measured_on"] == "the base's graph"
+    assert training["measured_on"] == "the device's graph"
     figures = training["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"] + 0.1
     assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1

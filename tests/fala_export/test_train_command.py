@@ -109,7 +109,7 @@ def test_the_manifest_has_the_recipe_and_the_data(released):
     bundle, training = released
     assert bundle.head().lexical.weight.any()
     assert set(training["words"]) == {"buckets", "penalties", "measure", "left_out_loss"}
-    assert set(training["validation_cross_entropy"]) == {"trained_beside_words", "fitted_anew"}
+    assert set(training["figures"]) == {"frozen", "trained", "with_words"}
     assert training["recipe"]["learning_rate"] == 3e-3
     assert training["recipe"]["seed"] == 0
     assert training["divided_by"] == "users"
@@ -149,10 +149,8 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, files, ti
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
     head = Bundle.open(tmp_path / "x.fala").head()
     assert head.task == "matching" and head.lexical is not None
-    losses = summary["training"]["validation_cross_entropy"]
-    best = min(losses, key=losses.get)
-    # The trained head has attention; the refitted one has plain means.
-    assert (head.query is not None) == (best == "trained_beside_words")
+    # With words it is a new head, without the trained one's attention.
+    assert head.query is None and head.weight.shape == (1, 2 * DIMENSION)
     assert summary["pooling"] == "attention"
 
 

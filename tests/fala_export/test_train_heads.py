@@ -8,7 +8,6 @@ from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Match
 from fala.model.heads import Head
-from fala.model.losses import cross_entropy
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
 from fala_export.training.classifier import (
@@ -17,7 +16,7 @@ from fala_export.training.classifier import (
     ClassifierBatches,
     ClassifierModule,
 )
-from fala_export.training.closed_form import with_words
+from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.matcher import HISTORY, NEGATIVES, MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
@@ -285,29 +284,38 @@ def test_figures_are_of_all_rows_and_of_users_with_both_labels():
     assert measure(head, rows[2:], encoded)["pooled"]["auc"] is None
 
 
-def test_the_better_of_the_trained_and_the_refitted_head_is_kept():
-    backbone = learner()
-    encoded = embeddings(backbone, FILMS)
-    rng = np.random.default_rng(3)
-    head = make_head(labels=("0", "1"), dimension=DIMENSION)
-    head = Head("classification", ("0", "1"), 20 * head.weight, head.bias)
-    shares = head.vendor_model().probabilities(head.inputs(FILMS, encoded))[:, 1]
-    rows = [
-        row("u", text, str(int(rng.random() < share)))
-        for _ in range(8)
-        for text, share in zip(FILMS, shares, strict=True)
-    ]
-    cut = 24 * 8
-    division = Division(rows[:cut], rows[cut:], [], "users")
-    chosen, details = with_words(
-        head, backbone, division, PublicRows("classification", ("0", "1"), rows), encoded
-    )
-    examples = [row.example for row in division.validation]
-    logits = chosen.vendor_model().logits(chosen.inputs(examples, encoded), chosen.words(examples))
-    truth = chosen.label_shares([row.label for row in division.validation])
-    losses = details["validation_cross_entropy"]
-    # The labels are drawn from the trained head, which keeps its direction.
-    assert losses["trained_beside_words"] < losses["fitted_anew"]
-    loss = cross_entropy(truth, logits).mean()
-    assert loss == pytest.approx(losses["trained_beside_words"], abs=1e-4)
-    assert np.ptp(chosen.weight / head.weight) < 1e-4
+def test_words_are_added_to_a_trained_classifier_by_rows_of_neither_fit():
+    """The trained head has memorized its rows, and knows nothing of the others."""
+    rng = np.random.default_rng(0)
+    texts = [f"a {kind} {noun} {n}" for n in range(25) for kind in ("good", "awful")
+             for noun in ("film", "meal", "book", "song")]  # fmt: skip
+    truth = {text: str(int("good" in text) ^ int(rng.random() < 0.15)) for text in texts}
+    rng.shuffle(texts)
+    rows = [row("u", text, truth[text]) for text in texts]
+    weight = rng.normal(size=(1, 8)).astype(np.float32)
+    encoded = {text: rng.normal(size=8).astype(np.float32) for text in texts}
+    for text in texts[:140]:
+        encoded[text] = (1 if truth[text] == "1" else -1) * weight[0]
+    trained = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
+    division = Division(rows[:140], rows[140:], [], "documents")
+    public = PublicRows("classification", ("0", "1"), rows)
+    only_validation = {text: encoded[text] for text in texts[140:]}
+    head, details = with_words(trained, None, division, public, only_validation)
+    # The head keeps its direction, with a small weight: its words have a large one.
+    scale = head.weight / weight
+    assert 0 < scale[0, 0] < 0.2 and np.ptp(scale) < 1e-5
+    auc = measure(head, division.validation, encoded)["pooled"]["auc"]
+    assert auc > 0.75 > 0.65 > measure(trained, division.validation, encoded)["pooled"]["auc"]
+    assert details["words"]["buckets"] >= np.count_nonzero(head.lexical.weight) > 0
+
+
+def test_a_trained_matcher_gets_a_new_head_with_words():
+    rng = np.random.default_rng(1)
+    rows = [row("u", Match(("seen",), text), str(int("good" in text))) for text in FILMS]
+    encoded = {text: rng.normal(size=DIMENSION).astype(np.float32) for text in ["seen", *FILMS]}
+    trained = make_head("matching", query=True, dimension=DIMENSION)
+    division = Division(rows, rows[:9], [], "documents")
+    public = PublicRows("matching", ("0", "1"), rows)
+    head, details = with_words(trained, learner(), division, public, encoded)
+    expected, _ = closed_form(learner(), rows, public, encoded, lexical=True)
+    assert head == expected and head.query is None and set(details) == {"words"}

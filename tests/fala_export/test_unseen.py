@@ -1,5 +1,4 @@
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -48,12 +47,13 @@ def test_training_documents_are_removed_from_other_rows(folder, base, trained, r
         write_rows(folder / "others.jsonl", verdicts(base, people=20, rows_each=50))
     )
     assert unseen_rows(trained, others, None) is others
-    unseen = unseen_rows(trained, others, rows)
-    expected = documents_of(unseen_rows(trained, load_public_rows(rows), None).rows)
+    trained_on = load_public_rows(rows)
+    unseen = unseen_rows(trained, others, trained_on)
+    expected = documents_of(unseen_rows(trained, trained_on, None).rows)
     assert documents_of(unseen.rows) == expected
-    assert unseen_rows(base, others, rows) is others  # no backbone was trained
-    with pytest.raises(ExportError, match=r"others\.jsonl: not the rows that .*--data"):
-        unseen_rows(trained, others, Path(folder / "others.jsonl"))
+    assert unseen_rows(base, others, trained_on) is others  # no backbone was trained
+    with pytest.raises(ExportError, match=r"--trained-on are not those that .*--data"):
+        unseen_rows(trained, others, others)
 
 
 def test_a_prior_is_learned_from_unseen_rows(folder, trained, rows):
@@ -64,4 +64,4 @@ def test_a_prior_is_learned_from_unseen_rows(folder, trained, rows):
     counts = Counter(row.user for row in unseen.rows)
     enough = sum(count for count in counts.values() if count >= 10)
     assert summary["prior"]["rows"] == enough
-    assert unseen_rows(trained, public, rows) == unseen
+    assert unseen_rows(trained, public, public) == unseen

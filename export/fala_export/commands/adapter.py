@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from fala.cli import progress
@@ -21,6 +23,7 @@ def adapter(settings: TaskRelease) -> Summary:
     if not settings.task.strip():
         raise click.UsageError("--task is blank")
     with progress("loading libraries"):
+        from fala_export.bundles import write_admitted
         from fala_export.families.adapters.release import write_task
         from fala_export.families.adapters.training import open_base, train_task
         from fala_export.training.public_rows import divide, load_own_splits, load_public_rows
@@ -34,4 +37,6 @@ def adapter(settings: TaskRelease) -> Summary:
     if settings.best == "accuracy" and rows.task == MATCHING:
         raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")
     base = open_base(settings)
-    return write_task(train_task(base, rows, division, settings), base, settings)
+    task = train_task(base, rows, division, settings)
+    make = partial(write_task, task, base, rows, division, settings)
+    return write_admitted(settings.out, make, settings.base if task.inputs else None)

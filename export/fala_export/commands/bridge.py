@@ -69,8 +69,11 @@ def bridge(settings: Bridge) -> Summary:
     within 0.1 % of the least squared error, the simplest.
     """
     from fala_export.bridging.building import build_bridge
+    from fala_export.bundles import write_admitted
     from fala_export.public_texts import read_public_texts
 
     texts = read_public_texts(settings.text, skip_bad_rows=settings.skip_bad_rows)
-    out = settings.out or settings.later
-    return build_bridge(settings.earlier, settings.later, texts, out, settings.seed)
+    earlier, later = settings.earlier, settings.later
+    return write_admitted(
+        settings.out or later, lambda out: build_bridge(earlier, later, texts, out, settings.seed)
+    )

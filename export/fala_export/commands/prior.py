@@ -43,9 +43,13 @@ def prior(settings: Prior) -> Summary:
     that are refitted without a third of the documents, on that third; and of the rows of a trained
     backbone only those that its training held out are used.
     """
+    from fala_export.bundles import write_admitted
     from fala_export.population import learn_from_annotators
     from fala_export.training.public_rows import load_public_rows
 
     release = settings.release
     rows = load_public_rows(settings.data, settings.columns, Bundle.open(release).manifest.link)
-    return learn_from_annotators(release, rows, settings.out or release, settings.learned)
+    return write_admitted(
+        settings.out or release,
+        lambda out: learn_from_annotators(release, rows, out, settings.learned),
+    )

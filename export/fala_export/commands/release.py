@@ -34,9 +34,10 @@ class Release:
 def release(settings: Release) -> Summary:
     """Make a release from a recipe: from rows to a signed update.
 
-    The steps are backbone and head, bridges, prior and scales, and the check on held-out
-    annotators; then the release is signed and published. Finished steps are kept in --work: an
-    interrupted command resumes, and after a change of the recipe only the changed steps run again.
+    The steps are the backbone's bundle, the head, bridges, prior and scales, and the check on
+    held-out annotators, all on the bundle's own embeddings; then the release is signed and
+    published. Finished steps are kept in --work: an interrupted command resumes, and after a change
+    of the recipe only the changed steps run again.
 
     The same recipe and files give the same bytes on one machine, except for a model in ONNX
     Runtime's own format.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-_MODELS = {"frozen": "frozen backbone", "trained": "trained"}
+_MODELS = {
+    "frozen": "frozen backbone", "trained": "trained", "with_words": "trained, with words",
+}  # fmt: skip
 _METRICS = {
     "auc": "AUC", "f1": "F1", "accuracy": "accuracy", "rmse": "RMSE",
     "rank_correlation": "rank correlation",
@@ -47,13 +49,6 @@ def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
         f"thread {parity['speed']['ratio']} times as fast as {reference} "
         f"({parity['speed']['milliseconds']} ms a text)"
     )
-    if "head" in parity:
-        head = parity["head"]
-        yield (
-            f"  through the head: logits off by {head['mean_logit_error']} in the mean, "
-            f"{head['worst_logit_error']} at worst (deviation {head['logit_deviation']}); "
-            f"{head['label_flips']} of {head['examples']} labels flip"
-        )
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:

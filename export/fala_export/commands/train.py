@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from click.core import ParameterSource
 
 from fala import Bundle
 from fala.cli import progress
+from fala.files import temporary_folder
 from fala_export.checks import check_name, check_room
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError
@@ -21,6 +23,7 @@ from fala_export.training.settings import LabelSettings, Lexical, TrainingSettin
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
+    from fala_export.training.public_rows import PublicRows
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
 _WORK = 4
@@ -71,32 +74,50 @@ def train(settings: Train) -> Summary:
         raise click.UsageError(f"--pooling {settings.pooling} is for a training {needed} --frozen")
     with progress("loading libraries"):
         from fala_export.backbone import check_disk
-        from fala_export.training.global_model import fit_frozen
-        from fala_export.training.global_model import train as train_model
+        from fala_export.bundles import write_admitted
         from fala_export.training.public_rows import load_public_rows
-        from fala_export.training.release import save_model, write_trained
 
-    export = settings.export
-    name = export.name or name_of(settings.model.source)
+    name = settings.export.name or name_of(settings.model.source)
     check_name(name)
+    options = replace(settings.export, name=name)
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
     backbone = _load(settings)
     if not isinstance(backbone, Bundle):
-        check_disk(backbone, export, settings.out.parent)
+        check_disk(backbone, options, settings.out.parent)
         check_room(0 if settings.work is None else _WORK * backbone.size, settings.work or Path())
-    if settings.work is None:
-        trained = fit_frozen(
-            backbone, rows, seed=settings.training.seed, max_length=export.max_length,
-            lexical=settings.lexical,
-        )  # fmt: skip
-    else:
-        trained = train_model(
-            backbone, rows, settings.training, settings.work,
-            max_length=export.max_length, resume=settings.resume, lexical=settings.lexical,
-        )  # fmt: skip
-        if not isinstance(backbone, Bundle):
-            save_model(backbone, settings.work / "model")
-    return write_trained(trained, settings.out, replace(export, name=name))
+    make = partial(_fit_frozen if settings.work is None else _train, settings, backbone, rows)
+    return write_admitted(settings.out, partial(make, options))
+
+
+def _fit_frozen(
+    settings: Train, backbone: Encoder | Bundle, rows: PublicRows, options: ExportOptions, out: Path
+) -> Summary:
+    from fala_export.training.release import export_learned, write_head
+
+    summary: Summary = {}
+    with temporary_folder() as folder:
+        if isinstance(backbone, Bundle):
+            path = Path(backbone.path)
+        else:
+            path = folder / "backbone.fala"
+            summary = export_learned(backbone, rows.rows, path, options)
+        seed, lexical = settings.training.seed, settings.lexical
+        return {**summary, **write_head(path, rows, out, seed=seed, lexical=lexical)}
+
+
+def _train(
+    settings: Train, backbone: Encoder | Bundle, rows: PublicRows, options: ExportOptions, out: Path
+) -> Summary:
+    from fala_export.training.global_model import train as train_model
+    from fala_export.training.release import save_model, write_words
+
+    work = settings.work or Path()
+    summary = train_model(
+        backbone, rows, settings.training, work, out, options, resume=settings.resume
+    )
+    if not isinstance(backbone, Bundle):
+        save_model(backbone, work / "model")
+    return {**summary, **write_words(out, rows, out)} if settings.lexical else summary
 
 
 def _load(settings: Train) -> Encoder | Bundle:

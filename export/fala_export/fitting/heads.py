@@ -67,7 +67,7 @@ def kind_of(link: Link) -> Kind:
 
 
 def fit_head(
-    backbone: Backbone | Vectors,
+    backbone: Backbone | Vectors | None,
     examples: Iterable[Example] | Iterable[Label],
     labels: Iterable[Label] | None = None,
     *,
@@ -97,7 +97,8 @@ def fit_head(
     With ``exclusive=False`` the labels are sets of tags, and each tag has a logit of its own.
 
     Args:
-        backbone: The backbone that embeds the texts.
+        backbone: The backbone that embeds the texts. None fits words alone: the head's embeddings
+            are one zero.
         examples: n texts, or n ``Match`` objects.
         labels: n labels, in any sequence: names, or what equals them (1, 1.0, NumPy's 1 and True
             are the label ``"1"``); numbers of a rating; or sets of tags.
@@ -254,7 +255,7 @@ class PublicRows:
     @classmethod
     def of(
         cls,
-        backbone: Backbone,
+        backbone: Backbone | None,
         examples: Iterable[Example],
         labels: Iterable[Label],
         *,
@@ -280,7 +281,7 @@ class PublicRows:
             DataError: See ``fit_head``.
         """
         encodes = embeddings is not None or hasattr(backbone, "encode")
-        if not (encodes and hasattr(backbone, "dimension")):
+        if backbone is not None and not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
                 f"backbone is an object that embeds texts, as from Bundle.backbone(), not "
                 f"{type_of(backbone)}"
@@ -297,7 +298,10 @@ class PublicRows:
         if not every:
             examples, labels = drawn_examples(examples, labels)
         texts = unique_texts(examples)
-        if embeddings is None:
+        if backbone is None:
+            backbone = ExternalEncoder("", 1, None)
+            embeddings = dict.fromkeys(texts, np.zeros(1, dtype=np.float32))
+        elif embeddings is None:
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
         if not isinstance(embeddings, Mapping) or any(text not in embeddings for text in texts):
             raise DataError("embeddings are vectors by text, one for every text of the examples")

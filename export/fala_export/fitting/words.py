@@ -46,17 +46,16 @@ def add_words(
     labels: Sequence[str | int],
     embeddings: Mapping[str, Vectors],
 ) -> Head:
-    """Add a lexical view to a head; the view was fitted together with another head.
+    """Add a lexical view to a classifier's head; the view was fitted without it.
 
     A trained backbone overfits its training rows, so words cannot be fitted to them together with
-    it. They are fitted together with the backbone before its training. Three numbers for each logit
-    combine them with the head, z = a z_head + b v . words + c, fitted on rows of neither fit.
-    With few rows b may be negative. A device that estimates texts by their words alone would then
-    reverse its user's model, so b becomes 0. Likewise a is at least a tenth (``LEAST_SLOPE``).
+    it. They are fitted alone. Three numbers for each logit combine them with the head,
+    z = a z_head + b v . words + c, fitted on rows of neither fit. With few rows b may be negative.
+    A device that estimates texts by their words alone would then reverse its user's model, so b
+    becomes 0. Likewise a is at least a tenth (``LEAST_SLOPE``).
 
     Args:
-        head: A head without a lexical view. A matcher's head also gets weights of the candidate's
-            embedding, which are 0 until a user's labels change them.
+        head: A classifier's head without a lexical view.
         lexical: The view, for the head's labels in its order.
         examples: n examples of neither fit.
         labels: Their n labels.
@@ -66,9 +65,11 @@ def add_words(
         The head with the view, rounded as in a bundle.
 
     Raises:
-        DataError: A label is not the head's, there are no rows, or the head is for tags or ratings.
+        DataError: A label is not the head's, there are no rows, or the head is of another kind.
     """
     head.check_exclusive("add_words")
+    if head.task == MATCHING:
+        raise DataError("add_words is for a classifier; fit a matcher's head anew (fit_head)")
     if not examples:
         raise DataError("words need rows that were not trained on, and there are none")
     logits = head.vendor_model().logits(head.inputs(examples, embeddings))
@@ -84,12 +85,13 @@ def add_words(
         theta, bias = scales_and_biases(features, shares)
     head_scales = np.maximum(theta[:, :1], LEAST_SLOPE)
     word_scales = np.where(negative, 0.0, theta[:, 1])[:, None]
-    weight = head_scales * head.weight
-    if head.task == MATCHING:
-        weight = np.hstack([weight, np.zeros_like(weight)])
     combined = (features * np.hstack([head_scales, word_scales])).sum(axis=2) + bias
+    weight = (word_scales * lexical.weight).astype(np.float32)
     return Head(
-        head.task, head.labels, weight, head_scales[:, 0] * head.bias + bias, head.query,
-        rounded(Lexical(lexical.lexicon, (word_scales * lexical.weight).astype(np.float32))),
-        head.dimension, with_public(head.link, combined),
-    )  # fmt: skip
+        head.task,
+        head.labels,
+        head_scales * head.weight,
+        head_scales[:, 0] * head.bias + bias,
+        lexical=rounded(Lexical(lexical.lexicon, weight)),
+        link=with_public(head.link, combined),
+    )

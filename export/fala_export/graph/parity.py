@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnxruntime import InferenceSession
 
-from fala.examples import Example
-from fala.model.heads import Head, Vectors
 from fala_export.graph.runtime import session
 
 _ROUNDS = 7
@@ -36,41 +34,6 @@ def compare(exported: NDArray[np.float32], reference: NDArray[np.float32]) -> di
         "texts": len(cosines),
         "mean_cosine": round(float(cosines.mean()), 5),
         "worst_cosine": round(float(cosines.min()), 5),
-    }
-
-
-def compare_logits(
-    head: Head,
-    examples: Sequence[Example],
-    exported: Mapping[str, Vectors],
-    reference: Mapping[str, Vectors],
-) -> dict[str, Any]:
-    """Compare a head's logits of the embeddings.
-
-    Args:
-        head: The vendor's head.
-        examples: n examples of its task.
-        exported: Embeddings of their texts from the bundle's files, by text.
-        reference: The same from the model in float32.
-
-    Returns:
-        Number of examples; the logits' mean and worst absolute error, and their standard
-        deviation for comparison; and the number and the share of examples whose label changes, or
-        whose rating changes by its noise.
-    """
-    model = head.vendor_model()
-    words = head.words(examples)
-    inputs = [head.inputs(examples, embeddings) for embeddings in (exported, reference)]
-    logits, expected = (model.logits(part, words).astype(np.float64) for part in inputs)
-    errors = np.abs(logits - expected)
-    flips = int((head.link.classes(logits) != head.link.classes(expected)).sum())
-    return {
-        "examples": len(examples),
-        "mean_logit_error": round(float(errors.mean()), 5),
-        "worst_logit_error": round(float(errors.max()), 5),
-        "logit_deviation": round(float(expected.std()), 5),
-        "label_flips": flips,
-        "label_flip_share": round(flips / len(examples), 5),
     }
 
 

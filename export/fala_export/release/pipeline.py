@@ -16,10 +16,10 @@ from fala import Bundle
 from fala.bundle.signature import signature_file
 from fala.errors import printable
 from fala.examples import unique_texts
-from fala.files import temporary_folder, write_atomically
+from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.bundles import write_again
+from fala_export.bundles import write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
@@ -30,9 +30,10 @@ from fala_export.release.steps import Steps
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
-from fala_export.training.global_model import fit_frozen, train
+from fala_export.training.global_model import train
 from fala_export.training.public_rows import PublicRows, load_public_rows
-from fala_export.training.release import write_trained
+from fala_export.training.release import export_learned, write_head, write_words
+from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_export.writing import digest_of, megabytes, writing
 
@@ -112,10 +113,12 @@ class Pipeline:
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
-        name = "backbone and head" if recipe.data else "backbone"
-        steps.add(name, "", inputs, self._make_backbone)
-        if recipe.data is not None and not steps[0].done:
-            _ = self.rows  # errors in them come before the work
+        steps.add("backbone", "", inputs, self._backbone)
+        if recipe.data is not None:
+            if recipe.training is None or recipe.lexical:
+                steps.add("head", "", [], self._head)
+            if not steps[-1].done:
+                _ = self.rows  # errors in them come before the work
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
@@ -144,36 +147,39 @@ class Pipeline:
             files.append(model)
         return [file for file in files if file is not None]
 
-    def _make_backbone(self, _: Path, out: Path) -> Mapping[str, Any]:
-        """Backbone, training, precision, parity, pack."""
-        recipe, options, table = self.recipe, self.recipe.export, self.recipe.source
+    def _backbone(self, _: Path, out: Path) -> Mapping[str, Any]:
+        """A backbone's bundle; with a training its release, without words."""
+        recipe, table = self.recipe, self.recipe.source
+        if recipe.training is not None:
+            return self._train(recipe.training, out)
+        if isinstance(table, VectorsTable):
+            return self._export_vectors(table, out)
         if recipe.data is None:
-            if isinstance(table, VectorsTable):
-                return self._export_vectors(table, out)
-            return export_encoder(self._loaded(table), out, options)
-        rows = self.rows
-        with temporary_folder() as scratch:
+            return export_encoder(self._loaded(table), out, recipe.export)
+        return export_learned(self._loaded(table), self.rows.rows, out, recipe.export)
+
+    def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
+        table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"
+        with temporary_folder() as folder:
             source: Encoder | Bundle
             if isinstance(table, VectorsTable):
-                vectors = scratch / "vectors.fala"
+                vectors = folder / "vectors.fala"
                 self._export_vectors(table, vectors)
                 source = Bundle.open(vectors)
             else:
                 source = self._loaded(table)
-            if recipe.training is None:
-                trained = fit_frozen(
-                    source, rows, max_length=options.max_length, lexical=recipe.lexical,
-                    embedder=self.embedder,
-                )  # fmt: skip
-                return write_trained(trained, out, options)
-            checkpoints = self._work / f"training-{out.stem}"
-            trained = train(
-                source, rows, recipe.training, checkpoints,
-                max_length=options.max_length, resume=True, lexical=recipe.lexical,
+            summary = train(
+                source, self.rows, settings, checkpoints, out, self.recipe.export,
+                resume=True, embedder=self.embedder,
             )  # fmt: skip
-            summary = write_trained(trained, out, options)
         shutil.rmtree(checkpoints, ignore_errors=True)
         return summary
+
+    def _head(self, before: Path, out: Path) -> Mapping[str, Any]:
+        if self.recipe.training is not None:
+            return write_words(before, self.rows, out, self.embedder)
+        lexical = self.recipe.lexical
+        return write_head(before, self.rows, out, lexical=lexical, embedder=self.embedder)
 
     def _loaded(self, table: BackboneTable) -> Encoder:
         """The recipe's model, whose bundles fit the disks."""
@@ -244,14 +250,18 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         if recipe.check is not None:
             check_limits(summary["check"], recipe.check)
         release = pipeline.steps[-1].bundle
-        with writing(out):
-            write_atomically(out, partial(shutil.copyfile, release))
+        summary |= write_admitted(out, partial(_copied, release))
         used = {step.bundle.stem for step in pipeline.steps}
         for file in release.parent.iterdir():  # remove those of earlier recipes
             if file.stem not in used and not file.is_dir():
                 file.unlink()
     summary["megabytes"] = megabytes(out)
     return summary | {name: deliver(out) for name, deliver in deliveries.items()}
+
+
+def _copied(release: Path, out: Path) -> dict[str, Any]:
+    shutil.copyfile(release, out)
+    return {}
 
 
 def _deliveries(recipe: Recipe, *, finished: bool) -> dict[str, Callable[[Path], Any]]:

@@ -66,13 +66,10 @@ def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
         encoder = pipeline.load(table)
         backbone = learner = TransformerLearner(encoder, encoder.length(table.export.max_length))
         new += ", at most"  # it is quicker than the model
-        if recipe.training is None:
-            pending = embedder.pending(learner.dimension, learner.embedding_digest, texts)
-            costs.append(_cost("embedding with the model", learner, pending))
-        else:
+        if recipe.training is not None:
             epochs = recipe.training.over(learner.settings).epochs
             costs.append(_cost("training", learner, texts, _BACKWARD * epochs))
-    if backbone is not None and (recipe.bridge is not None or recipe.prior is not None):
+    if backbone is not None:
         pending = embedder.pending(backbone.dimension, digest, texts)
         costs.append(_cost(f"embedding with {new}", backbone, pending))
     for earlier in recipe.bridge.from_ if recipe.bridge is not None else ():

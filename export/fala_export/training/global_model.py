@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fala import Bundle, DataError
-from fala.backbones import Backbone
 from fala.bundle.format import WORD_VECTORS
 from fala.cli import counted
 from fala.examples import MATCHING, unique_texts
+from fala.files import temporary_folder
 from fala.model.heads import Head
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
+from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner, embed_rows
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.closed_form import Start, closed_form, finish, start_of
+from fala_export.training.closed_form import Start, start_of
 from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.release import Trained, recipe_of
+from fala_export.training.release import (
+    export_learned,
+    recipe_of,
+    training_details,
+    write_trained,
+)
 from fala_export.training.settings import TrainingSettings
 
 _FEWEST_ANNOTATORS = 2  # a single annotator's head would equal the shared one
@@ -34,89 +41,64 @@ def train(
     rows: PublicRows,
     settings: TrainingSettings,
     work: Path,
+    out: Path,
+    options: ExportOptions,
     *,
-    max_length: int | None = None,
     resume: bool = False,
-    lexical: bool = True,
-) -> Trained:
-    """Train a backbone and its head together.
+    embedder: Embedder | None = None,
+) -> dict[str, Any]:
+    """Train a backbone and its head together, and write their release; ``write_words`` adds words.
 
     The head starts from the closed form on the untrained backbone, so that the first steps do not
     distort the backbone's features (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
     Underperform Out-of-Distribution", ICLR 2022); the figures compare with this start. The epoch
-    with the lowest loss on validation users is kept.
+    with the lowest loss on validation users is kept. The backbone is exported then: the head is
+    calibrated, and its figures are measured, on the embeddings that a device has.
 
     Args:
         source: A loaded encoder, which is trained in place; or a bundle of word vectors.
         rows: The public rows.
         settings: Settings of the training.
         work: Folder of the checkpoints.
-        max_length: Tokens of a text that an encoder reads.
+        out: The release; left alone when anything fails.
+        options: The export options. Word vectors take only name and details from them.
         resume: Continue from the last whole checkpoint in ``work``, if there is one.
-        lexical: Whether the head has a lexical view; see ``closed_form.with_words``.
+        embedder: Embeds the texts of validation and report; None keeps no embeddings.
+
+    Returns:
+        As ``export_learned``, with the ``training``'s details.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: The source cannot be trained, or see ``Training.run``.
+        ExportError: The source cannot be trained or exported, or see ``Training.run``.
     """
     rows.needs_labels("training a backbone")
-    learner = _learner(source, rows, max_length)
+    learner = _learner(source, rows, options.max_length)
     division = divide(rows.rows, settings.seed, validation=True)
     annotators = _annotators(rows, division, settings)
     recipe = {**recipe_of(rows, learner, settings.batch), "annotators": len(annotators)}
     training = Training(settings.over(learner.settings), work, settings.seed, recipe, resume)
     module, start, history = train_from_start(
-        training, learner, division, rows, settings.batch, annotators=annotators, lexical=lexical
+        training, learner, division, rows, settings.batch, annotators=annotators
     )
-    head, embeddings, words = finish(module, learner, division, rows, lexical=lexical)
-    figures = {
-        "frozen": measure(start.frozen, division.held_out, start.embeddings),
-        "trained": measure(head, division.held_out, embeddings),
-    }
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
-    return Trained.of(
-        trained, head, "backbone and head", rows, division, figures,
-        recipe=training.provenance, history=history.details, **words,
-    )  # fmt: skip
-
-
-def fit_frozen(
-    source: Encoder | Bundle,
-    rows: PublicRows,
-    *,
-    seed: int = 0,
-    max_length: int | None = None,
-    lexical: bool = True,
-    embedder: Embedder | None = None,
-) -> Trained:
-    """Keep a backbone frozen, and fit its head by the SDK's closed form.
-
-    Args:
-        source: A loaded encoder, or any bundle, whose head is ignored.
-        rows: The public rows.
-        seed: Seed of the choice of held-out users, the same as in ``train``.
-        max_length: Tokens of a text that an encoder reads; a bundle has its own.
-        lexical: Whether the head has a lexical view.
-        embedder: Embeds the texts; None keeps no embeddings.
-
-    Raises:
-        DataError: The rows cannot be used.
-        ExportError: The bundle cannot be read.
-    """
-    backbone: Backbone
-    if isinstance(source, Bundle):
-        backbone, digest = source.backbone(), source.backbone_digest
-    else:
-        backbone = learner = TransformerLearner(source, source.length(max_length))
-        digest = learner.embedding_digest
-    division = divide(rows.rows, seed, validation=False)
-    embeddings = embed_rows(backbone, rows.rows, embedder, digest)
-    head, words = closed_form(backbone, division.training, rows, embeddings, lexical=lexical)
-    figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
-    recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
-    return Trained.of(
-        source, head, "head in closed form", rows, division, figures, recipe=recipe, **words
-    )
+    with temporary_folder() as folder:
+        backbone = folder / "backbone.fala"
+        summary = export_learned(trained, division.held_out, backbone, options)
+        bundle = Bundle.open(backbone)
+        runs = bundle.backbone()
+        measured = [*division.validation, *division.held_out]
+        embeddings = embed_rows(runs, measured, embedder, bundle.backbone_digest)
+        head = module.head(division.validation, embeddings)
+        figures = {
+            "frozen": measure(start.head, division.held_out, start.embeddings),
+            "trained": measure(head, division.held_out, embeddings),
+        }
+        details = training_details(
+            "backbone and head", rows, division, figures,
+            recipe=training.provenance, history=history.details,
+        )  # fmt: skip
+        return {**summary, **write_trained(out, bundle, runs, head, details)}
 
 
 def _learner(
@@ -163,9 +145,8 @@ def train_from_start(
     batch: int,
     *,
     annotators: Sequence[str] = (),
-    lexical: bool,
 ) -> tuple[ClassifierModule | MatcherModule, Start, History]:
-    """Fit the heads that a training starts from, and train the backbone with its head in place.
+    """Fit the head that a training starts from, and train the backbone with its head in place.
 
     Args:
         training: The training.
@@ -174,7 +155,6 @@ def train_from_start(
         rows: All rows.
         batch: Texts per step; for a matcher, opened candidates.
         annotators: Users with their own head during the training.
-        lexical: See ``start_of``.
 
     Returns:
         The trained module, its start, and the history of the training.
@@ -184,9 +164,9 @@ def train_from_start(
         ExportError: See ``Training.run``.
     """
     training.open()
-    start = start_of(learner, division, rows, lexical=lexical)
+    start = start_of(learner, division, rows)
     module, batches, validation = _objective(
-        learner, division, rows, start.initial, batch, training.seed, annotators
+        learner, division, rows, start.head, batch, training.seed, annotators
     )
     return module, start, training.run(module, batches, validation)
 

@@ -1,95 +1,173 @@
-"""Write a trained backbone and head as a release, and as a model folder."""
+"""The release of a backbone's bundle: heads are fitted on the embeddings that a device has."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.examples import Example
-from fala.files import temporary_folder
+from fala.backbones import Backbone
+from fala.examples import MATCHING, Example
 from fala.model.heads import Head
 from fala_export.backbone import convert, pack, versions
 from fala_export.bundles import write_release
+from fala_export.embedding import Embedder
+from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.rows.table import Rows
+from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
-from fala_export.training.backbones import Learner, WordLearner
-from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.backbones import Learner, WordLearner, embed_rows
+from fala_export.training.closed_form import closed_form, with_words
+from fala_export.training.metrics import measure
+from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.unseen import training_division
 from fala_export.vectors.table import write_vectors
 from fala_export.writing import megabytes, writing
 
 _MOST_EXAMPLES = 300
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A backbone with its global head.
+def export_learned(
+    source: Encoder | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
+) -> dict[str, Any]:
+    """Write a loaded or trained backbone as a bundle without a head.
 
-    Attributes:
-        source: The backbone: an encoder, trained in place; a learner of word vectors; or the
-            unchanged bundle.
-        head: The head for it.
-        examples: Examples to measure an export's parity on, held-out ones if there are any.
-        details: The manifest's details: method, data and figures.
+    Args:
+        source: The backbone.
+        rows: Some of their texts measure an encoder's parity; held-out ones if there are any.
+        out: The bundle; left alone when anything fails.
+        options: The export options; word vectors take only name and details from them.
+
+    Returns:
+        As ``pack`` or ``write_vectors``.
+
+    Raises:
+        ExportError: The backbone cannot be exported so, or the output cannot be written.
     """
+    if isinstance(source, Encoder):
+        return pack(convert(source, options, _some_examples(rows)), out)
+    words, vectors = source.table()
+    details = {**source.manifest.details, **options.details}
+    precision = source.manifest.precision
+    return write_vectors(out, words, vectors, precision, name=options.name, details=details)
 
-    source: Encoder | WordLearner | Bundle
-    head: Head
-    examples: Sequence[Example]
-    details: dict[str, Any]
 
-    @classmethod
-    def of(
-        cls,
-        source: Encoder | WordLearner | Bundle,
-        head: Head,
-        method: str,
-        rows: PublicRows,
-        division: Division,
-        figures: Mapping[str, Any],
-        **details: Any,  # noqa: ANN401
-    ) -> Trained:
-        """The result of a training, without times and dates, so that it is repeatable.
+def write_head(
+    backbone: Path,
+    rows: PublicRows,
+    out: Path,
+    *,
+    seed: int = 0,
+    lexical: bool = True,
+    embedder: Embedder | None = None,
+) -> dict[str, Any]:
+    """Fit a head in closed form on a bundle's embeddings, and write the release.
 
-        Args:
-            source: The backbone.
-            head: The head for it.
-            method: What was trained, and how.
-            rows: The public rows.
-            division: The divided rows.
-            figures: On the held-out ones.
-            details: More details of the training.
-        """
-        parts = {
-            "training": Rows.of(division.training),
-            "validation": Rows.of(division.validation),
-            "held_out": Rows.of(division.held_out),
+    Args:
+        backbone: The bundle; a head in it is ignored.
+        rows: The public rows.
+        out: The release; it may be ``backbone``.
+        seed: Seed of the choice of held-out users, the same as in ``train``.
+        lexical: Whether the head has a lexical view.
+        embedder: Embeds the texts; None keeps no embeddings.
+
+    Returns:
+        ``bundle``, ``name``, ``precision``, ``megabytes``, and the ``training``'s details.
+
+    Raises:
+        DataError: The rows cannot be used.
+        BundleError: The bundle cannot be trusted.
+        ExportError: The output cannot be written.
+    """
+    bundle = Bundle.open(backbone)
+    runs = bundle.backbone()
+    division = divide(rows.rows, seed, validation=False)
+    embeddings = embed_rows(runs, rows.rows, embedder, bundle.backbone_digest)
+    head, words = closed_form(runs, division.training, rows, embeddings, lexical=lexical)
+    figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
+    recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
+    details = training_details(
+        "head in closed form", rows, division, figures, recipe=recipe, **words
+    )
+    return write_trained(out, bundle, runs, head, details)
+
+
+def write_words(
+    release: Path, rows: PublicRows, out: Path, embedder: Embedder | None = None
+) -> dict[str, Any]:
+    """Add words to the release of a trained backbone; see ``with_words``.
+
+    Args:
+        release: The release, as ``train`` writes it.
+        rows: The rows of its training.
+        out: The release with words; it may be ``release``.
+        embedder: Embeds the texts; None keeps no embeddings.
+
+    Returns:
+        As ``write_head``.
+
+    Raises:
+        ExportError: The release's backbone was not trained on these rows, or the output cannot be
+            written.
+    """
+    bundle = Bundle.open(release)
+    head, division = bundle.head(), training_division(bundle, rows)
+    if head is None or division is None:
+        raise ExportError(f"{release}: its backbone was not trained on these rows")
+    runs = bundle.backbone()
+    measured = [*division.validation, *division.held_out]
+    # A classifier's words are fitted without embeddings.
+    fitted = division.training if head.task == MATCHING else []
+    embeddings = embed_rows(runs, [*fitted, *measured], embedder, bundle.backbone_digest)
+    head, words = with_words(head, runs, division, rows, embeddings)
+    training = dict(bundle.manifest.details["training"])
+    figures = {"with_words": measure(head, division.held_out, embeddings)}
+    training |= {"figures": {**training["figures"], **figures}, **words}
+    return write_trained(out, bundle, runs, head, training)
+
+
+def training_details(
+    method: str,
+    rows: PublicRows,
+    division: Division,
+    figures: Mapping[str, Any],
+    **details: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """The manifest's ``training``, without times and dates, so that it is repeatable.
+
+    Args:
+        method: What was trained, and how.
+        rows: The public rows.
+        division: The divided rows.
+        figures: On the held-out ones.
+        details: More details of the training.
+    """
+    parts = {
+        "training": Rows.of(division.training),
+        "validation": Rows.of(division.validation),
+        "held_out": Rows.of(division.held_out),
+    }
+    counts = {
+        name: {
+            "rows": len(part),
+            "documents": part.count_documents(),
+            "users": part.count_users(),
         }
-        counts = {
-            name: {
-                "rows": len(part),
-                "documents": part.count_documents(),
-                "users": part.count_users(),
-            }
-            for name, part in parts.items()
-        }
-        training = {
-            "method": method,
-            "data": {"digest": rows.digest, "rows": len(rows.rows), **counts},
-            "divided_by": division.by,
-            "figures": figures,
-            "versions": versions("torch", "transformers", "accelerate", "numpy"),
-            **details,
-        }
-        measured = (parts["held_out"] or parts["training"]).documents_once()
-        some = [row.example for row in measured[:: -(-len(measured) // _MOST_EXAMPLES)]]
-        return cls(source, head, some, {"training": training})
+        for name, part in parts.items()
+    }
+    return {
+        "method": method,
+        "data": {"digest": rows.digest, "rows": len(rows.rows), **counts},
+        "divided_by": division.by,
+        "figures": figures,
+        "versions": versions("torch", "transformers", "accelerate", "numpy"),
+        **details,
+    }
 
 
 def recipe_of(rows: PublicRows, learner: Learner, batch: int) -> dict[str, Any]:
@@ -103,42 +181,33 @@ def recipe_of(rows: PublicRows, learner: Learner, batch: int) -> dict[str, Any]:
     }
 
 
-def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[str, Any]:
-    """Write a backbone with its global head as a release.
+def write_trained(
+    out: Path, bundle: Bundle, backbone: Backbone, head: Head, training: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write a bundle with a head as a release, with probes for devices.
 
     Args:
-        trained: The backbone and its head.
-        out: The bundle; left alone when anything fails.
-        options: Export options of an encoder. Word vectors take only name and details from them;
-            an unchanged bundle takes nothing.
+        out: The release.
+        bundle: The backbone's bundle.
+        backbone: The same backbone, loaded.
+        head: The head.
+        training: The manifest's details of it.
 
     Returns:
-        As ``pack`` or ``write_vectors``, with the training's details.
+        See ``write_head``.
 
     Raises:
-        ExportError: The backbone cannot be exported so, or the output cannot be written.
+        ExportError: The output cannot be written.
     """
-    source = trained.source
-    if isinstance(source, Encoder):
-        export = convert(source, options, trained.examples)
-        return {**pack(export, out, trained.head, trained.details), **trained.details}
-    if isinstance(source, Bundle):
-        return {**_release(out, source, trained), **trained.details}
-    with temporary_folder() as folder:
-        backbone = folder / "backbone.fala"
-        summary = _write_words(source, backbone, options)
-        return {**summary, **_release(out, Bundle.open(backbone), trained), **trained.details}
-
-
-def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
+    details = {"training": training, "probes": expected_answers(backbone, head)}
     with writing(out):
-        probes = expected_answers(bundle.backbone(), trained.head)
-        manifest = write_release(out, bundle, trained.head, {**trained.details, "probes": probes})
+        manifest = write_release(out, bundle, head, details)
     return {
         "bundle": str(out),
         "name": manifest.name,
         "precision": manifest.precision,
         "megabytes": megabytes(out),
+        "training": training,
     }
 
 
@@ -158,8 +227,6 @@ def save_model(encoder: Encoder, folder: Path) -> None:
         part.replace(folder)
 
 
-def _write_words(source: WordLearner, out: Path, options: ExportOptions) -> dict[str, Any]:
-    words, vectors = source.table()
-    details = {**source.manifest.details, **options.details}
-    precision = source.manifest.precision
-    return write_vectors(out, words, vectors, precision, name=options.name, details=details)
+def _some_examples(rows: Sequence[Row]) -> list[Example]:
+    measured = Rows.of(rows).documents_once()
+    return [row.example for row in measured[:: -(-len(measured) // _MOST_EXAMPLES)]]

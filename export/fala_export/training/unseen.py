@@ -7,26 +7,19 @@ lowered a default replacement from AUC .850 to .842 (vendor .837).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from fala import Bundle
 from fala_export.errors import ExportError
-from fala_export.rows.row_files import Columns
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import Row
-from fala_export.training.public_rows import (
-    PublicRows,
-    divide,
-    load_public_rows,
-)
+from fala_export.training.public_rows import Division, PublicRows, divide
 
 # ``divided_by`` of a manifest -> the owners that ``divide`` tried.
 _OWNERS = {"users": ("users", "documents"), "documents": ("documents",)}
 
 
-def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> PublicRows:
+def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: PublicRows | None) -> PublicRows:
     """The rows on documents that were not in a backbone's training.
 
     Args:
@@ -38,32 +31,33 @@ def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Pu
         These rows; all, where the release's backbone was not trained on public rows.
 
     Raises:
-        DataError: No row is left, or see ``load_public_rows``.
+        DataError: No row is left.
         ExportError: ``trained_on`` are not the rows of the training.
     """
-    trained = Rows.of(_training_rows(bundle, rows, trained_on))
-    if not trained:
+    division = training_division(bundle, rows if trained_on is None else trained_on)
+    if division is None:
+        if trained_on is not None and _training(bundle):
+            raise ExportError(
+                f"the rows of --trained-on are not those that {bundle.path} was trained on (their "
+                "digests differ); give the file of its training's --data"
+            )
         return rows
+    trained = Rows.of(division.training)
     return PublicRows.of(rows.rows.where(~rows.rows.on_documents_of(trained)), rows.link)
 
 
-def _training_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Sequence[Row]:
-    """The rows of a backbone's training; empty where it was not trained, or on other rows."""
-    details = bundle.manifest.details.get("training")
-    training: Mapping[str, Any] = details if isinstance(details, dict) else {}
-    if "history" not in training:  # only a head was fitted
-        return []
-    if trained_on is not None:
-        # The digest says if these are the rows of the training, which may have skipped bad ones.
-        rows = load_public_rows(trained_on, Columns(skip_bad_rows=True))
-    if rows.digest != training["data"]["digest"]:
-        if trained_on is not None:
-            raise ExportError(
-                f"{trained_on}: not the rows that {bundle.path} was trained on (their digests "
-                "differ); give the file of its training's --data"
-            )
-        return []
+def training_division(bundle: Bundle, rows: PublicRows) -> Division | None:
+    """How rows were divided for a backbone's training; None if it was not trained on them."""
+    training = _training(bundle)
+    if not training or rows.digest != training["data"]["digest"]:
+        return None
     owners = _OWNERS.get(training["divided_by"])
     if owners is None:  # a benchmark's own splits
-        return rows.rows
-    return divide(rows.rows, training["recipe"]["seed"], validation=True, owners=owners).training
+        return Division(rows.rows, [], [], training["divided_by"])
+    return divide(rows.rows, training["recipe"]["seed"], validation=True, owners=owners)
+
+
+def _training(bundle: Bundle) -> Mapping[str, Any]:
+    """The details of a backbone's training; empty where only a head was fitted."""
+    details = bundle.manifest.details.get("training")
+    return details if isinstance(details, dict) and "history" in details else {}

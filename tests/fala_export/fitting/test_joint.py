@@ -216,22 +216,21 @@ def test_word_weights_never_change_sign(backbone, names):
     assert (head.weight / plain.weight > 0).all()
 
 
-def test_a_matcher_with_added_words_has_a_candidate_part(backbone):
-    random = np.random.default_rng(14)
-    documents = texts(100, seed=14)
-    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
-    examples = [Match((documents[0],), str(text)) for text in random.permutation(documents)]
-    labels = labels_by_words([match.candidate for match in examples])
-    plain = bundles.make_head("matching", query=True)
-    words = fit_head(backbone, examples, labels).lexical
-    head = add_words(plain, words, examples, labels, embeddings)
-    assert head.parts == (slice(0, 8), slice(8, 16))
-    assert not head.weight[:, 8:].any()
-    scale = head.weight[:, :8] / plain.weight
-    np.testing.assert_allclose(scale, scale[0, 0], rtol=1e-5)
-    np.testing.assert_array_equal(head.query, plain.query)
-
-
 def test_add_words_needs_held_out_rows():
     with pytest.raises(DataError, match="rows that were not trained on"):
         add_words(bundles.make_head(), bundles.make_lexical(), [], [], {})
+    with pytest.raises(DataError, match="fit a matcher's head anew"):
+        add_words(bundles.make_head("matching"), bundles.make_lexical(), [], [], {})
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("0", "1", "2")])
+def test_words_are_fitted_alone_without_a_backbone(names):
+    documents = texts(300, seed=16)
+    labels = labels_by_words(documents)
+    head = fit_head(None, documents, labels, label_names=names)
+    assert head.dimension == 1
+    zeros = np.zeros((len(documents), 1), np.float32)
+    logits = head.vendor_model().logits(zeros, head.words(documents))
+    assert (head.link.classes(logits) == [int(label) for label in labels]).mean() > 0.8
+    plain = head.without_words().vendor_model().logits(zeros)
+    assert len(np.unique(plain, axis=0)) == 1

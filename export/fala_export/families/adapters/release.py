@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from fala import Bundle
+from fala.backbones import Backbone
+from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import AdaptedBackbone
+from fala.files import temporary_folder
+from fala.model.heads import Head
 from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease
-from fala_export.families.adapters.training import Base, TrainedTask
+from fala_export.families.adapters.training import Base, TrainedTask, measure_task
 from fala_export.fitting.probes import expected_answers
 from fala_export.settings import ExportOptions
-from fala_export.training.release import write_trained
+from fala_export.training.backbones import embed_rows
+from fala_export.training.closed_form import with_words
+from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.release import export_learned, training_details, write_trained
 from fala_export.writing import megabytes, writing
 
 
-def write_task(task: TrainedTask, base: Base, settings: TaskRelease) -> dict[str, Any]:
+def write_task(
+    task: TrainedTask,
+    base: Base,
+    rows: PublicRows,
+    division: Division,
+    settings: TaskRelease,
+    out: Path,
+) -> dict[str, Any]:
     """Write a trained task: adapters alone, other methods as a whole release.
 
     Args:
         task: The trained task.
         base: Its backbone.
-        settings: Its name, and the bundle to write, which is left alone when anything fails.
+        rows: The public rows.
+        division: The divided rows.
+        settings: The task's name, and whether its head has words.
+        out: The bundle to write; left alone when anything fails.
 
     Returns:
         The bundle's summary, with the training's details.
@@ -28,28 +47,65 @@ def write_task(task: TrainedTask, base: Base, settings: TaskRelease) -> dict[str
     Raises:
         ExportError: The model cannot be exported so, or the output cannot be written.
     """
-    name, out, manifest = settings.task, settings.out, base.bundle.manifest
-    base_details = {"base_name": manifest.name, "base_cosine": base.cosine}
-    if not task.inputs:
-        options = ExportOptions(
-            name=name,
-            precision="none" if manifest.precision == "fp32" else manifest.precision,
-            max_length=manifest.max_length,
-            details=base_details,
-        )
-        return write_trained(task.trained, out, options)
-    head, details = task.trained.head, {**base_details, **task.trained.details}
-    if isinstance(task.backbone, AdaptedBackbone):
-        # The expected answers must be of the device's graph.
-        details["probes"] = expected_answers(task.backbone, head)
-    with writing(out):
-        adapter = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
-    numbers = sum(array.size for array in task.inputs.values())
-    return {
-        "bundle": str(out),
-        "name": adapter.name,
-        "base": adapter.details["base"],
-        "parameters": numbers,
-        "megabytes": megabytes(out, 3),
-        **task.trained.details,
+    name, manifest = settings.task, base.bundle.manifest
+    about = {"base_name": manifest.name, "base_cosine": base.cosine}
+    if task.inputs:
+        backbone: Backbone = task.learner
+        if task.inputs.keys() <= base.graph.optional_inputs.keys():
+            backbone = AdaptedBackbone(base.graph, AdapterWeights(task.inputs))
+        head, training = _finish(task, backbone, rows, division, settings)
+        details = {**about, "training": training}
+        if backbone is not task.learner:
+            # The expected answers must be of the device's graph.
+            details["probes"] = expected_answers(backbone, head)
+        with writing(out):
+            adapter = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
+        return {
+            "bundle": str(out),
+            "name": adapter.name,
+            "base": adapter.details["base"],
+            "parameters": sum(array.size for array in task.inputs.values()),
+            "megabytes": megabytes(out, 3),
+            "training": training,
+        }
+    options = ExportOptions(
+        name=name,
+        precision="none" if manifest.precision == "fp32" else manifest.precision,
+        max_length=manifest.max_length,
+        details=about,
+    )
+    with temporary_folder() as folder:
+        whole = folder / "backbone.fala"
+        summary = export_learned(task.learner.encoder, division.held_out, whole, options)
+        bundle = Bundle.open(whole)
+        runs = bundle.backbone()
+        head, training = _finish(task, runs, rows, division, settings)
+        return {**summary, **write_trained(out, bundle, runs, head, training)}
+
+
+def _finish(
+    task: TrainedTask,
+    backbone: Backbone,
+    rows: PublicRows,
+    division: Division,
+    settings: TaskRelease,
+) -> tuple[Head, dict[str, Any]]:
+    """The head on the embeddings that a device has, and the training's details."""
+    lexical = settings.run.lexical
+    fitted = division.training if lexical else []
+    embeddings = embed_rows(backbone, [*fitted, *division.held_out, *division.validation])
+    head = task.module.head(division.validation, embeddings)
+    figures = {
+        "frozen": measure_task(task.start.head, division.held_out, task.start.embeddings),
+        "trained": measure_task(head, division.held_out, embeddings),
     }
+    words: dict[str, Any] = {}
+    if lexical:
+        head, words = with_words(head, backbone, division, rows, embeddings)
+        figures["with_words"] = measure_task(head, division.held_out, embeddings)
+    details = training_details(
+        f"{settings.method.name} and head", rows, division, figures, **task.details,
+        measured_on="the torch model" if backbone is task.learner else "the device's graph",
+        **words,
+    )  # fmt: skip
+    return head, details

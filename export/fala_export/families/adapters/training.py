@@ -14,9 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from fala import Bundle, Pair
-from fala.backbones import Backbone, OnnxEncoder
-from fala.backbones.adapter import AdapterWeights
-from fala.backbones.backbone import AdaptedBackbone
+from fala.backbones import OnnxEncoder
 from fala.bundle.format import ONNX, TOKENIZER
 from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
@@ -35,12 +33,14 @@ from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner
-from fala_export.training.closed_form import finish
+from fala_export.training.classifier import ClassifierModule
+from fala_export.training.closed_form import Start
 from fala_export.training.global_model import train_from_start
 from fala_export.training.loop import Training
+from fala_export.training.matcher import MatcherModule
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.release import Trained, recipe_of
+from fala_export.training.release import recipe_of
 from fala_export.training.settings import Best
 
 _TEXTS = 32  # each is compared alone, and in a pair with the next
@@ -119,17 +119,21 @@ class TrainedTask:
     """A task that was trained.
 
     Attributes:
-        trained: The trained model with its head, to write a whole release.
+        module: The trained model with its head.
+        learner: Its backbone.
+        start: The head that the training started from.
         inputs: The adapters as inputs of the backbone's graph, rounded as in a bundle; empty for
             other methods.
         config: ``adapter_config.json``; empty for other methods.
-        backbone: The backbone that embedded the rows for the figures.
+        details: Details of the training for the manifest.
     """
 
-    trained: Trained
+    module: ClassifierModule | MatcherModule
+    learner: TransformerLearner
+    start: Start
     inputs: Mapping[str, Vectors]
     config: Mapping[str, Any]
-    backbone: Backbone
+    details: Mapping[str, Any]
 
 
 def train_task(
@@ -142,8 +146,7 @@ def train_task(
     best validation accuracy: the paper's recipe (section 3.1).
 
     Args:
-        base: The backbone; its torch model is trained in place. The figures of adapters are of the
-            device's graph where it takes adapters as inputs, else of the torch model.
+        base: The backbone; its torch model is trained in place.
         rows: The public rows.
         division: The divided rows.
         settings: Settings of the training; annotators are ignored.
@@ -153,7 +156,7 @@ def train_task(
         ExportError: The model has no places for adapters, or see ``Training.run``.
     """
     rows.needs_labels("training adapters")
-    encoder, graph, run = base.encoder, base.graph, settings.run
+    encoder, run = base.encoder, settings.run
     method, schedule = settings.method, settings.training
     learner = TransformerLearner(encoder, base.max_length)
     sites = prepare(encoder.module.transformer, method, schedule.seed)
@@ -166,32 +169,22 @@ def train_task(
         "method": method.recipe(),
     }
     training = Training(loop, run.work, schedule.seed, recipe, run.resume)
-    module, start, history = train_from_start(
-        training, learner, division, rows, schedule.batch, lexical=run.lexical
-    )
+    module, start, history = train_from_start(training, learner, division, rows, schedule.batch)
     inputs: dict[str, Vectors] = {}
-    backbone: Backbone = learner
     if sites:
         # The shipped adapters are rounded, so the head is finished and measured with these.
         inputs = stored_inputs(inputs_of(sites), learner.dimension)
         set_inputs(sites, inputs)
-        if inputs.keys() <= graph.optional_inputs.keys():
-            backbone = AdaptedBackbone(graph, AdapterWeights(inputs))
-    head, embeddings, words = finish(module, backbone, division, rows, lexical=run.lexical)
-    figures = {
-        "frozen": _figures(start.frozen, division.held_out, start.embeddings),
-        "trained": _figures(head, division.held_out, embeddings),
-    }
-    trained = Trained.of(
-        encoder, head, f"{method.name} and head", rows, division, figures,
-        recipe=training.provenance, history=history.details, parameters=parameters(module),
-        measured_on="the torch model" if backbone is learner else "the base's graph", **words,
-    )  # fmt: skip
+    details = {
+        "recipe": training.provenance, "history": history.details, "parameters": parameters(module),
+    }  # fmt: skip
     config = configuration(encoder.module.transformer, method, settings.task) if sites else {}
-    return TrainedTask(trained, inputs, config, backbone)
+    return TrainedTask(module, learner, start, inputs, config, details)
 
 
-def _figures(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> dict[str, Any]:
+def measure_task(
+    head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]
+) -> dict[str, Any]:
     """As ``measure``, with Matthews' coefficient for two labels (GLUE's metric of CoLA)."""
     figures = measure(head, rows, embeddings)
     if len(head.labels) != 2:
