@@ -1,10 +1,11 @@
-"""The provenance of a record: commit, machine and versions."""
+"""The provenance of a record: commit, machine with its accelerators, and versions."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
@@ -12,14 +13,21 @@ from typing import Any
 
 #: Libraries whose versions a result may depend on.
 _LIBRARIES = (
-    "fala-sdk", "numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers", "peft",
-    "scikit-learn",
+    "fala-sdk", "numpy", "scipy", "onnxruntime", "tokenizers", "torch", "transformers",
+    "sentence-transformers", "peft", "scikit-learn",
 )  # fmt: skip
+
+
+#: Files of a container's limit of memory, in bytes.
+_CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 
 
 @cache
 def provenance(node: str = "local") -> dict[str, Any]:
-    """The commit, the machine and the versions of a record.
+    """The commit, the machine with its accelerators, and the versions of a record.
 
     Args:
         node: The machine's name in a cluster.
@@ -34,7 +42,8 @@ def provenance(node: str = "local") -> dict[str, Any]:
             "node": node,
             "cpu": _cpu(),
             "cores": os.cpu_count(),
-            "memory": _total_memory(),
+            "memory": memory(),
+            "accelerators": list(gpus()),
             "system": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(),
         },
@@ -71,11 +80,32 @@ def _cpu() -> str:
     return platform.processor() or platform.machine()
 
 
-def _total_memory() -> int:
+def memory() -> int:
+    """Bytes of memory that processes may use here; 0 where the system does not say."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):
-        return 0
+        sizes = []
+    for limit in _CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # none, or "max"
+            sizes.append(int(limit.read_text()))
+    return min(sizes, default=0)
+
+
+@cache
+def gpus() -> tuple[str, ...]:
+    """Names of the machine's GPUs on which torch trains: NVIDIA's by their number, or Apple's.
+
+    Asked without torch, which half of the jobs do not load.
+    """
+    if platform.system() == "Darwin":
+        return (_cpu(),) if platform.machine() == "arm64" else ()
+    try:
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        process = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return ()
+    return tuple(process.stdout.splitlines()) if process.returncode == 0 else ()
 
 
 def _versions() -> dict[str, str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fala_export.embedding import Embedder
     from fala_export.embedding.tokens import pad
     from fala_export.errors import ExportError, RowError
+    from fala_export.families.adapters.model import insert_adapters
     from fala_export.fitting.bridge import fit_bridge
     from fala_export.fitting.heads import fit_head
     from fala_export.fitting.metrics import scores
@@ -67,6 +68,7 @@ _MODULES = {
     "drop_pooler": "fala_export.models.sentence_encoder",
     "fit_bridge": "fala_export.fitting.bridge",
     "fit_head": "fala_export.fitting.heads",
+    "insert_adapters": "fala_export.families.adapters.model",
     "length_batches": "fala_export.training.texts",
     "load_encoder": "fala_export.models.encoder",
     "load_encoder_of": "fala_export.models.encoder",
@@ -110,6 +112,7 @@ __all__ = [
     "drop_pooler",
     "fit_bridge",
     "fit_head",
+    "insert_adapters",
     "length_batches",
     "load_encoder",
     "load_encoder_of",

@@ -11,7 +11,7 @@ from export_command import works
 from fala import Bundle, BundleFormatError
 from fala.backbones import AdapterWeights, OnnxEncoder
 from fala_export.errors import ExportError
-from fala_export.families.adapters.model import insert, set_inputs
+from fala_export.families.adapters.model import insert_adapters, set_inputs
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
@@ -82,7 +82,7 @@ def test_an_adapter_equals_an_export_with_constants(precision, graphs, models, b
 def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     inputs = random_inputs(backbone.optional_inputs)
     encoder = load_encoder(str(folder))
-    set_inputs(insert(encoder.module.transformer, 5), inputs)
+    set_inputs(insert_adapters(encoder.module.transformer, 5), inputs)
     used = backbone.encode(TEXTS, AdapterWeights(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
     # A separate export differs only in the order of sums.

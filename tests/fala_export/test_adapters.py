@@ -11,7 +11,7 @@ from fala_export.families.adapters.model import (
     Bottleneck,
     configuration,
     inputs_of,
-    insert,
+    insert_adapters,
     parameters,
     prepare,
     set_inputs,
@@ -33,33 +33,34 @@ def states(model, ids=((2, 5, 9, 11, 3), (2, 7, 3, 0, 0))):
         return model.eval()(input_ids=ids, attention_mask=(ids > 0).long()).last_hidden_state
 
 
-def test_adapters_equal_those_of_the_adapters_library():
-    """With the same weights, states equal those of DoubleSeqBnConfig bit by bit."""
-    import adapters
-
+@pytest.mark.parametrize(("activation", "theirs_name"), [("silu", "swish"), ("gelu", "gelu")])
+def test_adapters_equal_those_of_the_adapters_library(activation, theirs_name):
+    """With the same seed, weights and states equal those of DoubleSeqBnConfig bit by bit."""
+    adapters = pytest.importorskip("adapters")  # needs transformers 4
     ours, theirs = tiny(), tiny()
     adapters.init(theirs)
-    config = adapters.DoubleSeqBnConfig(reduction_factor=6, init_weights="houlsby")
+    config = adapters.DoubleSeqBnConfig(
+        reduction_factor=6, init_weights="houlsby", non_linearity=theirs_name
+    )
+    torch.manual_seed(1)
     theirs.add_adapter("task", config=config)
     theirs.set_active_adapters("task")
-    sites = insert(ours, D // 6)
+    torch.manual_seed(1)
+    sites = insert_adapters(ours, D // 6, seed=None, activation=activation)
     for site in sites:
         layer = theirs.encoder.layer[site.layer]
         block = layer.attention.output if site.place == "attention" else layer.output
-        their = block.adapters["task"]
-        with torch.no_grad():
-            for linear in (their.adapter_down[0], their.adapter_up):
-                linear.weight.normal_()
-                linear.bias.normal_()
-            site.bottleneck.down.load_state_dict(their.adapter_down[0].state_dict())
-            site.bottleneck.up.load_state_dict(their.adapter_up.state_dict())
-        assert sum(p.numel() for p in their.parameters()) == sum(
-            p.numel() for p in site.bottleneck.parameters()
+        pairs = list(
+            zip(site.bottleneck.parameters(), block.adapters["task"].parameters(), strict=True)
         )
+        assert len(pairs) == 4 and all(torch.equal(*pair) for pair in pairs)
+        with torch.no_grad():  # far from the identity, and from linear
+            for parameter, their in pairs:
+                parameter.copy_(their.normal_())
     assert torch.equal(states(ours), states(theirs))
     assert not torch.allclose(states(ours), states(tiny()))
     ours_config = configuration(ours, Method(size=D // 6), "task")["config"]
-    expected = config.to_dict()
+    expected = config.to_dict() | {"non_linearity": "swish"}  # a bundle's adapters have no other
     for key, value in ours_config.items():
         assert key == "reduction_factor" or expected[key] == value, key
 
@@ -84,7 +85,7 @@ def test_families_have_two_sites_a_layer(family, tmp_path):
     model = AutoModel.from_pretrained(write_model(tmp_path / "model", family))
     ids = ((4, 9, 5, 7),)
     before = states(model, ids)
-    sites = insert(model, 4, scale=1e-6)
+    sites = insert_adapters(model, 4, scale=1e-6)
     assert [site.name for site in sites] == [
         f"adapter.{layer}.{position}" for layer in range(2) for position in ("attention", "output")
     ]
@@ -101,12 +102,12 @@ def test_families_have_two_sites_a_layer(family, tmp_path):
 def test_a_model_that_shares_its_layers_is_refused(tmp_path):
     model = AutoModel.from_pretrained(write_model(tmp_path / "model", "albert"))
     with pytest.raises(ExportError, match="places for adapters, not 4"):
-        insert(model, 4)
+        insert_adapters(model, 4)
 
 
 def test_inputs_of_the_graph_equal_the_models_adapters():
     model = tiny()
-    sites = insert(model, 3, scale=0.3, seed=1)
+    sites = insert_adapters(model, 3, scale=0.3, seed=1)
     inputs = inputs_of(sites)
     assert len(inputs) == 2 * 2 * 6
     assert inputs["adapter.1.output.down.weight"].shape == (D, 3)

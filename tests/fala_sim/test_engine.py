@@ -10,10 +10,12 @@ import pytest
 from driver import run, task_of
 from fala import DataError
 from fala_sim.engine import open_engine
+from fala_sim.engine.job import Job, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.shelf import Shelf, unpack
+from fala_sim.origin import gpus, provenance
 from fala_sim.records import Key, Store, read_records
-from giving import STAYS, die, give, refuse, stay, threads
+from giving import STAYS, die, give, refuse, stay, take, threads
 
 
 def key(user, variant=""):
@@ -51,6 +53,63 @@ def test_closing_the_events_ends_running_jobs():
     assert time.perf_counter() - start < STAYS / 2
     with pytest.raises(ProcessLookupError):
         os.kill(first.item.content["process"], 0)
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A container of 5 GiB, and nvidia-smi's report of two GPUs."""
+    limit, command = tmp_path / "memory.max", tmp_path / "bin" / "nvidia-smi"
+    limit.write_text(f"{5 * 2**30}\n")
+    command.parent.mkdir()
+    command.write_text("#!/bin/sh\necho NVIDIA H100\necho NVIDIA L4\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("fala_sim.origin._CONTAINER_LIMITS", (tmp_path / "no", limit))
+    gpus.cache_clear()
+    yield
+    gpus.cache_clear()
+
+
+def run_together(folder, *needs):
+    """Run jobs on four cores, and return their records and the most that ran at once."""
+    tasks = []
+    for number, each in enumerate(needs):
+        task = task_of(str(number), take, key(str(number)), 0.25)
+        tasks.append(Job(task.label, task.make, task.done, each))
+    failures, _ = run(folder, tasks, jobs=4)
+    records = sorted(read_records(folder, "labels"), key=lambda record: int(record["user"]))
+    assert not failures and len(records) == len(needs)
+    at_once = [
+        sum(other["start"] <= one["start"] < other["end"] for other in records) for one in records
+    ]
+    return records, max(at_once)
+
+
+def test_no_more_jobs_run_at_once_than_memory_allows(tmp_path, machine):
+    _, at_once = run_together(tmp_path / "r", *[Needs(memory=2 * 2**30)] * 4)
+    assert at_once == 2
+    # A job larger than the machine runs, and alone.
+    _, at_once = run_together(tmp_path / "s", *[Needs(memory=9 * 2**30)] * 2)
+    assert at_once == 1
+
+
+def test_jobs_share_the_gpus(tmp_path, machine, monkeypatch):
+    small = Needs(memory=2**20, gpu=0.5)
+    records, _ = run_together(tmp_path / "r", small, small, small, Needs(memory=2**20))
+    assert [record["gpu"] for record in records] == ["0", "1", "0", ""]
+    whole = Needs(memory=2**20, gpu=1)
+    _, at_once = run_together(tmp_path / "s", whole, whole, whole)
+    assert at_once == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # what this process was given
+    records, at_once = run_together(tmp_path / "t", whole, whole)
+    assert (at_once, [record["gpu"] for record in records]) == (1, ["3", "3"])
+
+
+def test_a_record_names_the_accelerators(machine):
+    provenance.cache_clear()
+    assert provenance()["machine"]["accelerators"] == ["NVIDIA H100", "NVIDIA L4"]
+    provenance.cache_clear()
 
 
 def test_spent_files_are_removed_after_their_record_is_written(tmp_path):

@@ -12,10 +12,10 @@ from ray.cluster_utils import Cluster
 
 from driver import run, task_of
 from fala_sim.engine.cluster import RayEngine
-from fala_sim.engine.job import Call, Job
+from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import run_jobs
 from fala_sim.records import Key, Store, read_records
-from giving import die, give, read
+from giving import die, give, read, take
 from laboratory import write_data
 from sim_command import works
 
@@ -35,7 +35,7 @@ def cluster():
         patched.setenv("PYTHONPATH", python_path)  # nodes import what this process does
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray_cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-        ray_cluster.nodes = [ray_cluster.add_node(num_cpus=1) for _ in range(3)]
+        ray_cluster.nodes = [ray_cluster.add_node(num_cpus=1, num_gpus=n // 2) for n in range(3)]
         yield ray_cluster
         ray.shutdown()
         ray_cluster.shutdown()
@@ -67,6 +67,19 @@ def test_a_jobs_files_are_copied_to_its_node(engine, tmp_path):
     assert (by_user["read"]["text"], by_user["read"]["files"]) == ("two", ["one"])
     assert by_user["read"]["moved"]
     assert by_user["read"]["provenance"]["machine"]["node"] != "local"
+
+
+def test_a_job_has_its_share_of_a_gpu(engine, tmp_path):
+    needs = {"half": Needs(gpu=0.5), "none": Needs(), "large": Needs(gpu=1, memory=2**60)}
+    tasks = []
+    for name, each in needs.items():
+        task = task_of(name, take, key(name), 0.0)
+        tasks.append(Job(name, task.make, task.done, each))
+    failures, _ = run(tmp_path, tasks, engine)
+    assert not failures
+    given = {record["user"]: record["gpu"] for record in read_records(tmp_path, "labels")}
+    assert given["half"] == given["large"] == "0"
+    assert not given["none"]
 
 
 def test_records_of_a_cluster_equal_those_of_one_machine(cluster, engine, tmp_path):

@@ -5,7 +5,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
-pytest.importorskip("adapters")
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode

@@ -5,10 +5,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from fala import Counts, Report, Stopped
+from fala import Counts, DataError, Report, Stopped
 from fala.model.heads import Head, PersonalModel
 from fala_export.fitting.device_fit import Work
-from fala_export.models.encoder import FAMILY
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
 from fala_sim.methods.adapter import Adapter
@@ -316,6 +315,10 @@ def test_neighbours_score_the_smoothed_votes_of_the_nearest():
     assert scores([text])[0, 0] == pytest.approx(expected, abs=1e-4)
 
 
+#: Kinds of transformers whose layers have weights of their own.
+KINDS = ("bert", "camembert", "deberta-v2", "distilbert", "electra", "mpnet", "roberta")
+
+
 def small_model(kind):
     """A transformer of two layers and 64 dimensions, with random weights."""
     sizes = {"dim": 64, "hidden_dim": 64, "n_layers": 2, "n_heads": 2}
@@ -326,16 +329,17 @@ def small_model(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", FAMILY)
+@pytest.mark.parametrize("kind", KINDS)
 def test_adapters_are_in_every_layer_of_every_kind_and_begin_near_the_identity(kind):
     model = small_model(kind).eval()
     ids = torch.arange(5, 15)[None]
     before = model(ids).last_hidden_state
     adapted = Adapter.adapt(model)
     trained = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
-    bottlenecks = [name for name in trained if "adapter" in name]
-    layers = 1 if kind == "albert" else 2  # whose layers share their weights
-    assert len(bottlenecks) == layers * 2 * 4
+    bottlenecks = [name for name in trained if ".down." in name or ".up." in name]
+    assert len(bottlenecks) == 2 * 2 * 4
+    norms = trained - {*bottlenecks}
+    assert len(norms) == 2 * 2 * 2 and not any(name.startswith("embeddings") for name in norms)
     after = adapted.eval()(ids).last_hidden_state
     assert 0 < (after - before).abs().max() < 0.05
     adapted.train()(ids).last_hidden_state.square().sum().backward()
@@ -343,8 +347,13 @@ def test_adapters_are_in_every_layer_of_every_kind_and_begin_near_the_identity(k
         assert name not in bottlenecks or parameter.grad.abs().sum() > 0
 
 
+def test_adapters_need_layers_with_weights_of_their_own():
+    with pytest.raises(DataError, match=r"layers share their weights.*leave adapter out"):
+        Adapter.adapt(small_model("albert"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", FAMILY)
+@pytest.mark.parametrize("kind", ["albert", *KINDS])
 def test_lora_trains_queries_and_values_of_every_kind_that_is_exported(kind):
     trained = [
         name for name, p in Lora.adapt(small_model(kind)).named_parameters() if p.requires_grad

@@ -53,6 +53,14 @@ def threads(key):
     yield Made(key, {"threads": os.environ["OMP_NUM_THREADS"]})
 
 
+def take(key, seconds):
+    """When it ran, and the GPUs that it may use."""
+    start = time.time()
+    time.sleep(seconds)
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
+    yield Made(key, {"start": start, "end": time.time(), "gpu": gpu})
+
+
 def burn(key, seconds):
     """Work for some seconds of processor time."""
     start = time.process_time()

@@ -15,7 +15,7 @@ from typing import Any
 
 from fala import DataError, FalaError, __version__
 from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Needs, Output
-from fala_sim.engine.process import THREADS, Running
+from fala_sim.engine.process import GPUS, THREADS, Running
 from fala_sim.engine.shelf import Parcel, Shelf, unpack
 
 #: A cluster on this machine alone needs no dashboard.
@@ -127,7 +127,11 @@ class RayEngine(Engine):
             needs.cpus,
             __version__,
         )
-        options: dict[str, Any] = {"num_cpus": needs.cpus, "memory": needs.memory}
+        options: dict[str, Any] = {
+            "num_cpus": needs.cpus,
+            "memory": needs.memory,
+            "num_gpus": needs.gpu,
+        }
         if needs.cpus > 1:
             options["runtime_env"] = _environment(needs.cpus)
         # Ray's own retries would ignore what was recorded meanwhile.
@@ -137,10 +141,12 @@ class RayEngine(Engine):
     def _fitting(self, needs: Needs) -> Needs:
         """A job's needs, at most what the largest machine has, or it would wait for ever."""
         machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        cpus = max((int(machine.get("CPU", 0)) for machine in machines), default=1)
-        sizes = (int(machine.get("memory", 0)) for machine in machines)
-        memory = max(sizes, default=needs.memory)
-        return Needs(max(1, min(needs.cpus, cpus)), min(needs.memory, memory))
+
+        def most(name: str) -> float:
+            return max((float(machine.get(name, 0)) for machine in machines), default=0.0)
+
+        cpus = max(1, min(needs.cpus, int(most("CPU"))))
+        return Needs(cpus, min(needs.memory, int(most("memory"))), min(needs.gpu, most("GPU")))
 
     def _again(
         self, entry: _Sent, lost: Exception, waiting: deque[tuple[Job, Call, int]]
@@ -188,7 +194,8 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
         return
     origin = provenance(node)
     with _no_main():
-        running = Running(order.job, order.threads, local_paths)
+        # A job's process starts from a server, which has the variables of an earlier job.
+        running = Running(order.job, order.threads, local_paths, os.environ.get(GPUS))
     try:
         for item in running.all():
             yield "output", item, origin

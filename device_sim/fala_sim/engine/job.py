@@ -14,15 +14,21 @@ Log: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Needs:
-    """Resources that a job takes; a cluster runs no more at once than fits.
+    """Resources that a job takes; no engine runs more at once than fits.
 
     Attributes:
-        cpus: Cores, and threads of its numeric libraries.
+        cpus: Cores, and threads of its numeric libraries in a cluster.
         memory: Bytes.
+        gpu: Share of a GPU, for its memory: 0 to 1. Where there is none, the job runs without.
     """
 
     cpus: int = 1
     memory: int = 2**30
+    gpu: float = 0.0
+
+
+#: A training of a transformer on one user's labels; a GPU of 16 GB has room for four.
+TRAINING = Needs(memory=4 * 2**30, gpu=0.25)
 
 
 @dataclass(frozen=True)

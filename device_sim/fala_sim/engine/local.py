@@ -3,22 +3,63 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait as wait_for
 
-from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Output
-from fala_sim.engine.process import Running
+from fala_sim import origin
+from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Needs, Output
+from fala_sim.engine.process import GPUS, Running
+
+
+class Room:
+    """Free memory and GPUs of this machine.
+
+    Attributes:
+        memory: Bytes.
+        gpus: The free share of each GPU, by its number.
+    """
+
+    def __init__(self) -> None:
+        self.memory = origin.memory() or sys.maxsize
+        visible = os.environ.get(GPUS)
+        numbers = map(str, range(len(origin.gpus()))) if visible is None else visible.split(",")
+        self.gpus = {number: 1.0 for number in numbers if number}
+
+    def fits(self, needs: Needs) -> bool:
+        """Whether a job has room now."""
+        return needs.memory <= self.memory and needs.gpu <= max(self.gpus.values(), default=1.0)
+
+    def take(self, needs: Needs) -> str | None:
+        """Take what a job needs.
+
+        Returns:
+            The number of the job's GPU; "" for none of them; None where the machine has none.
+        """
+        self.memory -= needs.memory
+        if not self.gpus:
+            return None
+        gpu = max(self.gpus, key=self.gpus.__getitem__) if needs.gpu else ""
+        if gpu:
+            self.gpus[gpu] -= needs.gpu
+        return gpu
+
+    def release(self, needs: Needs, gpu: str | None) -> None:
+        """Release what ``take`` took."""
+        self.memory += needs.memory
+        if gpu:
+            self.gpus[gpu] += needs.gpu
 
 
 class LocalEngine(Engine):
-    """Runs several jobs at once on this machine, each with its share of the cores."""
+    """Runs as many jobs at once as this machine has cores, memory and GPUs for."""
 
     def __init__(self, jobs: int) -> None:
         """Start nothing yet.
 
         Args:
-            jobs: How many run at once.
+            jobs: How many run at once at most; each has its share of the cores.
         """
         self._jobs = jobs
 
@@ -27,17 +68,23 @@ class LocalEngine(Engine):
         threads = max(1, (os.cpu_count() or 1) // self._jobs)
         waiting = deque(ready)
         running: list[tuple[Job, Running]] = []
+        room = Room()
         try:
             while waiting or running:
                 while waiting and len(running) < self._jobs:
-                    job, call = waiting.popleft()
-                    running.append((job, Running(call.job, threads)))
+                    job, call = waiting[0]
+                    # A job that is larger than the machine runs alone.
+                    if running and not room.fits(job.needs):
+                        break
+                    waiting.popleft()
+                    running.append((job, Running(call.job, threads, gpu=room.take(job.needs))))
                 wait_for([source for _, process in running for source in process.sources])
                 for job, process in list(running):
                     for item in process.take():
                         yield Output(job, item)
                     if process.error is not None:
                         running.remove((job, process))
+                        room.release(job.needs, process.gpu)
                         yield Ended(job, process.error, process.seconds)
         finally:
             for _, process in running:

@@ -26,6 +26,8 @@ from fala_sim.engine.shelf import set_local_paths
 _PRELOADED = ["fala_sim.experiments.replacement.jobs"]
 #: Variables that the numeric libraries read when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: The variable that says which GPUs a process may use, by their numbers; "" is none.
+GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Running:
@@ -33,6 +35,7 @@ class Running:
 
     Attributes:
         error: Why it failed; "" after success, None while it runs.
+        gpu: The number of its GPU, as given.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Running:
         job: Callable[[], Iterable[Any]],
         threads: int,
         paths: Mapping[str, str] | None = None,
+        gpu: str | None = None,
     ) -> None:
         """Start the process.
 
@@ -47,13 +51,15 @@ class Running:
             job: What it runs.
             threads: Of its numeric libraries.
             paths: See ``fala_sim.engine.shelf``.
+            gpu: The number of the GPU that it may use, "" for none; None restricts nothing.
         """
         self.error: str | None = None
+        self.gpu = gpu
         self._start = time.perf_counter()
         context = _context()
         self._receiver, sender = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_work, args=(job, sender, threads, dict(paths or {})), daemon=True
+            target=_work, args=(job, sender, threads, dict(paths or {}), gpu), daemon=True
         )
         with threads_of(threads):
             self._process.start()
@@ -135,13 +141,19 @@ def _end_with_parent() -> None:
 
 
 def _work(
-    job: Callable[[], Iterable[Any]], sender: Connection, threads: int, paths: Mapping[str, str]
+    job: Callable[[], Iterable[Any]],
+    sender: Connection,
+    threads: int,
+    paths: Mapping[str, str],
+    gpu: str | None,
 ) -> None:
     # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Loaded libraries have read the variables of the fork server, which may differ.
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     threadpool_limits(threads)
+    if gpu is not None:
+        os.environ[GPUS] = gpu
     set_local_paths(paths)
     Thread(target=_end_with_parent, daemon=True).start()
     try:

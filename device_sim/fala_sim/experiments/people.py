@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from fala import DataError, FalaError
 from fala_sim.data.location import find_location
 from fala_sim.data_sets import Partition, Role
-from fala_sim.engine.job import Call, Engine, Job, Log, Needs
+from fala_sim.engine.job import TRAINING, Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
@@ -328,7 +328,7 @@ class Experiment:
             job = partial(self.job, key, path, **arguments)
             return Call(job, partial(inputs_of, paths, key.method))
 
-        needs = Needs(memory=(4 if key.method in TRAINED else 1) * 2**30)
+        needs = TRAINING if key.method in TRAINED else Needs()
         return Job(str(key), make, partial(study.store.keys.issuperset, keys), needs)
 
 

@@ -19,7 +19,7 @@ from fala_sim.preparation import exporter
 from fala_sim.records import Key, Kind, Store
 
 #: Resources of a training; more threads gain little.
-_TRAINING = Needs(cpus=2, memory=6 * 2**30)
+_TRAINING = Needs(cpus=2, memory=6 * 2**30, gpu=0.5)
 
 
 def check_records(

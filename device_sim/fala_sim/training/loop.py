@@ -20,6 +20,7 @@ from fala import Match
 from fala.examples import document_of
 from fala.model.heads import Head, PersonalModel
 from fala_export import Encoder
+from fala_export.accelerator import device
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.training.transformer import Adapt, open_encoder
@@ -63,20 +64,23 @@ class Network(nn.Module):
         padded = [
             fala_export.pad([tokens[text] for text in group], self.pad_id) for group in groups
         ]
-        vectors = torch.cat([self.encoder(ids, mask) for ids, mask in padded])
+        place = self.query.device
+        vectors = torch.cat([self.encoder(ids.to(place), mask.to(place)) for ids, mask in padded])
         row = {text: position for position, text in enumerate(chain(*groups))}
         inputs = vectors[[row[document_of(example)] for example in examples]]
         matches = [example for example in examples if isinstance(example, Match)]
         if matches:
             histories = [[row[text] for text in match.history] for match in matches]
             history, opened = fala_export.pad(histories, 0)
-            inputs = inputs * fala_export.user_vectors(vectors, history, opened, self.query)
+            inputs = inputs * fala_export.user_vectors(
+                vectors, history.to(place), opened.to(place), self.query
+            )
         logits: Tensor = inputs @ self.weight.T + self.bias
         return logits
 
 
 class Training:
-    """One training, with scores after each epoch.
+    """One training on the accelerator, with scores after each epoch.
 
     AdamW; the rate rises linearly over the first tenth of the first epoch and then is constant, so
     that n epochs are a prefix of more. Other uses of random numbers between epochs do not change
@@ -102,7 +106,7 @@ class Training:
             torch.manual_seed(situation.seed)
             encoder = open_encoder(folder, situation.new.path)
             encoder.module.transformer = adapt(encoder.module.transformer)
-            self._network = Network(encoder, head)
+            self._network = Network(encoder, head).to(device())
         self._encoder = encoder
         self._trained = [p for p in self._network.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
@@ -111,7 +115,7 @@ class Training:
             texts = distinct_texts(situation.user.train)
             self._tokens = dict(zip(texts, encoder.token_ids(texts, encoder.longest), strict=True))
             shares = situation.label_shares().astype(np.float32)
-            self._shares = torch.from_numpy(shares)
+            self._shares = torch.from_numpy(shares).to(device())
 
     def epoch(self) -> None:
         """Train on every example once."""
@@ -123,7 +127,7 @@ class Training:
         losses = []
         with situation.meter.stage("train") as stage, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._network.train()
+            self._network.to(device()).train()  # scores end on the CPU
             batches = self._batches(order)
             for rows in batches:
                 examples = [situation.user.train[row] for row in rows]
@@ -133,12 +137,13 @@ class Training:
                     self._shapes[len(group), len(self._tokens[group[-1]])] += 1
                     stage.forward_passes += len(group)
                     stage.backward_passes += len(group)
+            loss = float(torch.stack(losses).mean()) if losses else 0.0
         self._epochs += 1
         _log.info(
             "epoch %d of %s: loss %.4f, %.1f s",
             self._epochs,
             situation.user.name,
-            float(np.mean(losses)) if losses else 0.0,
+            loss,
             time.perf_counter() - start,
         )
 
@@ -148,7 +153,7 @@ class Training:
         texts = distinct_texts(examples)
         vectors = self._encoder.encode(texts, self._encoder.longest)
         embeddings = dict(zip(texts, vectors, strict=True))
-        weight, bias = (p.detach().numpy() for p in (network.weight, network.bias))
+        weight, bias = (p.detach().cpu().numpy() for p in (network.weight, network.bias))
         personal = PersonalModel(head, weight, bias)
         logits: Logits = personal.logits(head.inputs(examples, embeddings)).astype(np.float64)
         return logits
@@ -176,14 +181,14 @@ class Training:
             "backward_flops": backward,
         }
 
-    def _step(self, examples: Sequence[Example], shares: Tensor) -> float:
+    def _step(self, examples: Sequence[Example], shares: Tensor) -> Tensor:
         logits = self._network(examples, self._tokens)
         loss = self._losses(logits, shares).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._trained, _CLIP)
         self._optimizer.step()
-        return float(loss.detach())
+        return loss.detach()  # read after the epoch: each reading waits for a GPU
 
     def _losses(self, logits: Tensor, shares: Tensor) -> Tensor:
         """The loss of each example in nats, as on the device: squared errors, or sums over tags."""

@@ -52,12 +52,14 @@ def count(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
         tokens: In each, padding included.
         logits: Rows of the head, whose weights train.
     """
-    config: Any = model.config
+    encoder: Any = model
     with torch.device("meta"):  # for tensors that the model creates itself
-        weight = torch.zeros((logits, config.hidden_size), requires_grad=True)
+        weight = torch.zeros((logits, encoder.config.hidden_size), requires_grad=True)
         ids = torch.zeros((texts, tokens), dtype=torch.long)
         with FlopCounterMode(display=False) as forward:
-            states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+            # Vectors without a mask: models read the numbers of token ids and masks.
+            vectors = encoder.get_input_embeddings()(ids)
+            states = encoder(inputs_embeds=vectors).last_hidden_state
             result = (states.mean(1) @ weight.T).sum()
     with FlopCounterMode(display=False) as backward:
         torch.autograd.backward(result)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.backbones.external import ExternalEncoder
 from fala.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
 from fala.examples import (
     CLASSIFICATION,

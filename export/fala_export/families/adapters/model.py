@@ -2,15 +2,18 @@
 
 Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019, section 2.1: two in each
 layer, on a sub-layer's output, before the sum with its input. Every number is as in the
-``adapters`` library's ``DoubleSeqBnConfig(reduction_factor=6, init_weights="houlsby")``, whose
-model cannot be traced.
+``adapters`` library's ``DoubleSeqBnConfig(init_weights="houlsby")``, whose model cannot be traced.
+
+The paper's adapters belong to one layer. Models whose layers share their weights (ALBERT) are
+refused: an adapter inside the shared layer, which the ``adapters`` library trains, is applied by
+every layer, and is neither the paper's model nor of its size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -23,24 +26,40 @@ from fala.cli import counted, with_article
 from fala_export.errors import ExportError
 from fala_export.families.adapters.settings import Method
 
+#: "silu" is the default of the ``adapters`` library, which names it swish.
+Activation: TypeAlias = Literal["silu", "gelu"]
+
 #: Sub-layers of a layer, in order.
 PLACES = ("attention", "output")
 
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+}
 _ENDS = 2.0  # truncation of the initial weights' normal distribution, in deviations
 
 
 class Bottleneck(nn.Module):
-    """a(z) = z + silu(z D + c) U + b: 2 m d + d + m parameters, nearly the identity at first.
+    """a(z) = z + f(z D + c) U + b: 2 m d + d + m parameters, nearly the identity at first.
 
     Args:
         dimension: d, of the states.
         size: m, of the bottleneck.
         scale: Deviation of the initial weights, truncated at two deviations; biases are 0.
-        generator: Draws the weights.
+        generator: Draws the weights; None is torch's global one.
+        activation: f, "silu" or "gelu".
     """
 
-    def __init__(self, dimension: int, size: int, scale: float, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        dimension: int,
+        size: int,
+        scale: float,
+        generator: torch.Generator | None,
+        activation: Activation = "silu",
+    ) -> None:
         super().__init__()
+        self._activation = _ACTIVATIONS[activation]
         self.down = nn.Linear(dimension, size)
         self.up = nn.Linear(size, dimension)
         for layer in (self.down, self.up):
@@ -50,7 +69,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """States of the same shape, (..., d)."""
-        changes: Tensor = self.up(functional.silu(self.down(states)))
+        changes: Tensor = self.up(self._activation(self.down(states)))
         return states + changes
 
 
@@ -76,8 +95,13 @@ class Site:
         return f"adapter.{self.layer}.{self.place}"
 
 
-def insert(
-    transformer: PreTrainedModel, size: int, *, scale: float = 1e-2, seed: int = 0
+def insert_adapters(
+    transformer: PreTrainedModel,
+    size: int,
+    *,
+    scale: float = 1e-2,
+    seed: int | None = 0,
+    activation: Activation = "silu",
 ) -> list[Site]:
     """Put new adapters into a transformer, in place.
 
@@ -85,7 +109,8 @@ def insert(
         transformer: An encoder of the BERT family.
         size: m, of all bottlenecks.
         scale: Deviation of the initial weights.
-        seed: Seed of the initial weights.
+        seed: Seed of the initial weights; None draws from torch's global generator.
+        activation: Of all bottlenecks; a device's graph has "silu".
 
     Returns:
         The sites, layer by layer.
@@ -93,18 +118,18 @@ def insert(
     Raises:
         ExportError: Its layers have an unknown form, or share their weights.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     sites = []
     for number, (norm, parent, child) in enumerate(_sublayers(transformer)):
         dimension = int(norm.normalized_shape[0])
-        bottleneck = Bottleneck(dimension, size, scale, generator)
+        bottleneck = Bottleneck(dimension, size, scale, generator, activation)
         setattr(parent, child, nn.Sequential(getattr(parent, child), bottleneck))
         sites.append(Site(number // len(PLACES), PLACES[number % len(PLACES)], bottleneck, norm))
     return sites
 
 
 def site_norms(transformer: PreTrainedModel) -> list[nn.LayerNorm]:
-    """The normalizations after the sub-layers, layer by layer; see ``insert``."""
+    """The normalizations after the sub-layers, layer by layer; see ``insert_adapters``."""
     return [norm for norm, *_ in _sublayers(transformer)]
 
 
@@ -156,7 +181,7 @@ def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Sit
     sites: list[Site] = []
     transformer.requires_grad_(method.name == "full")
     if method.name == "adapters":
-        sites = insert(transformer, method.size, scale=method.init_scale, seed=seed)
+        sites = insert_adapters(transformer, method.size, scale=method.init_scale, seed=seed)
         for site in sites:
             site.bottleneck.requires_grad_(True)
             site.norm.requires_grad_(True)
