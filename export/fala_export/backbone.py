@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -29,13 +29,9 @@ from fala_export.graph.parity import compare, speed
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import Encoder
-from fala_export.models.onnx_file import OnnxFile
+from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
-
-#: The encoder that becomes a bundle.
-Source: TypeAlias = Encoder | OnnxFile
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
