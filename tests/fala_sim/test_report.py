@@ -117,6 +117,16 @@ def test_one_kind_of_records_is_enough(tmp_path):
     assert "No replacement by FaLA was run" in out.read_text(encoding="utf-8")
 
 
+def test_records_without_backbones_are_enough(tmp_path):
+    """As of the paper's Table 1, or of an experiment that is not on people."""
+    row = {"backbone": "BERT-base", "method": "full", "forward_flops": 100, "backward_flops": 200,
+           "batch": {"examples": 16, "tokens": 128}}  # fmt: skip
+    Store(tmp_path).append(Key("flops", "none", "table1", "all", 0), {"rows": [row]})
+    (out,) = write_report(tmp_path, tmp_path / "report.html")
+    page = out.read_text(encoding="utf-8")
+    assert 'id="table-table-1"' in page and "<dt>Backbones</dt>" not in page
+
+
 # --- what stands in the page -----------------------------------------------------------------
 
 

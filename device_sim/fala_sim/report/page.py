@@ -65,13 +65,14 @@ def write_report(results: Path, out: Path) -> list[Path]:
             f"no records in {str(results)!r}; `fala-sim all` makes them, or name their folder "
             "with --results"
         )
+    all_tables, all_figures = tables(), figures()
     parts: list[Part] = []
     plots: list[Plot] = []
     for section, heading in SECTIONS.items():
-        drawn, _ = shown(_in_section(figures(), section), records)
+        drawn, _ = shown(_in_section(all_figures, section), records)
         section_plots = [plot for group in drawn for plot in group]
         plots += section_plots
-        section_tables, missing = shown(_in_section(tables(), section), records)
+        section_tables, missing = shown(_in_section(all_tables, section), records)
         parts.append(Part(section, heading, _by_data(section_plots), section_tables, missing))
     page = _render(records, parts)
     folder = out.parent / "plots"
@@ -139,7 +140,7 @@ def provenance(records: pd.DataFrame) -> list[tuple[str, str]]:
                                      "provenance.changed"])  # fmt: skip
     dates = sorted(origins["date"].dropna())
     replaced = origins[origins["old"].fillna("") != ""]
-    backbones = replaced["old"] + " → " + replaced["new"]
+    backbones = map(" → ".join, zip(replaced["old"], replaced["new"], strict=True))
     committed = origins.dropna(subset="provenance.commit")
     changed = committed["provenance.changed"].map(
         lambda changed: " with changes that were not committed" if changed else ""

@@ -28,7 +28,8 @@ Shown = TypeVar("Shown")
 #: Makes a table or a figure from the records' frame.
 Make: TypeAlias = "Callable[[pd.DataFrame], Shown]"
 
-#: The report's sections, by anchor, in order. An experiment adds its own, if it has one.
+#: The report's sections, by anchor, in order. A new name in a decorator adds one of that name, and
+#: an experiment may give its section another heading here.
 SECTIONS = {
     "overview": "Overview",
     "quality": "Quality",
@@ -113,13 +114,14 @@ def table(
     Args:
         name: On the command line; the number of a table of the paper.
         title: Above the table.
-        section: Its section of the report, one of ``SECTIONS``.
+        section: Its section of the report; see ``SECTIONS``.
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
     """
 
     def register(make: Make[Table]) -> Make[Table]:
+        SECTIONS.setdefault(section, section.capitalize())
         TABLES[name] = entry_of("table", name, title, section, make, needs, reads, family)
         return make
 
@@ -149,6 +151,7 @@ def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]]
     """Register a function as a figure, of one plot or several, like ``table``."""
 
     def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
+        SECTIONS.setdefault(section, section.capitalize())
         FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs)
         return make
 
