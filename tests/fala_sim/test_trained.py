@@ -152,7 +152,7 @@ def test_an_untrained_model_has_the_vendors_logits(task, request):
     """Through the laboratory's head, and through the network that trains."""
     situation = fresh(request.getfixturevalue(task))
     training, examples = begin(situation, Full), list(situation.user.train[:20])
-    texts = sorted(training._tokens)
+    texts = sorted(training._batches.tokens)
     vectors = training._encoder.encode(texts, LENGTH)
     head = situation.new.head
     inputs = head.inputs(examples, dict(zip(texts, vectors, strict=True)))
@@ -160,7 +160,7 @@ def test_an_untrained_model_has_the_vendors_logits(task, request):
     np.testing.assert_allclose(training.scores(examples), expected, atol=1e-5)
     training._network.eval()
     with torch.no_grad():
-        trained = training._network(examples, training._tokens)
+        trained = training._network(examples, training._batches.tokens)
     np.testing.assert_allclose(trained.numpy(), expected, atol=1e-5)
 
 
@@ -171,10 +171,10 @@ def test_a_reader_without_a_history_gets_the_bias(query, tmp_path):
     situation = make_situation(tmp_path / "new", examples, ["0", "1", "1"], head)
     training = begin(situation, Full)
     training._network.eval()
-    logits = training._network(examples, training._tokens)
+    logits = training._network(examples, training._batches.tokens)
     np.testing.assert_allclose(logits[[0, 2], 0].detach(), [head.bias[0]] * 2, atol=1e-6)
     np.testing.assert_allclose(logits.detach(), training.scores(examples), atol=1e-5)
-    alone = training._network(examples[:1], training._tokens)
+    alone = training._network(examples[:1], training._batches.tokens)
     np.testing.assert_allclose(alone.detach(), logits[:1].detach(), atol=1e-6)
 
 
@@ -222,9 +222,9 @@ def test_an_epoch_has_every_document_once_in_batches_of_similar_length(classifie
         classifier, user=replace(classifier.user, train=examples, train_labels=labels)
     )
     training = begin(situation, Full)
-    batches = training._batches(np.random.default_rng(0))
+    batches = training._batches.of_epoch(0)[1]
     assert sorted(row for rows in batches for row in rows) == list(range(500))
-    lengths = np.array([len(training._tokens[example]) for example in examples])
+    lengths = np.array([len(training._batches.tokens[example]) for example in examples])
     padded = sum(len(rows) * lengths[rows].max() for rows in batches)
     assert padded < 1.15 * lengths.sum()
     firsts = [lengths[rows].max() for rows in batches]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from fala_sim.training.transformer import Adapt, open_encoder
 
 _MEGABATCH = 20  # batches within which documents are sorted by length
 _WARMUP = 0.1  # of the first epoch
-_CLIP = 1.0  # largest length of the gradient
+#: Largest length of the gradient.
+CLIP = 1.0
 
 _log = logging.getLogger("fala.sim.training")
 
@@ -67,16 +68,88 @@ class Network(nn.Module):
         place = self.query.device
         vectors = torch.cat([self.encoder(ids.to(place), mask.to(place)) for ids, mask in padded])
         row = {text: position for position, text in enumerate(chain(*groups))}
-        inputs = vectors[[row[document_of(example)] for example in examples]]
-        matches = [example for example in examples if isinstance(example, Match)]
-        if matches:
-            histories = [[row[text] for text in match.history] for match in matches]
-            history, opened = fala_export.pad(histories, 0)
-            inputs = inputs * fala_export.user_vectors(
-                vectors, history.to(place), opened.to(place), self.query
-            )
-        logits: Tensor = inputs @ self.weight.T + self.bias
+        logits: Tensor = head_inputs(examples, vectors, row, self.query) @ self.weight.T + self.bias
         return logits
+
+
+def head_inputs(
+    examples: Sequence[Example], vectors: Tensor, row: Mapping[str, int], query: Tensor
+) -> Tensor:
+    """A head's inputs of n examples, shape (n, d).
+
+    Args:
+        examples: Of one task.
+        vectors: Embeddings of texts, shape (m, d).
+        row: The row of every text.
+        query: A matcher's attention query, shape (d,).
+    """
+    inputs = vectors[[row[document_of(example)] for example in examples]]
+    matches = [example for example in examples if isinstance(example, Match)]
+    if matches:
+        histories = [[row[text] for text in match.history] for match in matches]
+        history, opened = (part.to(query.device) for part in fala_export.pad(histories, 0))
+        inputs = inputs * fala_export.user_vectors(vectors, history, opened, query)
+    return inputs
+
+
+class UserBatches:
+    """One user's training examples in batches, the same in every training with a seed.
+
+    Attributes:
+        tokens: Token ids of every text.
+        shares: The labels as class shares, shape (n, C), on the accelerator.
+    """
+
+    def __init__(self, situation: Situation, encoder: Encoder) -> None:
+        self._situation = situation
+        texts = distinct_texts(situation.user.train)
+        self.tokens = dict(zip(texts, encoder.token_ids(texts, encoder.longest), strict=True))
+        shares = situation.label_shares().astype(np.float32)
+        self.shares = torch.from_numpy(shares).to(device())
+
+    def of_epoch(self, number: int) -> tuple[int, list[NDArray[Any]]]:
+        """The seed of an epoch's dropout, and the rows of each of its batches.
+
+        An epoch has a random stream of its own, independent of what happens between epochs.
+
+        Args:
+            number: Counted from 0.
+        """
+        order = np.random.default_rng([self._situation.seed, number])
+        return int(order.integers(2**31)), self._divided(order)
+
+    def _divided(self, order: np.random.Generator) -> list[NDArray[Any]]:
+        """The rows of every batch of an epoch.
+
+        Documents of similar length share a batch, so that there is little padding. A matcher's
+        neighbours in time share most of their history, so they share a batch and its embeddings.
+        """
+        train = self._situation.user.train
+        rows = np.arange(len(train))
+        if not any(isinstance(example, Match) for example in train):
+            rows = order.permutation(rows)
+            lengths = np.array([len(self.tokens[document_of(example)]) for example in train])
+            run = np.arange(len(rows)) // (_MEGABATCH * BATCH)
+            rows = rows[np.lexsort((lengths[rows], run))]
+        batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+        return [batches[position] for position in order.permutation(len(batches))]
+
+
+def losses_of(head: Head, logits: Tensor, shares: Tensor) -> Tensor:
+    """The loss of each example in nats, as on the device: squared errors, or sums over tags."""
+    link = head.link
+    if link.kind == "rating":
+        noise = 2 * link.spread  # of a rating
+        return ((logits - shares) / noise).square().sum(dim=1) / 2
+    if link.kind == "tags":
+        losses = nn.functional.binary_cross_entropy_with_logits
+        return losses(logits, shares, reduction="none").sum(dim=1)
+    return fala_export.cross_entropies(logits, shares)
+
+
+def warm_up(step: int, batches: int) -> float:
+    """The share of the learning rate at a step, counted from 1, with some batches an epoch."""
+    return min(1.0, step / max(1.0, _WARMUP * batches))
 
 
 class Training:
@@ -112,29 +185,24 @@ class Training:
         self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
         meter.stored_bytes = sum(p.numel() * p.element_size() for p in self._trained)
         with meter.stage("train"):
-            texts = distinct_texts(situation.user.train)
-            self._tokens = dict(zip(texts, encoder.token_ids(texts, encoder.longest), strict=True))
-            shares = situation.label_shares().astype(np.float32)
-            self._shares = torch.from_numpy(shares).to(device())
+            self._batches = UserBatches(situation, encoder)
 
     def epoch(self) -> None:
         """Train on every example once."""
         start = time.perf_counter()
         situation = self._situation
-        # One random stream per epoch, independent of what happens between epochs.
-        order = np.random.default_rng([situation.seed, self._epochs])
-        seed = int(order.integers(2**31))
+        seed, batches = self._batches.of_epoch(self._epochs)
         losses = []
         with situation.meter.stage("train") as stage, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._network.to(device()).train()  # scores end on the CPU
-            batches = self._batches(order)
+            tokens = self._batches.tokens
             for rows in batches:
                 examples = [situation.user.train[row] for row in rows]
                 self._warm(len(batches))
-                losses.append(self._step(examples, self._shares[rows]))
-                for group in by_length(examples, self._tokens):
-                    self._shapes[len(group), len(self._tokens[group[-1]])] += 1
+                losses.append(self._step(examples, self._batches.shares[rows]))
+                for group in by_length(examples, tokens):
+                    self._shapes[len(group), len(tokens[group[-1]])] += 1
                     stage.forward_passes += len(group)
                     stage.backward_passes += len(group)
             loss = float(torch.stack(losses).mean()) if losses else 0.0
@@ -182,47 +250,19 @@ class Training:
         }
 
     def _step(self, examples: Sequence[Example], shares: Tensor) -> Tensor:
-        logits = self._network(examples, self._tokens)
-        loss = self._losses(logits, shares).mean()
+        logits = self._network(examples, self._batches.tokens)
+        loss = losses_of(self._situation.new.head, logits, shares).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self._trained, _CLIP)
+        nn.utils.clip_grad_norm_(self._trained, CLIP)
         self._optimizer.step()
         return loss.detach()  # read after the epoch: each reading waits for a GPU
-
-    def _losses(self, logits: Tensor, shares: Tensor) -> Tensor:
-        """The loss of each example in nats, as on the device: squared errors, or sums over tags."""
-        link = self._situation.new.head.link
-        if link.kind == "rating":
-            noise = 2 * link.spread  # of a rating
-            return ((logits - shares) / noise).square().sum(dim=1) / 2
-        if link.kind == "tags":
-            losses = nn.functional.binary_cross_entropy_with_logits
-            return losses(logits, shares, reduction="none").sum(dim=1)
-        return fala_export.cross_entropies(logits, shares)
 
     def _warm(self, batches: int) -> None:
         """Set the rate of the next step."""
         self._steps += 1
-        share = min(1.0, self._steps / max(1.0, _WARMUP * batches))
         for group in self._optimizer.param_groups:
-            group["lr"] = self._rate * share
-
-    def _batches(self, order: np.random.Generator) -> list[NDArray[Any]]:
-        """The rows of every batch of an epoch.
-
-        Documents of similar length share a batch, so that there is little padding. A matcher's
-        neighbours in time share most of their history, so they share a batch and its embeddings.
-        """
-        train = self._situation.user.train
-        rows = np.arange(len(train))
-        if not any(isinstance(example, Match) for example in train):
-            rows = order.permutation(rows)
-            lengths = np.array([len(self._tokens[document_of(example)]) for example in train])
-            run = np.arange(len(rows)) // (_MEGABATCH * BATCH)
-            rows = rows[np.lexsort((lengths[rows], run))]
-        batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
-        return [batches[position] for position in order.permutation(len(batches))]
+            group["lr"] = self._rate * warm_up(self._steps, batches)
 
 
 def by_length(examples: Sequence[Example], tokens: dict[str, list[int]]) -> list[list[str]]:
