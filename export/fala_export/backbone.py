@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
@@ -30,13 +30,9 @@ from fala_export.graph.parity import compare, compare_logits, speed
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import Encoder
-from fala_export.models.onnx_file import OnnxFile
+from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
-
-#: The encoder that becomes a bundle.
-Source: TypeAlias = Encoder | OnnxFile
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
@@ -112,7 +108,7 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     stored = stored_precision(float_model)
     precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     if stored != "none":
-        if options.precision not in ("auto", "none", stored):
+        if options.precision not in ("auto", "none", ExportOptions.precision, stored):
             raise ExportError(
                 f"{options.name}: its weights are in {stored} already, not in float32: export them "
                 "as they are with --quantize none, or give the model in float32"
@@ -231,6 +227,7 @@ def pack(
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
         "megabytes": megabytes(out),
+        **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],
         **note,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 from fala.cli import progress
 from fala_export.checks import check_name
 from fala_export.commands.command import Summary, command, name_of
-from fala_export.errors import ExportError
 from fala_export.options import File, Only
 from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
 
@@ -38,26 +36,21 @@ class Backbone:
 
 @command(Backbone)
 def backbone(settings: Backbone) -> Summary:
-    """Export a Hugging Face encoder of the BERT family, or the ONNX file of an encoder."""
+    """Export a Hugging Face encoder, or the ONNX file of an encoder.
+
+    A folder with weights is exported by them; one that has only ONNX files, such as optimum writes,
+    by model.onnx.
+    """
     with progress("loading libraries"):
-        from fala_export.backbone import Source, check_disk, convert, pack
+        from fala_export.backbone import check_disk, convert, pack
         from fala_export.graph.sentences import parity_texts
-        from fala_export.models.encoder import load_encoder
-        from fala_export.models.onnx_file import load_onnx
+        from fala_export.models.source import load_source
 
     model, export = settings.model, settings.export
     options = replace(export, name=export.name or name_of(model.source), keep_speed=True)
     check_name(options.name)
     texts = parity_texts(settings.parity_text)
-    encoder: Source
-    if model.source.endswith(".onnx") and Path(model.source).is_file():
-        if settings.tokenizer is None:
-            raise ExportError(f"{model.source}: its tokenizer.json is needed, too (--tokenizer)")
-        encoder = load_onnx(
-            Path(model.source), settings.tokenizer, settings.pooling, export.max_length,
-            model.ignore,
-        )  # fmt: skip
-    else:
-        encoder = load_encoder(model.source, settings.pooling, model.revision, ignore=model.ignore)
+    encoder, used = load_source(model, settings.pooling, export.max_length, settings.tokenizer)
     check_disk(encoder, options, settings.out.parent)
-    return pack(convert(encoder, options, texts), settings.out)
+    summary = pack(convert(encoder, options, texts), settings.out)
+    return summary if used is None else {**summary, "source": used}

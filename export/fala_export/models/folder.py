@@ -42,7 +42,8 @@ VOCABULARIES = (
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 """Names of the files that hold weights, best first; the second one names its parts."""
 
-_LFS_POINTER = b"version https://git-lfs"
+LFS_POINTER = b"version https://git-lfs"
+"""How a file begins that Git LFS has not fetched."""
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 SENTENCE_SETTINGS = (
@@ -189,7 +190,7 @@ def find_weights(folder: Path) -> Path:
         if not file.is_file():
             raise ExportError(f"has no {file.name}, which {path.name} names")
         with file.open("rb") as stream:
-            if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            if stream.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise ExportError(f"{file.name} only points to the weights: run git lfs pull there")
     return path
 

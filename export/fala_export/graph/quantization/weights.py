@@ -20,7 +20,9 @@ _BLOCKS = ("MatMulNBits", "GatherBlockQuantized")
 _NIBBLE = 4
 _FOUR_BITS = {TensorProto.INT4, TensorProto.UINT4}
 _EIGHT_BITS = {TensorProto.INT8, TensorProto.UINT8}
-_HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+"""Types of numbers in half precision."""
+
 _SMALL = 1 << 12  # constants of fewer numbers stay in float32
 
 
@@ -71,7 +73,7 @@ def stored_precision(model: ModelProto) -> str:
         return "int4"
     if kinds & _EIGHT_BITS:
         return "int8"
-    return "fp16" if kinds & _HALF else "none"
+    return "fp16" if kinds & HALF else "none"
 
 
 def _use_floats(model: ModelProto, *, half: bool) -> ModelProto:

@@ -1,0 +1,277 @@
+"""Read ONNX files of any exporter, in the one form that this package edits and quantizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+import onnx
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    inliner,
+    numpy_helper,
+)
+from onnx.external_data_helper import uses_external_data
+
+from fala_export.errors import ExportError
+from fala_export.graph.quantization.weights import HALF, stored_precision
+from fala_export.models.folder import LFS_POINTER
+from fala_export.models.onnx_graph import OPSET, check_weights
+from fala_export.quiet import first_line
+
+_NIBBLES = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)  # two in a byte
+_TYPES = ("to", "output_dtype", "dtype")  # attributes that name a type of numbers
+_LARGE = 1 << 12  # numbers of a constant that is worth two bytes each
+_LONGEST_NAME = 80
+
+
+def read_graph(path: Path) -> ModelProto:
+    """Read an ONNX file, with the weights that it keeps in files beside it.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The graph as the file has it, its weights inside.
+
+    Raises:
+        ExportError: It cannot be read; or its weights are too large, missing, incomplete, or
+            outside its folder.
+    """
+    check_pointer(path)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:  # of protocol buffers
+        raise ExportError(f"cannot be read as ONNX: {first_line(error)}") from error
+    graphs = [model.graph, *(graph for function in model.functions for graph in _inner(function))]
+    tensors = [tensor for graph in graphs for tensor in _tensors(graph)]
+    check_weights(4 * sum(prod(tensor.dims) for tensor in tensors if len(tensor.dims) > 1))
+    for tensor in tensors:
+        if uses_external_data(tensor):
+            _read_outside(tensor, path.parent)
+    try:
+        onnx.checker.check_model(model)
+    except Exception as error:  # of the checker, and of protocol buffers
+        raise ExportError(f"cannot be read as ONNX: {first_line(error)}") from error
+    return model
+
+
+def check_pointer(path: Path) -> None:
+    """Check that a file is not only a pointer of Git LFS.
+
+    Raises:
+        ExportError: It is, or it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            pointer = stream.read(len(LFS_POINTER)) == LFS_POINTER
+    except OSError as error:
+        raise ExportError(f"{path.name} cannot be read: {error.strerror or error}") from error
+    if pointer:
+        raise ExportError(f"{path.name} only points to the weights: run git lfs pull there")
+
+
+def _read_outside(tensor: TensorProto, folder: Path) -> None:
+    """Read the numbers of a tensor from the file that it names."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    name = entries.get("location", "")
+    place = PureWindowsPath(name)  # also takes slashes
+    shown = f"{name!r:.{_LONGEST_NAME}}"
+    if not place.parts or place.anchor or name.startswith("/") or ".." in place.parts:
+        raise ExportError(f"keeps weights in {shown}, which is outside its folder")
+    file = folder.joinpath(*place.parts)
+    if not file.is_file():
+        raise ExportError(f"keeps weights in {shown}, which is not beside it: copy that file, too")
+    check_pointer(file)
+    count = prod(tensor.dims)
+    width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    size = -(-count // 2) if tensor.data_type in _NIBBLES else count * width
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
+    except ValueError:
+        offset, length = -1, -1
+    if offset < 0 or length != size or offset + size > file.stat().st_size:
+        raise ExportError(
+            f"does not find the weights of {tensor.name!r:.{_LONGEST_NAME}} in {shown}: the file "
+            "is of another model, or incomplete"
+        )
+    with file.open("rb") as stream:
+        stream.seek(offset)
+        tensor.raw_data = stream.read(size)
+    tensor.data_location = TensorProto.DEFAULT
+    del tensor.external_data[:]
+
+
+def normal_form(model: ModelProto) -> ModelProto:
+    """Bring a graph of any exporter into the form of our own.
+
+    It has no local functions, ``OPSET`` at least, constants as initializers, weights where products
+    use them, and float32 for numbers in half precision. A quantized graph keeps its large tables in
+    half precision, and computes with them in float32.
+
+    Args:
+        model: From ``read_graph``; not changed.
+
+    Returns:
+        A new model, with the same embeddings.
+
+    Raises:
+        ExportError: Its operators cannot be converted to ``OPSET``.
+    """
+    quantized = stored_precision(model) in ("int8", "int4")
+    try:
+        result = inliner.inline_local_functions(model) if model.functions else _copy(model)
+        if next(entry.version for entry in result.opset_import if not entry.domain) < OPSET:
+            result = onnx.version_converter.convert_version(result, OPSET)
+    except Exception as error:  # of the inliner, and of the converter
+        raise ExportError(
+            f"its operators cannot be converted to version {OPSET}, export it with that opset: "
+            f"{first_line(error)}"
+        ) from error
+    graph = result.graph
+    _take_constants(graph, quantized)
+    for inner in _inner(graph):
+        _widen(inner, keep=quantized and inner is graph)
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    # Older runtimes on devices refuse versions of the format that they do not know.
+    least = helper.find_min_ir_version_for(result.opset_import, ignore_unknown=True)
+    result.ir_version = min(result.ir_version, max(least, 8))
+    return result
+
+
+def _copy(model: ModelProto) -> ModelProto:
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
+def _inner(holder: GraphProto | onnx.FunctionProto) -> Iterator[GraphProto]:
+    """A graph, and those inside its nodes."""
+    if isinstance(holder, GraphProto):
+        yield holder
+    for node in holder.node:
+        for attribute in node.attribute:
+            graphs = [attribute.g] if attribute.HasField("g") else attribute.graphs
+            for graph in graphs:
+                yield from _inner(graph)
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    """The constants of a graph, and of those inside."""
+    for inner in _inner(graph):
+        yield from inner.initializer
+        for node in inner.node:
+            yield from _attribute_tensors(node)
+
+
+def _attribute_tensors(node: NodeProto) -> Iterator[TensorProto]:
+    for attribute in node.attribute:
+        yield from [attribute.t] if attribute.HasField("t") else attribute.tensors
+
+
+def _take_constants(graph: GraphProto, quantized: bool) -> None:
+    """Make constants of what tools compute from constants alone, where a product may use it."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    folded: dict[tuple[str, ...], str] = {}  # layers may share a weight
+    nodes: list[NodeProto] = []
+    for node in [part for given in graph.node for part in _without_gemm(given, quantized)]:
+        output = node.output[0]
+        key = (node.op_type, *node.input, *(str(part) for part in node.attribute))
+        if node.op_type != "Constant" and key in folded:
+            nodes.append(helper.make_node("Identity", [folded[key]], [output]))
+        elif (array := _constant(node, tensors, quantized)) is not None:
+            folded[key] = output
+            tensors[output] = array
+            array.name = output
+            graph.initializer.append(array)
+        else:
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _without_gemm(node: NodeProto, quantized: bool) -> list[NodeProto]:
+    """A node; or a product of matrices with a bias in two, as every other product is written."""
+    settings = {part.name: helper.get_attribute_value(part) for part in node.attribute}
+    plain = not settings.get("transA") and settings.get("alpha", 1) == settings.get("beta", 1) == 1
+    if node.op_type != "Gemm" or node.domain or quantized or not plain:
+        return [node]
+    output, weight, nodes = node.output[0], node.input[1], []
+    if settings.get("transB"):
+        nodes.append(helper.make_node("Transpose", [weight], [f"{output}.weight"], perm=[1, 0]))
+        weight = f"{output}.weight"
+    bias = [name for name in node.input[2:] if name]
+    product = f"{output}.product" if bias else output
+    nodes.append(helper.make_node("MatMul", [node.input[0], weight], [product]))
+    if bias:
+        nodes.append(helper.make_node("Add", [product, *bias], [output]))
+    return nodes
+
+
+def _constant(
+    node: NodeProto, tensors: Mapping[str, TensorProto], quantized: bool
+) -> TensorProto | None:
+    """The constant that a node computes; None of other nodes."""
+    settings = {part.name: helper.get_attribute_value(part) for part in node.attribute}
+    if node.op_type == "Constant":
+        ((name, value),) = settings.items()
+        if name == "value":
+            return TensorProto.FromString(value.SerializeToString())
+        kinds = {"value_float": np.float32, "value_int": np.int64}
+        kind = kinds.get(name.removesuffix("s"))
+        return None if kind is None else numpy_helper.from_array(np.array(value, kind))
+    if not node.input or node.input[0] not in tensors:
+        return None
+    source = tensors[node.input[0]]
+    if node.op_type == "Transpose":
+        array = numpy_helper.to_array(source)
+        turned = array.transpose(settings.get("perm", range(array.ndim)[::-1]))
+        tensor = numpy_helper.from_array(np.ascontiguousarray(turned))
+        return tensor if tensor.data_type == source.data_type else None
+    widens = settings.get("to") == TensorProto.FLOAT and source.data_type in HALF
+    if node.op_type == "Cast" and widens and not quantized:
+        return _wide(source)
+    return None
+
+
+def _wide(tensor: TensorProto) -> TensorProto:
+    """A tensor in half precision in float32."""
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+
+
+def _widen(graph: GraphProto, *, keep: bool) -> None:
+    """Compute in float32 what a graph computes in half precision.
+
+    Args:
+        graph: The graph; those inside its nodes stay.
+        keep: Whether large constants stay as they are, and become float32 while they are loaded.
+    """
+    for tensor in graph.initializer:
+        if tensor.data_type not in HALF:
+            continue
+        if keep and prod(tensor.dims) >= _LARGE:
+            name, tensor.name = tensor.name, f"{tensor.name}.half"
+            cast = helper.make_node("Cast", [tensor.name], [name], to=TensorProto.FLOAT)
+            graph.node.insert(0, cast)
+        else:
+            tensor.CopyFrom(_wide(tensor))
+    for node in graph.node:
+        for tensor in _attribute_tensors(node):
+            if tensor.data_type in HALF:
+                tensor.CopyFrom(_wide(tensor))
+        for attribute in node.attribute:
+            if attribute.name in _TYPES and attribute.i in HALF:
+                attribute.i = TensorProto.FLOAT
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in HALF:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
