@@ -36,7 +36,7 @@ class Backbone:
 
 @command(Backbone)
 def backbone(settings: Backbone) -> Summary:
-    """Export a Hugging Face encoder, or the ONNX file of an encoder.
+    """Export a Hugging Face encoder, static embeddings, or the ONNX file of an encoder.
 
     A folder with weights is exported by them; one that has only ONNX files, such as optimum writes,
     by model.onnx.

@@ -1,4 +1,4 @@
-"""Load whatever a vendor names: a transformer or an exported graph."""
+"""Load whatever a vendor names: a transformer, an exported graph, or static embeddings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx
+from fala_export.models.static import is_static, load_static
 from fala_export.settings import FrozenPooling, ModelSource
 
 Source: TypeAlias = Encoder | OnnxFile
@@ -38,13 +39,15 @@ def load_source(
         The model; and the name of the file that was read, where the folder has graphs.
 
     Raises:
-        ExportError: See ``load_encoder`` and ``load_onnx``.
+        ExportError: See ``load_encoder``, ``load_onnx`` and ``load_static``.
     """
     path = Path(model.source)
     if path.suffix == ".onnx" and path.is_file():
         if tokenizer is None:
             raise ExportError(f"{path}: its tokenizer.json is needed, too (--tokenizer)")
         return load_onnx(path, tokenizer, pooling, max_length, model.ignore), None
+    if path.is_dir() and is_static(path):
+        return load_static(path, pooling, max_length, model.ignore), None
     graphs = _graphs(path)
     weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
     if graphs and weights is None:

@@ -1,0 +1,230 @@
+"""Static embeddings: a table of vectors by token, of sentence-transformers or of model2vec.
+
+A device runs them as it runs any graph: the mean of the rows of a text's tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper
+from safetensors.torch import load_file
+from sentence_transformers.sentence_transformer import modules
+from tokenizers import Tokenizer
+
+from fala.bundle.format import MAX_TOKENS
+from fala_export.errors import ExportError
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.runtime import session
+from fala_export.models.encoder import lower_case
+from fala_export.models.folder import (
+    CONFIGURATION,
+    MODULES,
+    TOKENIZER,
+    TYPES,
+    Modules,
+    find_weights,
+    loading,
+    naming,
+    read_any_json,
+    read_json,
+    read_sentence_settings,
+)
+from fala_export.models.onnx_file import OnnxFile, read_tokenizer
+from fala_export.models.onnx_graph import OPSET, check_weights
+from fala_export.models.onnx_steps import TINY, read_steps
+
+_KIND = "StaticEmbedding"
+_MODEL2VEC = "model2vec"
+_LIBRARY, _OTHER = "embedding.weight", "embeddings"  # names of the table, by who wrote it
+_DEFAULT_LENGTH = 512  # tokens that model2vec reads by default
+
+
+def is_static(folder: Path) -> bool:
+    """Whether a model's folder holds static embeddings, by its files."""
+    listed = read_any_json(folder / MODULES)
+    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
+        kind = str(listed[0].get("type"))
+        return kind.startswith(TYPES) and kind.endswith(f".{_KIND}")
+    config = read_json(folder / CONFIGURATION) or {}
+    return config.get("model_type") == _MODEL2VEC or "StaticModel" in (
+        config.get("architectures") or ()
+    )
+
+
+def load_static(
+    folder: Path,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    ignore: Collection[str] = (),
+) -> OnnxFile:
+    """Load static embeddings as a graph.
+
+    Args:
+        folder: As sentence-transformers or model2vec wrote it.
+        pooling: Only ``"mean"`` is possible.
+        max_length: Tokens of a text that are read; None takes the model's most.
+        ignore: As for ``load_encoder``.
+
+    Raises:
+        ExportError: A file is missing or cannot be read, or they do not belong together, or an
+            embedding cannot be exported as the files describe it.
+    """
+    with naming(str(folder)):
+        if pooling not in (None, "mean"):
+            raise ExportError("static embeddings are pooled by the mean alone")
+        settings = read_sentence_settings(folder, Modules(), ignore)
+        listed = read_any_json(folder / MODULES) or [{"path": ""}]
+        with loading(MODULES):
+            inner = folder / str(listed[0]["path"])
+        if not inner.resolve().is_relative_to(folder.resolve()):
+            raise ExportError(f"{MODULES} names a folder outside the model's")
+        if not (inner / TOKENIZER[0]).is_file():
+            raise ExportError(f"has no {TOKENIZER[0]}")
+        reader, _ = read_tokenizer(inner / TOKENIZER[0])
+        most = (reader.truncation or {}).get("max_length", MAX_TOKENS)
+        reader.no_truncation()
+        if settings.lowercase:
+            lower_case(reader)
+        state = json.loads(reader.to_str())
+        state["post_processor"] = None  # no token around a text has a part in the mean
+        arrays = _read_arrays(find_weights(inner))
+        config = (read_json(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
+        rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
+        rows.check(max(reader.get_vocab(with_added_tokens=True).values()))
+        check_weights(rows.table.nbytes)
+        steps = read_steps(folder, None, None) or []
+        if config.get("normalize") and not steps:
+            steps = [modules.Normalize()]
+        if _OTHER in arrays:
+            most = config.get("max_length", _DEFAULT_LENGTH) or MAX_TOKENS
+        most = min(most, MAX_TOKENS)
+        longest = most if max_length is None else max_length
+        if not 0 < longest <= most:
+            raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
+        graph = rows.graph()
+        return OnnxFile(
+            tokenizer=json.dumps(state, ensure_ascii=False).encode(),
+            pad_id=rows.padding,
+            longest=longest,
+            pooling="mean",
+            normalized=bool(steps) and isinstance(steps[-1], modules.Normalize),
+            _model=graph,
+            _session=session(graph),
+            _output=graph.graph.output[0].name,
+            _steps=steps,
+            not_kept=settings.not_kept,
+        )
+
+
+class _Rows:
+    """The rows of a table by token, and their part in a text's mean.
+
+    Args:
+        arrays: The file's, by name.
+        unknown: Id of a token that has no part in the mean; None if all have.
+
+    Attributes:
+        table: Shape (R, dim).
+        index: The row of each token, shape (V,); None where that is its id.
+        padding: Id of a token without a part in the mean: behind the last one of the tokenizer.
+    """
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], unknown: int | None) -> None:
+        table = arrays.get(_OTHER, arrays.get(_LIBRARY))
+        index, weights = arrays.get("mapping"), arrays.get("weights")
+        if table is None or table.ndim != 2 or not table.size:
+            raise ExportError(f"its weights hold no table: neither {_OTHER} nor {_LIBRARY}")
+        self.table = table.astype(np.float32)
+        self.padding = len(self.table if index is None else index)
+        sizes = {len(part) for part in (index, weights) if part is not None} | {self.padding}
+        if len(sizes) > 1 or (index is not None and not _within(index, len(self.table))):
+            raise ExportError("its mapping and weights do not belong to its table")
+        self._factors = np.ones(self.padding + 1, np.float32)
+        if weights is not None:
+            self._factors[:-1] = weights
+        if not np.isfinite(self.table).all() or not np.isfinite(self._factors).all():
+            raise ExportError("its table holds NaN or infinity")
+        self._counted = np.ones(self.padding + 1, np.float32)
+        self._counted[-1] = 0
+        if unknown is not None and unknown < self.padding:
+            self._counted[unknown] = 0
+        self.index = None if index is None else np.append(index.astype(np.int64), 0)
+        if self.index is None:  # one row a token: weights need no array of their own
+            self.table *= self._factors[:-1, None]
+            self.table = np.append(self.table, np.zeros_like(self.table[:1]), axis=0)
+
+    def check(self, last: int) -> None:
+        """Check that the last token has a row.
+
+        Raises:
+            ExportError: It has none.
+        """
+        if last >= self.padding:
+            raise ExportError(
+                f"its tokenizer has the token id {last}, but the table only {self.padding} rows: "
+                "they do not belong together"
+            )
+
+    def graph(self) -> ModelProto:
+        """From token ids and mask to the mean of the tokens' rows."""
+        shape = ["batch_size", "sequence_length"]
+        inputs = [
+            helper.make_tensor_value_info(name, TensorProto.INT64, shape)
+            for name in ("input_ids", "attention_mask")
+        ]
+        ids, mask = (value.name for value in inputs)
+        opset = [helper.make_opsetid("", OPSET)]
+        empty = helper.make_graph([], "static", inputs, [])
+        edit = GraphEdit(helper.make_model(empty, opset_imports=opset, ir_version=8))
+        numbers = ids
+        if self.index is not None:
+            numbers = edit.add("Gather", [edit.constant(self.index), ids])
+        rows = edit.add("Gather", [edit.constant(self.table), numbers])
+        real = edit.add("Cast", [mask], to=TensorProto.FLOAT)
+        real = edit.add("Mul", [real, edit.add("Gather", [edit.constant(self._counted), ids])])
+        weights = real
+        if self.index is not None:
+            factors = edit.add("Gather", [edit.constant(self._factors), ids])
+            weights = edit.add("Mul", [real, factors])
+        weights = edit.add("Unsqueeze", [weights, edit.constant(np.array([2]))])
+        axis = edit.constant(np.array([1]))
+        total = edit.add("ReduceSum", [edit.add("Mul", [rows, weights]), axis], keepdims=0)
+        count = edit.add("ReduceSum", [real, axis], keepdims=1)
+        count = edit.add("Max", [count, edit.constant(np.float32(TINY))])
+        mean = edit.add("Div", [total, count])
+        edit.add_output(mean, "mean", ["batch_size", self.table.shape[1]])
+        return edit.finish()
+
+
+def _within(index: NDArray[Any], rows: int) -> bool:
+    return index.dtype.kind in "iu" and bool(((index >= 0) & (index < rows)).all())
+
+
+def _unknown(state: Mapping[str, Any], reader: Tokenizer) -> int | None:
+    """The id of the token of unknown words, which model2vec leaves out."""
+    model = state["model"]
+    token = model.get("unk_token")
+    found = model.get("unk_id") if token is None else reader.token_to_id(token)
+    return None if found is None else int(found)
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file of weights, by name; vectors in float32."""
+    with loading("weights"):
+        if path.suffix == ".json":
+            raise ExportError("its table is in several files: save it in one")
+        if path.suffix == ".bin":
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            tensors = load_file(path)
+        return {
+            name: (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+            for name, tensor in tensors.items()
+        }
