@@ -105,7 +105,7 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     stored = stored_precision(float_model)
     precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     if stored != "none":
-        if options.precision not in ("auto", "none", stored):
+        if options.precision not in ("auto", "none", ExportOptions.precision, stored):
             raise ExportError(
                 f"{options.name}: its weights are in {stored} already, not in float32: export them "
                 "as they are with --quantize none, or give the model in float32"
@@ -217,6 +217,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
         "megabytes": megabytes(out),
+        **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],
         **note,

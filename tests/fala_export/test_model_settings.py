@@ -187,9 +187,11 @@ class TestOnnx:
         return ("backbone", path, "--tokenizer", tokenizer, "--out", out, "--max-length", 64)
 
     def test_the_pooling_beside_a_graph_is_kept(self, model, graphs, tmp_path):
-        beside = self.write(model, tmp_path / "beside", graphs, inner="")
-        found = load_onnx(beside[1], beside[3])
-        assert (found.pooling, found.normalized) == ("cls", True)
+        for name, modes in (("cls", "cls"), ("max+mean", ["max", "mean"])):
+            files = {POOLING.replace(".", "__"): {"pooling_mode": modes}}
+            beside = self.write(model, tmp_path / name, graphs, inner="", **files)
+            found = load_onnx(beside[1], beside[3])
+            assert (found.pooling, found.normalized) == (name, True)
         words = self.write(model, tmp_path / "m", graphs)
         summary = done(*words, "--quantize", "none")
         assert (summary["pooling"], summary["normalized"]) == ("cls", True)
@@ -201,8 +203,6 @@ class TestOnnx:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            (POOLING, {"pooling_mode": "max"}, "pool by max, and an ONNX file is pooled by one of"),
-            (POOLING, {"pooling_mode": ["mean", "cls"]}, "pool by ('mean', 'cls')"),
             *((file, content, f"--ignore {name}") for name, (file, content) in UNKEPT.items()),
             ("sentence_bert_config.json", {"max_seq_length": 16}, "reads 1 to 16 tokens"),
         ],

@@ -1,16 +1,36 @@
 """Bundles of ONNX files that other tools exported."""
 
+import json
+import shutil
+
 import numpy as np
 import onnx
 import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.calibrate import CalibrationDataReader
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
 
-from bundles import WORDS, onnx_model, tokenizer_json
+from bundles import WORDS, model_of, onnx_model, tokenizer_json
 from export_command import done, failed
 from fala import Bundle
+from fala.audit.model import audit_model
+from fala.backbones import OnnxEncoder
+from fala_export.errors import ExportError
+from fala_export.graph.cost import cost
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.quantization.weights import quantize, stored_precision
 from fala_export.graph.runtime import session
+from fala_export.models.onnx_file import load_onnx
+from fala_export.models.onnx_steps import add_steps, run_steps
 
-TEXTS = [" ".join(WORDS[:3]), WORDS[1], "", " ".join(WORDS * 3)]
+TEXTS = [" ".join(WORDS[:3]), WORDS[1], "", " ".join(WORDS)]
+WIDTH = 256  # enough for a table and weights that are worth quantizing
+MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
 
 @pytest.fixture
@@ -56,6 +76,49 @@ def expected(path, output, tokenizer, pooling=None):
     return np.array(rows)
 
 
+def states_model(weight="weight", first="", product="MatMul (embedded, weight)"):
+    """A graph from tokens to the states of a layer."""
+    random = np.random.default_rng(5)
+    arrays = {
+        "table": random.normal(size=(len(WORDS) + 3, WIDTH)) / 4,
+        weight: random.normal(size=(WIDTH, WIDTH)) / 16,
+        "bias": random.normal(size=WIDTH) / 16,
+    }
+    graph = f"""
+        (int64[n, tokens_] input_ids, int64[n, tokens_] attention_mask)
+        => (float[n, tokens_, {WIDTH}] last_hidden_state) {{
+            embedded = Gather (table, input_ids)
+            {first}
+            product = {product}
+            last_hidden_state = Add (product, bias)
+        }}"""
+    return model_of(graph, **{name: array.astype(np.float32) for name, array in arrays.items()})
+
+
+def states(path, tokenizer, texts=TEXTS):
+    """The means of a file's states, computed apart from the code under test."""
+    reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())
+    rows = []
+    for text in texts:
+        ids = np.array([reader.encode(text).ids])
+        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        rows.append(opened.run(None, feeds)[0][0].mean(axis=0))
+    return np.array(rows)
+
+
+def embeddings(loaded, precision="none"):
+    """What a device computes with a file's graph; the graph is audited as there."""
+    model = loaded.graph()
+    data = quantize(model, precision, [[4, 5, 6], [7, 8]]).SerializeToString()
+    audit_model(data)
+    return OnnxEncoder(data, loaded.tokenizer, max_length=64, pad_id=loaded.pad_id).encode(TEXTS)
+
+
+def cosines(ours, theirs):
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    return (ours * theirs).sum(axis=1) / lengths
+
+
 @pytest.mark.parametrize(
     ("pooled", "types", "options", "output", "pooling"),
     [
@@ -79,23 +142,381 @@ def test_a_bundle_of_an_onnx_file_has_its_embeddings(
     )
 
 
-def test_unusable_onnx_files_end_in_one_line(tokenizer, tmp_path):
-    file, out = write(tmp_path / "model.onnx"), tmp_path / "x.fala"
-    (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:100])
-    (tmp_path / "bad.json").write_text("{}")
-    renamed = onnx_model()
-    renamed.graph.input[1].name = renamed.graph.node[1].input[0] = "mask_of_theirs"
-    onnx.save(renamed, tmp_path / "inputs.onnx")
-    small = onnx_model(words=WORDS[:2])
-    onnx.save(small, tmp_path / "small.onnx")
-    common = ("backbone", "--out", out, "--quantize", "none")
-    assert "--tokenizer" in failed(*common, file)
-    for source, reader, part in (
-        (tmp_path / "bad.onnx", tokenizer, "cannot be read as ONNX"),
-        (file, tmp_path / "bad.json", "cannot be read as a tokenizer"),
-        (tmp_path / "inputs.onnx", tokenizer, "its inputs are input_ids, mask_of_theirs"),
-        (tmp_path / "small.onnx", tokenizer, "tokens of its tokenizer"),
-        (tmp_path / "small.onnx", file, "cannot be read as a tokenizer"),
-    ):
-        assert part in failed(*common, source, "--tokenizer", reader)
-    assert not out.exists()
+class TestForms:
+    """Graphs as other exporters write them have the embeddings of the plain one, and its size."""
+
+    def forms(self):
+        plain = states_model()
+        turned = states_model("turned", "weight = Transpose <perm = [1, 0]> (turned)")
+        turned.graph.initializer[1].CopyFrom(
+            numpy_helper.from_array(self.weight(plain).T.copy(), "turned")
+        )
+        flat = """flat = Reshape (embedded, rows)
+            flat_product = Gemm <transB = 1> (flat, turned)
+            all = Shape (embedded)"""
+        gemm = states_model("turned", flat, "Reshape (flat_product, all)")
+        gemm.graph.initializer[1].CopyFrom(turned.graph.initializer[1])
+        gemm.graph.initializer.append(numpy_helper.from_array(np.array([-1, WIDTH]), "rows"))
+        nodes = states_model()
+        for tensor in nodes.graph.initializer:
+            node = helper.make_node("Constant", [], [tensor.name], value=tensor)
+            nodes.graph.node.insert(0, node)
+        del nodes.graph.initializer[:]
+        listed = states_model()  # as the third version of the format has it
+        for tensor in listed.graph.initializer:
+            value = helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, tensor.dims)
+            listed.graph.input.append(value)
+        typed = states_model()
+        for value in typed.graph.input:
+            value.type.tensor_type.elem_type = TensorProto.INT32
+        function = states_model()
+        body = [helper.make_node("MatMul", ["a", "b"], ["c"])]
+        imports = [helper.make_opsetid("", 17)]
+        function.functions.append(
+            helper.make_function("local", "Product", ["a", "b"], ["c"], body, imports)
+        )
+        function.opset_import.append(helper.make_opsetid("local", 1))
+        function.graph.node[1].op_type, function.graph.node[1].domain = "Product", "local"
+        halves = [convert_float_to_float16(states_model(), keep_io_types=keep) for keep in (0, 1)]
+        return {
+            "plain": plain, "turned": turned, "gemm": gemm, "nodes": nodes, "listed": listed,
+            "typed": typed, "function": function, "half": halves[0], "half inside": halves[1],
+        }  # fmt: skip
+
+    def weight(self, model):
+        return numpy_helper.to_array(model.graph.initializer[1])
+
+    @pytest.mark.parametrize(
+        "form",
+        ["plain", "turned", "gemm", "nodes", "listed", "typed", "function", "half", "half inside"],
+    )
+    def test_a_form_is_exported_and_quantized_as_the_plain_one(self, form, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "plain.onnx")
+        onnx.save(self.forms()[form], tmp_path / "model.onnx")
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        theirs = states(tmp_path / "plain.onnx", tokenizer)
+        half = form.startswith("half")
+        np.testing.assert_allclose(embeddings(loaded), theirs, atol=2e-3 if half else 1e-5)
+        np.testing.assert_allclose(loaded.encode(TEXTS, 64), theirs, atol=2e-3 if half else 1e-5)
+        assert stored_precision(loaded.graph()) == "none"
+        small = quantize(loaded.graph(), "int8", [[4, 5, 6], [7, 8]])
+        assert small.ByteSize() < 1.2 * WIDTH * (WIDTH + len(WORDS) + 3)
+        assert cosines(embeddings(loaded, "int8"), theirs).min() > 0.999
+        assert set(cost(loaded.graph())["flops"].values()) != {0}
+
+    def test_a_constant_times_a_value_is_counted(self, tokenizer, tmp_path):
+        turn = "spread = Unsqueeze (embedded, last)\n other = MatMul (square, spread)"
+        model = states_model("weight", turn, "Squeeze (other, last)")
+        model.graph.initializer.append(numpy_helper.from_array(np.array([3]), "last"))
+        square = numpy_helper.from_array(self.weight(model), "square")
+        model.graph.initializer.append(square)
+        onnx.save(model, tmp_path / "model.onnx")
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        assert cost(loaded.graph())["flops"]["16"] == 2 * 16 * WIDTH**2
+        assert embeddings(loaded, "int8").shape == (len(TEXTS), WIDTH)
+
+    def test_layers_that_share_a_weight_store_it_once(self, tokenizer, tmp_path):
+        turn = """first = Transpose <perm = [1, 0]> (turned)
+            weight = Transpose <perm = [1, 0]> (turned)
+            before = MatMul (embedded, first)"""
+        onnx.save(states_model("turned", turn, "MatMul (before, weight)"), tmp_path / "model.onnx")
+        graph = load_onnx(tmp_path / "model.onnx", tokenizer).graph()
+        assert graph.ByteSize() < 1.1 * 4 * WIDTH * (WIDTH + len(WORDS) + 3)
+
+    @pytest.mark.parametrize("kind", ["bert", "roberta"])
+    def test_positions_are_counted_as_the_configuration_says(self, kind, tokenizer, tmp_path):
+        model = states_model("weight", "placed = Add (embedded, place)", "MatMul (placed, weight)")
+        places = np.random.default_rng(0).normal(size=(70, WIDTH)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(places, "places"))
+        place = helper.make_node("Gather", ["places", "position_ids"], ["place"])
+        model.graph.node.insert(0, place)
+        shape = ["n", "tokens_"]
+        value = helper.make_tensor_value_info("position_ids", TensorProto.INT32, shape)
+        model.graph.input.append(value)
+        onnx.save(model, tmp_path / "model.onnx")
+        config = {"model_type": kind, "pad_token_id": 1, "max_position_embeddings": 70}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        start = 2 if kind == "roberta" else 0
+        assert loaded.longest == 70 - start
+        opened, reader = session(model), Tokenizer.from_file(str(tokenizer))
+        for text, ours in zip(TEXTS, embeddings(loaded), strict=True):
+            ids = np.array([reader.encode(text).ids[:64]])
+            positions = np.arange(start, start + ids.shape[1], dtype=np.int32)[None]
+            feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+            theirs = opened.run(None, {**feeds, "position_ids": positions})[0][0].mean(axis=0)
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+    def test_weights_in_files_beside_a_graph_are_read(self, tokenizer, tmp_path):
+        plain = tmp_path / "plain.onnx"
+        onnx.save(states_model(), plain)
+        (tmp_path / "onnx").mkdir()
+        onnx.save(
+            states_model(), tmp_path / "onnx" / "model.onnx", save_as_external_data=True,
+            location="model.onnx_data", size_threshold=0,
+        )  # fmt: skip
+        (tmp_path / "onnx" / "model.onnx_data").rename(tmp_path / "blob")
+        (tmp_path / "onnx" / "model.onnx_data").symlink_to("../blob")  # as the hub's cache does
+        loaded = load_onnx(tmp_path / "onnx" / "model.onnx", tokenizer)
+        np.testing.assert_allclose(embeddings(loaded), states(plain, tokenizer), atol=1e-5)
+
+
+class TestQuantized:
+    """A quantized file stays as it is, and the summary says so."""
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            feeds = {"input_ids": np.arange(20).reshape(2, 10)}
+            self.rows = iter([{**feeds, "attention_mask": np.ones((2, 10), np.int64)}])
+
+        def get_next(self):
+            return next(self.rows, None)
+
+    def write(self, kind, path):
+        plain = str(path.with_name("plain.onnx"))
+        onnx.save(states_model(), plain)
+        if kind == "dynamic":
+            quantize_dynamic(plain, path, weight_type=QuantType.QInt8)
+        elif kind == "4 bits":
+            quantizer = MatMulNBitsQuantizer(onnx.load(plain), block_size=32)
+            quantizer.process()
+            model = convert_float_to_float16(quantizer.model.model, disable_shape_infer=True)
+            onnx.save(model, path)
+        else:
+            quantize_static(plain, path, self.Reader(), quant_format=QuantFormat[kind])
+        return path
+
+    @pytest.mark.parametrize(
+        ("kind", "stored"),
+        [("dynamic", "int8"), ("QDQ", "int8"), ("QOperator", "int8"), ("4 bits", "int4")],
+    )
+    def test_its_embeddings_and_its_size_stay(self, kind, stored, tokenizer, tmp_path):
+        file = self.write(kind, tmp_path / "model.onnx")
+        loaded = load_onnx(file, tokenizer)
+        graph = loaded.graph()
+        assert stored_precision(graph) == stored
+        assert graph.ByteSize() < 1.1 * file.stat().st_size
+        theirs = states(tmp_path / "plain.onnx", tokenizer)
+        assert cosines(embeddings(loaded), theirs).min() > 0.98
+        assert cosines(loaded.encode(TEXTS, 64), theirs).min() > 0.98
+
+    @pytest.mark.slow
+    def test_the_summary_says_so(self, tokenizer, tmp_path):
+        file, out = self.write("4 bits", tmp_path / "model.onnx"), tmp_path / "x.fala"
+        texts = tmp_path / "texts.txt"
+        texts.write_text("\n".join(filter(None, TEXTS)))
+        words = ("backbone", file, "--tokenizer", tokenizer, "--out", out, "--parity-text", texts)
+        summary = done(*words)
+        assert summary["weights"] == "in int4 already, kept as they are"
+        assert Bundle.open(out).manifest.precision == summary["precision"] == "int4"
+        assert "--quantize none" in failed(*words, "--quantize", "fp16")
+
+
+def listed(folder, *steps):
+    """Write the steps of a model, each a module and its folder."""
+    entries = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    for position, step in enumerate(steps, start=1):
+        name = type(step).__name__
+        inner = folder / f"{position}_{name}"
+        inner.mkdir()
+        step.save(str(inner))
+        entries.append({"path": inner.name, "type": f"sentence_transformers.models.{name}"})
+    (folder / "modules.json").write_text(json.dumps(entries))
+
+
+class TestSteps:
+    """The steps beside a graph become its nodes."""
+
+    def test_every_step_is_that_of_sentence_transformers(self):
+        torch.manual_seed(0)
+        norm = modules.LayerNorm(12)
+        with torch.no_grad():
+            norm.norm.weight.add_(torch.randn(12))
+        dense = modules.Dense(8 * len(MODES), 12, use_residual=True)
+        relu = modules.Dense(12, 6, bias=False, activation_function=torch.nn.ReLU())
+        steps = [modules.Pooling(8, MODES), dense, norm, relu, modules.Normalize()]
+        mask = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
+        values = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)
+        edit = GraphEdit(model_of(
+            """(float[n, t, 8] states, int64[n, t] mask) => (float[n, t, 8] same)
+            { same = Identity (states) }"""
+        ))  # fmt: skip
+        edit.add_output(add_steps(edit, [step.eval() for step in steps], "states", "mask"), "y", [])
+        model = edit.finish()
+        del model.graph.output[0]
+        model.opset_import[0].version = 18
+        ours = session(model).run(None, {"states": values, "mask": mask})[0]
+        np.testing.assert_allclose(ours, run_steps(steps, values, mask), atol=1e-5)
+
+    def test_a_dense_step_beside_the_states_is_appended(self, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        dense = modules.Dense(WIDTH, 16)
+        listed(tmp_path, modules.Pooling(WIDTH, "lasttoken"), dense, modules.Normalize())
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        assert (loaded.pooling, loaded.normalized) == ("lasttoken", True)
+        ours = embeddings(loaded)
+        assert ours.shape == (len(TEXTS), 16)
+        np.testing.assert_allclose(ours, loaded.encode(TEXTS, 64), atol=1e-5)
+
+    @pytest.mark.parametrize("out", [4, 8, 16])
+    def test_a_dense_step_beside_an_embedding_is_appended_once(self, out, tokenizer, tmp_path):
+        model = onnx_model()  # of 8 dimensions
+        onnx.save(model, tmp_path / "model.onnx")
+        inner = 8 if out == 4 else 16 if out == 8 else 8
+        width = {4: (8, 4), 8: (16, 8), 16: (8, 8)}[out]
+        listed(tmp_path, modules.Pooling(inner), modules.Dense(*width))
+        if out == 16:
+            with pytest.raises(ExportError, match="export the states of the tokens"):
+                load_onnx(tmp_path / "model.onnx", tokenizer)
+            return
+        assert embeddings(load_onnx(tmp_path / "model.onnx", tokenizer)).shape[1] == out
+
+    @pytest.mark.parametrize(
+        ("entry", "message"),
+        [
+            ({"type": "mine.Step"}, "code of the model's own"),
+            ({"type": "sentence_transformers.models.LSTM"}, "names LSTM, which cannot be exported"),
+            ({"path": "../1_Dense"}, "outside the model's"),
+            ({"path": "nowhere"}, "cannot load its nowhere"),
+        ],
+    )
+    def test_a_step_that_no_graph_has_is_named(self, entry, message, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        listed(tmp_path, modules.Pooling(WIDTH), modules.Dense(WIDTH, 4))
+        steps = json.loads((tmp_path / "modules.json").read_text())
+        steps[2] |= entry
+        (tmp_path / "modules.json").write_text(json.dumps(steps))
+        with pytest.raises(ExportError, match=message):
+            load_onnx(tmp_path / "model.onnx", tokenizer)
+
+    def test_an_activation_that_no_graph_has_is_named(self, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        dense = modules.Dense(WIDTH, 4, activation_function=torch.nn.Softplus())
+        listed(tmp_path, modules.Pooling(WIDTH), dense)
+        with pytest.raises(ExportError, match="has the activation Softplus"):
+            load_onnx(tmp_path / "model.onnx", tokenizer)
+
+
+class TestRefusals:
+    """A file that cannot be used ends in one line, before any conversion, and leaves nothing."""
+
+    def refused(self, path, tokenizer, message):
+        out = path.with_name("x.fala")
+        assert message in failed("backbone", path, "--tokenizer", tokenizer, "--out", out)
+        assert not out.exists()
+
+    def test_unusable_files(self, tokenizer, tmp_path):
+        file, out = write(tmp_path / "model.onnx"), tmp_path / "x.fala"
+        (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:100])
+        (tmp_path / "bad.json").write_text("{}")
+        (tmp_path / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
+        renamed = onnx_model()
+        renamed.graph.input[1].name = renamed.graph.node[1].input[0] = "mask_of_theirs"
+        onnx.save(renamed, tmp_path / "inputs.onnx")
+        small = onnx_model(words=WORDS[:2])
+        onnx.save(small, tmp_path / "small.onnx")
+        common = ("backbone", "--out", out, "--quantize", "none")
+        assert "--tokenizer" in failed(*common, file)
+        for source, reader, part in (
+            (tmp_path / "bad.onnx", tokenizer, "cannot be read as ONNX"),
+            (tmp_path / "pointer.onnx", tokenizer, "run git lfs pull there"),
+            (file, tmp_path / "bad.json", "cannot be read as a tokenizer"),
+            (tmp_path / "inputs.onnx", tokenizer, "its inputs are input_ids, mask_of_theirs"),
+            (tmp_path / "small.onnx", tokenizer, "tokens of its tokenizer"),
+            (tmp_path / "small.onnx", file, "cannot be read as a tokenizer"),
+        ):
+            assert part in failed(*common, source, "--tokenizer", reader)
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        ("place", "message"),
+        [
+            ("../weights", "outside its folder"),
+            ("a/../../weights", "outside its folder"),
+            ("..\\weights", "outside its folder"),
+            ("/etc/hostname", "outside its folder"),
+            ("C:\\weights", "outside its folder"),
+            ("", "outside its folder"),
+            ("absent", "not beside it"),
+            ("folder", "not beside it"),
+            ("short", "of another model, or incomplete"),
+            ("pointer", "run git lfs pull there"),
+        ],
+    )
+    def test_weights_elsewhere(self, place, message, tokenizer, tmp_path):
+        folder = tmp_path / "model"
+        (folder / "folder").mkdir(parents=True)
+        onnx.save(
+            states_model(), folder / "model.onnx", save_as_external_data=True, location="weights",
+            size_threshold=0,
+        )  # fmt: skip
+        shutil.copyfile(folder / "weights", tmp_path / "weights")
+        (folder / "short").write_bytes((folder / "weights").read_bytes()[:-8])
+        (folder / "pointer").write_text("version https://git-lfs.github.com/spec/v1\n" * 9_999)
+        model = onnx.load(folder / "model.onnx", load_external_data=False)
+        for tensor in model.graph.initializer:
+            tensor.external_data[0].value = place
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        self.refused(folder / "model.onnx", tokenizer, message)
+
+    @pytest.mark.parametrize("key", ["offset", "length"])
+    def test_weights_at_an_impossible_place(self, key, tokenizer, tmp_path):
+        path = tmp_path / "model.onnx"
+        onnx.save(states_model(), path, save_as_external_data=True, location="w", size_threshold=0)
+        for value in ("-1", "many", str(1 << 60)):
+            model = onnx.load(path, load_external_data=False)
+            entries = model.graph.initializer[1].external_data
+            next(entry for entry in entries if entry.key == key).value = value
+            (tmp_path / "bad.onnx").write_bytes(model.SerializeToString())
+            self.refused(tmp_path / "bad.onnx", tokenizer, "of another model, or incomplete")
+
+    def test_graphs_of_other_uses(self, tokenizer, tmp_path):
+        path = tmp_path / "model.onnx"
+        model = states_model()
+        past = helper.make_tensor_value_info("past_key_values.0.key", 1, ["n", 2, "past", 4])
+        model.graph.input.append(past)
+        onnx.save(model, path)
+        self.refused(path, tokenizer, "without past keys and values")
+        model = states_model()
+        model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 128
+        onnx.save(model, path)
+        self.refused(path, tokenizer, "fixed length 128")
+        model = states_model()
+        model.graph.input[1].type.tensor_type.elem_type = TensorProto.STRING
+        model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+        (tmp_path / "typed.onnx").write_bytes(model.SerializeToString())
+        self.refused(tmp_path / "typed.onnx", tokenizer, "is of type string")
+        model = states_model()
+        model.graph.node[-1].output[0] = model.graph.output[0].name = "logits"
+        onnx.save(model, path)
+        self.refused(path, tokenizer, "export its features")
+        model = onnx_model()
+        model.graph.node[-1].output[0] = model.graph.output[0].name = "logits"
+        onnx.save(model, path)
+        assert load_onnx(path, tokenizer).pooling == "none"  # nothing says that it classifies
+        config = {"architectures": ["BertForSequenceClassification"]}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        self.refused(path, tokenizer, "BertForSequenceClassification")
+
+
+@pytest.mark.slow
+def test_a_folder_of_graphs_is_exported_by_the_one_in_full_precision(tokenizer, tmp_path):
+    folder, texts, out = tmp_path / "model", tmp_path / "texts.txt", tmp_path / "x.fala"
+    texts.write_text("\n".join(filter(None, TEXTS)))
+    (folder / "onnx").mkdir(parents=True)
+    words = ("backbone", folder, "--out", out, "--parity-text", texts)
+    (folder / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 32}')
+    onnx.save(states_model(), folder / "onnx" / "model.onnx")
+    assert "has no tokenizer.json" in failed(*words)
+    shutil.copyfile(tokenizer, folder / "tokenizer.json")
+    half = convert_float_to_float16(states_model())
+    onnx.save(half, folder / "onnx" / "model_fp16.onnx")
+    quantize_dynamic(folder / "onnx" / "model.onnx", folder / "onnx" / "model_quantized.onnx")
+    summary = done(*words)
+    assert summary["source"] == "onnx/model.onnx"
+    assert Bundle.open(out).manifest.max_length == 32
+    (folder / "onnx" / "model.onnx").unlink()
+    out.unlink()
+    assert "onnx/model_fp16.onnx, onnx/model_quantized.onnx: name one" in failed(*words)
+    (folder / "onnx" / "model_fp16.onnx").unlink()
+    assert done(*words)["source"] == "onnx/model_quantized.onnx"

@@ -53,4 +53,4 @@ def backbone(settings: Backbone) -> Summary:
     encoder, used = load_source(model, settings.pooling, export.max_length, settings.tokenizer)
     check_disk(encoder, options, settings.out.parent)
     summary = pack(convert(encoder, options, texts), settings.out)
-    return summary if used is None else {**summary, "used": used}
+    return summary if used is None else {**summary, "source": used}

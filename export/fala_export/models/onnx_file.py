@@ -316,11 +316,13 @@ def _choose_output(
                 "embedding is from before or after them: export the states of the tokens"
             )
     if not states:
-        of_head = f" but a head's ({heads[0]})" if heads else ""
+        wanted = (
+            "the state of each token" if pooling else "an embedding, or the state of each token"
+        )
+        of_head = f", but those of {heads[0]}" if heads else ""
         raise ExportError(
-            f"none of its outputs ({', '.join(values)}) is "
-            f"{'the state of each token' if pooling else 'an embedding, or the state of each token'}"
-            f"{of_head}: export its features ({_FEATURES})"
+            f"none of its outputs ({', '.join(values)}) is {wanted}{of_head}: export its features "
+            f"({_FEATURES})"
         )
     return states[0], _steps_of_states(folder, config, pooling, floats[states[0]].shape[2])
 

@@ -183,7 +183,7 @@ def _take_constants(graph: GraphProto, quantized: bool) -> None:
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     folded: dict[tuple[str, ...], str] = {}  # layers may share a weight
     nodes: list[NodeProto] = []
-    for node in [part for node in graph.node for part in _without_gemm(node, quantized)]:
+    for node in [part for given in graph.node for part in _without_gemm(given, quantized)]:
         output = node.output[0]
         key = (node.op_type, *node.input, *(str(part) for part in node.attribute))
         if node.op_type != "Constant" and key in folded:

@@ -166,7 +166,7 @@ def run_steps(
     return embeddings
 
 
-def modes(step: nn.Module) -> tuple[str, ...]:
+def modes(step: modules.Pooling) -> tuple[str, ...]:
     """The modes of a pooling, whose results are concatenated."""
     mode = step.pooling_mode
     return (mode,) if isinstance(mode, str) else tuple(mode)
@@ -187,7 +187,7 @@ def _array(weight: torch.Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _dense(edit: GraphEdit, step: nn.Module, value: str) -> str:
+def _dense(edit: GraphEdit, step: modules.Dense, value: str) -> str:
     def product(layer: nn.Linear) -> str:
         name = edit.add("MatMul", [value, edit.constant(_array(layer.weight).T)])
         if layer.bias is None:

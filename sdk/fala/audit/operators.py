@@ -48,9 +48,10 @@ _STANDARD = """
 
 _OF_MICROSOFT = """
     Attention BiasAdd BiasGelu BiasSoftmax DequantizeLinear DynamicQuantizeMatMul
-    EmbedLayerNormalization FastGelu FusedGemm FusedMatMul FusedMatMulActivation Gelu GemmFastGelu
-    MatMulBnb4 MatMulIntegerToFloat MatMulNBits MultiHeadAttention QAttention
-    QEmbedLayerNormalization QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu
+    EmbedLayerNormalization FastGelu FusedGemm FusedMatMul FusedMatMulActivation
+    GatherBlockQuantized Gelu GemmFastGelu MatMulBnb4 MatMulIntegerToFloat MatMulNBits
+    MultiHeadAttention QAttention QEmbedLayerNormalization QGemm QLinearAdd QLinearConcat
+    QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu
     RotaryEmbedding SkipLayerNormalization SkipSimplifiedLayerNormalization TransposeMatMul
 """
 

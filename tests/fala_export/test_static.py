@@ -1,0 +1,201 @@
+"""Static embeddings of sentence-transformers and of model2vec become backbones."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from tokenizers import Tokenizer
+
+import fala
+from bundles import WORDS, make_head, tokenizer_json
+from export_command import done, failed
+from fala import Bundle
+from fala.audit.model import audit_model
+from fala.backbones import OnnxEncoder
+from fala_export import write_release
+from fala_export.graph.quantization.weights import quantize
+from fala_export.models.static import is_static, load_static
+
+TEXTS = [
+    "the film is good",
+    "i love this word that nobody knows",
+    "unheard of",
+    "",
+    "a film [PAD] was it",
+    "the " * 600,
+]
+WIDTH = 256
+
+
+def vectors(rows, seed=0):
+    return np.random.default_rng(seed).normal(size=(rows, WIDTH)).astype(np.float32)
+
+
+def write_static(folder, *steps, tokenizer=None):
+    """Write a folder of sentence-transformers; gives what it returns for the texts."""
+    reader = Tokenizer.from_str((tokenizer or tokenizer_json(WORDS)).decode())
+    table = modules.StaticEmbedding(reader, vectors(reader.get_vocab_size()))
+    model = SentenceTransformer(modules=[table, *steps], device="cpu")
+    model.save(str(folder))
+    return model.encode(TEXTS)
+
+
+def write_model2vec(folder, tables, config):
+    """Write a folder as model2vec does, without the library."""
+    folder.mkdir()
+    save_file(tables, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_bytes(tokenizer_json(WORDS))
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", **config}))
+
+
+def model2vec_embeddings(tables, config):
+    """Model2vec's formula: the mean of the known tokens' rows, each with its weight."""
+    reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
+    table = tables["embeddings"].astype(np.float32)
+    rows = []
+    for text in TEXTS:
+        ids = np.array(reader.encode(text, add_special_tokens=False).ids[:512], dtype=int)
+        ids = ids[ids != reader.token_to_id("[UNK]")]
+        found = table[tables["mapping"][ids] if "mapping" in tables else ids]
+        if "weights" in tables:
+            found = found * tables["weights"][ids, None]
+        rows.append(found.mean(axis=0) if len(ids) else np.zeros(WIDTH, np.float32))
+    rows = np.array(rows)
+    if config.get("normalize"):
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return rows
+
+
+def encode(folder, precision="none", texts=TEXTS):
+    """What a device computes with the folder's graph, which is audited as there."""
+    loaded = load_static(folder)
+    model = quantize(loaded.graph(), precision, []).SerializeToString()
+    audit_model(model)
+    backbone = OnnxEncoder(model, loaded.tokenizer, max_length=loaded.longest, pad_id=loaded.pad_id)
+    np.testing.assert_allclose(
+        loaded.encode(texts, loaded.longest), encoded := backbone.encode(texts),
+        atol=1e-5 if precision == "none" else 0.05,
+    )  # fmt: skip
+    return encoded
+
+
+def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
+    plain = write_static(tmp_path / "plain")
+    np.testing.assert_allclose(encode(tmp_path / "plain"), plain, atol=1e-5)
+    steps = [modules.Dense(WIDTH, 16), modules.Normalize()]
+    expected = write_static(tmp_path / "steps", *steps)
+    np.testing.assert_allclose(encode(tmp_path / "steps"), expected, atol=1e-5)
+    assert not is_static(tmp_path)
+
+
+def test_a_tokenizers_own_length_is_kept(tmp_path):
+    tokenizer = Tokenizer.from_str(tokenizer_json(WORDS).decode())
+    tokenizer.enable_truncation(3)
+    expected = write_static(tmp_path / "m", tokenizer=tokenizer.to_str().encode())
+    np.testing.assert_allclose(encode(tmp_path / "m"), expected, atol=1e-5)
+
+
+COUNT = len(WORDS) + 3
+TABLES = {
+    "plain": {"embeddings": vectors(COUNT)},
+    "half": {"embeddings": vectors(COUNT).astype(np.float16)},
+    "weights": {
+        "embeddings": vectors(COUNT),
+        "weights": np.linspace(0.1, 1, COUNT),
+    },
+    "mapping": {
+        "embeddings": vectors(10),
+        "weights": np.linspace(0.1, 1, COUNT).astype(np.float32),
+        "mapping": np.arange(COUNT) % 10,
+    },
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("config", [{}, {"normalize": True}])
+def test_model2vecs_folders_are_kept(name, config, tmp_path):
+    folder = tmp_path / "m"
+    write_model2vec(folder, TABLES[name], config)
+    assert is_static(folder)
+    expected = model2vec_embeddings(TABLES[name], config)
+    np.testing.assert_allclose(encode(folder), expected, atol=1e-5)
+
+
+def test_the_library_itself_agrees(tmp_path):
+    model2vec = pytest.importorskip("model2vec")
+    reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
+    tables = TABLES["mapping"]
+    model = model2vec.StaticModel(
+        tables["embeddings"], reader, {}, normalize=True, weights=tables["weights"],
+        token_mapping=tables["mapping"],
+    )  # fmt: skip
+    model.save_pretrained(tmp_path / "m")
+    np.testing.assert_allclose(encode(tmp_path / "m"), model.encode(TEXTS), atol=1e-5)
+
+
+def test_the_table_is_stored_in_bytes(tmp_path):
+    write_static(tmp_path / "m", modules.Normalize())
+    exact, rounded = encode(tmp_path / "m"), encode(tmp_path / "m", "int8")
+    assert (exact * rounded).sum(axis=1)[:2].min() > 0.9999
+    graph = load_static(tmp_path / "m").graph()
+    assert quantize(graph, "int8", []).ByteSize() < 0.3 * graph.ByteSize()
+
+
+@pytest.mark.slow
+def test_a_device_learns_on_static_embeddings_and_replaces_them(tmp_path):
+    texts = ["the film is good", "a great film", "i love it", "bad and boring", "i hate this",
+             "that was awful"]  # fmt: skip
+    for name, steps in (("old", []), ("new", [modules.Normalize()])):
+        write_static(tmp_path / name, *steps)
+        summary = done("backbone", tmp_path / name, "--out", tmp_path / f"{name}.backbone")
+        assert (summary["precision"], summary["dimension"]) == ("int8", WIDTH)
+        assert summary["parity"]["mean_cosine"] > 0.999
+        backbone = Bundle.open(tmp_path / f"{name}.backbone")
+        write_release(tmp_path / f"{name}.fala", backbone, make_head(dimension=WIDTH), {})
+    device = fala.Device.create(tmp_path / "device", tmp_path / "old.fala")
+    device.learn(texts, [1, 1, 1, 0, 0, 0])
+    device.replace(tmp_path / "new.fala", fala.Budget(forward_passes=2))
+    device.refine(fala.Budget(forward_passes=20))
+    stranger = fala.Device.create(tmp_path / "stranger", tmp_path / "new.fala")
+    personal, shipped = (one.predict_proba(texts)[:, 1] for one in (device, stranger))
+    assert personal[:3].mean() - personal[3:].mean() > shipped[:3].mean() - shipped[3:].mean()
+
+
+def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
+    def refused(message, folder, *words):
+        out = tmp_path / "x.fala"
+        assert message in failed("backbone", folder, "--out", out, *words)
+        assert not out.exists()
+
+    folder = tmp_path / "m"
+    write_static(folder)
+    tables = load_file(folder / "model.safetensors")
+    refused("the mean alone", folder, "--pooling", "cls")
+    refused("reads 1 to", folder, "--max-length", 100_000)
+    for name, changed, message in (
+        ("embedding.weight", vectors(4), "only 4 rows"),
+        ("embedding.weight", vectors(COUNT) * np.nan, "NaN or infinity"),
+        ("other", vectors(COUNT), "hold no table"),
+    ):
+        save_file({name: changed}, folder / "model.safetensors")
+        refused(message, folder)
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+    refused("cannot load its weights", folder)
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    refused("run git lfs pull there", folder)
+    save_file(tables, folder / "model.safetensors")
+    for name, path, message in (
+        ("sentence_transformers.models.StaticEmbedding", "../elsewhere", "outside the model's"),
+        ("mine.StaticEmbedding", "", "model's own"),
+    ):
+        (folder / "modules.json").write_text(json.dumps([{"type": name, "path": path}]))
+        refused(message, folder)
+    (folder / "modules.json").unlink()
+    mapping = {**TABLES["mapping"], "mapping": np.arange(COUNT)}
+    write_model2vec(tmp_path / "v", mapping, {})
+    refused("do not belong to its table", tmp_path / "v")
+    (tmp_path / "v" / "tokenizer.json").unlink()
+    refused("has no tokenizer.json", tmp_path / "v")
