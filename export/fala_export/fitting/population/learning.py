@@ -25,9 +25,10 @@ from fala_export.fitting.population.annotators import (
     MOST_ANNOTATORS,
     MOST_ROWS,
     Annotators,
+    Map,
     gather_annotators,
 )
-from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Map, PriorChoice, choose_prior
+from fala_export.fitting.population.choice import ESTIMATES, FOLDS, PriorChoice, choose_prior
 from fala_export.fitting.population.left_out import Show, cross_fitted_logits, was_trained
 from fala_export.fitting.population.scales import AnnotatedRows
 from fala_export.fitting.samples import drawn_rows, evenly, mean_length, most_documents, numbers_of
@@ -196,11 +197,13 @@ def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
         "rows": sum(len(annotator.labels) for annotator in annotators),
         **choice.details(),
     }
-    return Learned(choice.prior, learn_scales(rows, _held_out(annotators, choice), show), details)
+    # Annotators of the scales alone are held out from all estimates.
+    priors = dict.fromkeys(rows.names, choice.prior) | _held_out(annotators, choice)
+    return Learned(choice.prior, learn_scales(rows, priors, show, run), details)
 
 
 def learn_scales(
-    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show
+    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show, run: Map = map
 ) -> list[float] | None:
     """Choose the scales with the least loss on annotators.
 
@@ -208,6 +211,7 @@ def learn_scales(
         rows: The annotators' rows.
         priors: The prior of each one's device, by name.
         show: Shows progress.
+        run: See ``choose_scales``.
 
     Returns:
         The scales; None if too few annotators have enough rows.
@@ -217,7 +221,7 @@ def learn_scales(
         return None
     length = len(people) * scales.trials(len(people[0].blocks) - 1)
     with show("choosing scales", length) as bar, one_blas_thread():
-        return list(scales.choose_scales(people, bar.update))
+        return list(scales.choose_scales(people, bar.update, run))
 
 
 def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping[str, Any]) -> None:
