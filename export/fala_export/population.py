@@ -88,10 +88,10 @@ def write_prior(
         embedder: Embeds the texts; None keeps no embeddings.
 
     Returns:
-        ``bundle``, ``bytes_added``, the manifest's details of the ``prior``, and the ``scales``:
-        None where too few annotators have enough rows. Where no prior is better for annotators
-        than none, ``prior`` has the reason under ``refused``, and the release has the scales for
-        devices without a prior.
+        ``bundle``, ``bytes_added``, the manifest's details of the ``prior``, the ``scales`` and
+        ``scales_from``: None where too few annotators have enough rows. Where no prior is better
+        for annotators than none, ``prior`` has the reason under ``refused``, and the release has
+        the scales for devices without a prior.
 
     Raises:
         BundleMismatchError: The release has no head, or not such a head for these rows.
@@ -113,6 +113,7 @@ def write_prior(
         "bytes_added": out.stat().st_size - before,
         "prior": details,
         "scales": learned.scales,
+        "scales_from": learned.scales_from,
     }
 
 
@@ -135,7 +136,7 @@ def write_scales(
         embedder: See ``write_prior``.
 
     Returns:
-        ``bundle``, ``bytes_added`` and ``scales``.
+        ``bundle``, ``bytes_added``, ``scales`` and ``scales_from``.
 
     Raises:
         BundleMismatchError: The release has no head, or not one for these rows.
@@ -147,10 +148,12 @@ def write_scales(
     check_annotators(public, scales_only=True)
     rows = _annotate(bundle, head, public, embedder or Embedder())
     with processes() as run:
-        scales = learn_scales(rows, dict.fromkeys(rows.names, bundle.prior()), progress, run)
-    before = release.stat().st_size
-    write_again(out, bundle, {"scales": scales})
-    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
+        scales, origin = learn_scales(
+            rows, dict.fromkeys(rows.names, bundle.prior()), progress, run
+        )
+    before, notes = release.stat().st_size, {"scales": scales, "scales_from": origin}
+    write_again(out, bundle, notes)
+    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}
 
 
 @contextmanager

@@ -244,7 +244,9 @@ def test_scales_alone_leave_the_prior_unchanged(folder):
     works(*command)
     prior = Bundle.open(path).prior()
     shown = works(*command, "--scales-only").stdout
-    assert "scales of a device's fit: " in shown and "annotators" not in shown
+    assert "scales of a device's fit: " in shown and "a user's bias" not in shown
+    assert "chosen on 22 of 22 annotators" in shown
+    assert bundle.manifest.details["scales_from"] == {"annotators": 22, "of": 22}
     np.testing.assert_equal(vars(Bundle.open(path).prior()), vars(prior))
 
 
