@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ from fala.cli import progress
 from fala.model.heads import Head
 from fala_export.bundles import write_again
 from fala_export.embedding import Embedder
-from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
-from fala_export.fitting.population.choice import Fold
+from fala_export.fitting.population.annotators import (
+    LEAST_ANNOTATORS,
+    Map,
+    enough_rows,
+    rows_by_name,
+)
 from fala_export.fitting.population.learning import (
     annotated,
     annotated_rows,
@@ -88,10 +93,10 @@ def write_prior(
         embedder: Embeds the texts; None keeps no embeddings.
 
     Returns:
-        ``bundle``, ``bytes_added``, the manifest's details of the ``prior``, and the ``scales``:
-        None where too few annotators have enough rows. Where no prior is better for annotators
-        than none, ``prior`` has the reason under ``refused``, and the release has the scales for
-        devices without a prior.
+        ``bundle``, ``bytes_added``, the manifest's details of the ``prior``, the ``scales`` and
+        ``scales_from``: None where too few annotators have enough rows. Where no prior is better
+        for annotators than none, ``prior`` has the reason under ``refused``, and the release has
+        the scales for devices without a prior.
 
     Raises:
         BundleMismatchError: The release has no head, or not such a head for these rows.
@@ -103,7 +108,8 @@ def write_prior(
     check_head(bundle, head)
     check_annotators(public, scales_only=False)  # before minutes of embedding
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    learned = learn_prior(rows, progress, in_processes)
+    with processes() as run:
+        learned = learn_prior(rows, progress, run)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
     write_learned(out, bundle, learned, details)
@@ -112,6 +118,7 @@ def write_prior(
         "bytes_added": out.stat().st_size - before,
         "prior": details,
         "scales": learned.scales,
+        "scales_from": learned.scales_from,
     }
 
 
@@ -134,7 +141,7 @@ def write_scales(
         embedder: See ``write_prior``.
 
     Returns:
-        ``bundle``, ``bytes_added`` and ``scales``.
+        ``bundle``, ``bytes_added``, ``scales`` and ``scales_from``.
 
     Raises:
         BundleMismatchError: The release has no head, or not one for these rows.
@@ -145,20 +152,25 @@ def write_scales(
     bundle, head, public = _open(release, public, trained_on)
     check_annotators(public, scales_only=True)
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
-    before = release.stat().st_size
-    write_again(out, bundle, {"scales": scales})
-    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
+    with processes() as run:
+        scales, origin = learn_scales(
+            rows, dict.fromkeys(rows.names, bundle.prior()), progress, run
+        )
+    before, notes = release.stat().st_size, {"scales": scales, "scales_from": origin}
+    write_again(out, bundle, notes)
+    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}
 
 
-def in_processes(function: Callable[[int], Fold], folds: Iterable[int]) -> Iterable[Fold]:
-    """Like ``map``, in processes on all cores: small fits hold Python's lock most of the time."""
+@contextmanager
+def processes() -> Iterator[Map]:
+    """Give a ``map`` in processes on all cores: small fits hold Python's lock most of the time.
+
+    Large arrays are passed as files, once, which all processes map.
+    """
     from joblib import Parallel, cpu_count, delayed
 
-    calls = [delayed(function)(fold) for fold in folds]
-    workers = min(cpu_count(), len(calls))
-    results: Iterable[Fold] = Parallel(workers, return_as="generator")(calls)
-    return results
+    with Parallel(cpu_count(), return_as="generator") as parallel:
+        yield lambda function, of: parallel(delayed(function)(each) for each in of)
 
 
 def _open(

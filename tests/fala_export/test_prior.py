@@ -17,7 +17,7 @@ from fala_export.fitting.device_fit import Inputs, TrainingSet, blocks_of, fit_d
 from fala_export.fitting.population.annotators import gather_annotators
 from fala_export.fitting.population.choice import ESTIMATES, _devices_loss, choose_prior, cut
 from fala_export.fitting.population.estimation import Gaussian, find_mode, isotropic, whiten
-from fala_export.population import in_processes
+from fala_export.population import processes
 from public_data import write_rows
 from public_people import FILMS, verdicts
 from training_sets import make_prior
@@ -122,7 +122,8 @@ def test_annotators_are_fitted_as_devices_fit():
 
 
 def test_several_processes_choose_as_one_does(population_rows, choice):
-    parallel = choose_prior(gather(*population_rows), lambda _: None, in_processes)
+    with processes() as run:
+        parallel = choose_prior(gather(*population_rows), lambda _: None, run)
     for one, other in zip(
         (parallel.prior, *parallel.held_out), (choice.prior, *choice.held_out), strict=True
     ):

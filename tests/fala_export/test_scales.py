@@ -29,6 +29,7 @@ from fala_export.fitting.population.scales import (
     training_sets,
     trials,
 )
+from fala_export.population import processes
 from fala_export.rows.user_rows import Row
 from public_data import write_rows
 from public_people import verdicts
@@ -75,7 +76,10 @@ def sets_of(head, data, logits=None):
 def test_the_planted_spread_is_chosen():
     head = make_head(dimension=D)
     ticks = []
-    scales = choose_scales(sets_of(head, people(head, [10.0], count=24)), ticks.append)
+    sets = sets_of(head, people(head, [10.0], count=24))
+    scales = choose_scales(sets, ticks.append)
+    with processes() as run:
+        assert choose_scales(sets, run=run) == scales
     assert len(scales) == 2
     assert abs(GRID.index(scales[0]) - GRID.index(10.0)) <= 1
     assert sum(ticks) == 24 * trials(1)
@@ -240,7 +244,9 @@ def test_scales_alone_leave_the_prior_unchanged(folder):
     works(*command)
     prior = Bundle.open(path).prior()
     shown = works(*command, "--scales-only").stdout
-    assert "scales of a device's fit: " in shown and "annotators" not in shown
+    assert "scales of a device's fit: " in shown and "a user's bias" not in shown
+    assert "chosen on 22 of 22 annotators" in shown
+    assert bundle.manifest.details["scales_from"] == {"annotators": 22, "of": 22}
     np.testing.assert_equal(vars(Bundle.open(path).prior()), vars(prior))
 
 

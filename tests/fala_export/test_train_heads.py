@@ -9,6 +9,7 @@ from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Match
 from fala.model.heads import Head
 from fala_export.rows.user_rows import Row
+from fala_export.training import global_model
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
 from fala_export.training.classifier import (
     BIAS_PACE,
@@ -20,6 +21,7 @@ from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.matcher import HISTORY, NEGATIVES, MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.settings import TrainingSettings
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
 
@@ -119,6 +121,21 @@ def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
     assert loss.item() < start.item() - 0.02
     exported = module.head([], {})
     np.testing.assert_array_equal(exported.weight, head.weight)  # the annotators' heads are dropped
+
+
+def test_of_very_many_annotators_some_are_drawn_to_have_heads(monkeypatch):
+    monkeypatch.setattr(global_model, "_MOST_ANNOTATORS", 7)
+    rows = [row(f"user {n % 20}", text, n % 2) for n, text in enumerate(FILMS[:20] * 5)]
+    rows += [row("rare", FILMS[0], 0)]
+    division = Division(rows, [], [], "users")
+    public = PublicRows.of(rows)
+    chosen = []
+    for seed in (0, 0, 1):
+        settings = TrainingSettings(seed=seed)
+        users, available = global_model._annotators(public, division, settings)
+        assert (len(users), available) == (7, 20) and "rare" not in users
+        chosen.append(set(users))
+    assert chosen[0] == chosen[1] != chosen[2]
 
 
 def test_every_text_is_once_in_an_epoch_and_epochs_differ():

@@ -115,6 +115,11 @@ def _scales(scales: Sequence[float] | None) -> Iterator[str]:
         yield f"  scales of a device's fit: {', '.join(f'{scale:g}' for scale in scales)}"
 
 
+def _scales_from(origin: Mapping[str, int] | None) -> Iterator[str]:
+    if origin is not None:
+        yield f"  chosen on {origin['annotators']} of {origin['of']} annotators of thirty rows"
+
+
 def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for bridge in bridges:
         if bridge["form"] is None:
@@ -122,7 +127,8 @@ def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             continue
         yield (
             f"  bridge from {bridge['from']}: {bridge['form']}, explains {bridge['explained']:.1%} "
-            f"of the variance of {bridge['held_out']} held-out texts"
+            f"of the variance of {bridge['held_out']} held-out texts; learned on "
+            f"{bridge['documents']} of {bridge['of']}"
         )
 
 
@@ -167,6 +173,7 @@ def _not_kept(settings: Mapping[str, str]) -> Iterator[str]:
 
 _PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
     "parity": _parity, "training": _training, "cost": _cost, "prior": _prior, "scales": _scales,
+    "scales_from": _scales_from,
     "bridges": _bridges, "check": _check, "published": _published, "steps": _steps,
     "costs": _costs, "not_kept": _not_kept,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from fala.errors import DataError, counted, type_of
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
 from fala.model.prior import PopulationPrior
-from fala.solver.design import GramRows, JointRows
+from fala.solver.design import GramRows
 from fala.solver.fit import (
     DENSE_SCALE,
     LEXICAL_SCALE,
@@ -54,12 +54,14 @@ class LeftOut:
     """The leave-one-out loss of the full fit at any scales, faster than by ``fit_device``.
 
     Attributes:
-        problem: The objective with all scales 1.
-        grams: The Gram matrix of every block's rows, shape (n, n), in float32.
+        problem: The objective with all scales 1, without its rows.
+        bias: The rows' column of the bias.
+        grams: The Gram matrix of each of k blocks' rows, shape (k, n, n), in float32.
     """
 
-    problem: Problem[JointRows]
-    grams: tuple[NDArray[np.float32], ...]
+    problem: Problem[GramRows]
+    bias: float
+    grams: NDArray[np.float32]
 
     @classmethod
     def of(cls, training: TrainingSet) -> LeftOut:
@@ -68,7 +70,9 @@ class LeftOut:
         gaussian = gaussian_around(training, vendor, ones)
         evidence = evidence_of(training, beside_labels=True)
         problem = gaussian.problem(training, vendor, evidence)
-        return cls(problem, tuple(part.gram().astype(np.float32) for part in problem.rows.parts))
+        grams = [part.gram().astype(np.float32) for part in problem.rows.parts]
+        nothing = GramRows(np.empty((0, 0)))
+        return cls(problem.over(nothing), problem.rows.bias, np.stack(grams))
 
     def loss(self, scales: Sequence[float], near: Floats | None = None) -> tuple[float, Floats]:
         """The sum of the examples' losses, in nats.
@@ -81,7 +85,7 @@ class LeftOut:
             The loss, and the minimum.
         """
         *block_scales, slope_scale = scales
-        gram = np.full(self.grams[0].shape, self.problem.rows.bias**2)
+        gram = np.full(self.grams[0].shape, self.bias**2)
         for block, scale in zip(self.grams, block_scales, strict=True):
             if scale:
                 gram += scale * block

@@ -15,6 +15,7 @@ from fala.files import temporary_folder
 from fala.model.heads import Head
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
+from fala_export.fitting.samples import drawn
 from fala_export.models.encoder import Encoder
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner, embed_rows
@@ -34,6 +35,8 @@ from fala_export.training.settings import TrainingSettings
 
 _FEWEST_ANNOTATORS = 2  # a single annotator's head would equal the shared one
 _FEWEST_ROWS = 5  # with fewer rows an annotator's head overfits
+# With 768 dimensions their heads and the optimizer's states are 49 MB, which each step reads.
+_MOST_ANNOTATORS = 4_000
 
 
 def train(
@@ -75,8 +78,12 @@ def train(
     rows.needs_labels("training a backbone")
     learner = _learner(source, rows, options.max_length)
     division = divide(rows.rows, settings.seed, validation=True)
-    annotators = _annotators(rows, division, settings)
-    recipe = {**recipe_of(rows, learner, settings.batch), "annotators": len(annotators)}
+    annotators, available = _annotators(rows, division, settings)
+    recipe = {
+        **recipe_of(rows, learner, settings.batch),
+        "annotators": len(annotators),
+        "of_annotators": available,
+    }
     training = Training(settings.over(learner.settings), work, settings.seed, recipe, resume)
     module, start, history = train_from_start(
         training, learner, division, rows, settings.batch, annotators=annotators
@@ -116,8 +123,8 @@ def _learner(
 
 def _annotators(
     rows: PublicRows, division: Division, settings: TrainingSettings
-) -> tuple[str, ...]:
-    """The users with their own head while a classifier is trained, by falling number of rows.
+) -> tuple[list[str], int]:
+    """The users with their own head while a classifier is trained, and of how many they are drawn.
 
     Raises:
         DataError: The settings require annotators, and there are too few, or the task is matching.
@@ -126,15 +133,17 @@ def _annotators(
     if rows.task == MATCHING:
         if enabled:
             raise DataError("annotators' own heads are a classifier's; these rows are of matching")
-        return ()
+        return [], 0
     counts = Counter(row.user for row in division.training if row.user is not None)
-    users = tuple(user for user, count in counts.most_common() if count >= _FEWEST_ROWS)
+    users = [user for user, count in counts.most_common() if count >= _FEWEST_ROWS]
     if enabled and len(users) < _FEWEST_ANNOTATORS:
         raise DataError(
             f"the training rows have {counted(len(users), 'user')} of {_FEWEST_ROWS} rows or "
             f"more, and annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
         )
-    return users if enabled is not False and len(users) >= _FEWEST_ANNOTATORS else ()
+    if enabled is False or len(users) < _FEWEST_ANNOTATORS:
+        return [], len(users)
+    return drawn(users, _MOST_ANNOTATORS, settings.seed), len(users)
 
 
 def train_from_start(

@@ -50,8 +50,9 @@ class TrainingSettings:
         learning_rate: At its peak (default: what suits the backbone).
         warm_up: Share of the steps in which the rate rises.
         seed: Seed of everything random.
-        annotators: Also train a head for each user of five rows or more, at half of the loss; only
-            the shared head is released. Default: where a classifier has two such users.
+        annotators: Also train a head for each user of five rows or more (4,000, drawn, of more), at
+            half of the loss; only the shared head is released. Default: where a classifier has two
+            such users.
     """
 
     epochs: Count | None = None

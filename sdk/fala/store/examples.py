@@ -253,9 +253,13 @@ class Examples:
     def since(self, data: int) -> list[StoredExample]:
         """Examples that were added, or whose labels changed, after a count of data changes."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
-            changed = "coalesce(added_data, 0) > ? OR coalesce(labelled_data, 0) > ?"
-            query = f"{_EXAMPLES} AND ({changed}) ORDER BY id"
-            return self._examples_of(db.execute(query, (self._adapter, data, data)).fetchall())
+            # A label comes with its example or after it. Each part reads the index alone.
+            changed = (
+                f"{_IDS} AND labelled_data > ? UNION ALL"
+                f" {_IDS} AND labelled_data IS NULL AND added_data > ?"
+            )
+            ids = [row for (row,) in db.execute(changed, (self._adapter, data) * 2)]
+            return self.all(ids)
 
     def at(self, data: float, present: Sequence[StoredExample]) -> list[StoredExample]:
         """Examples with their labels as they were at a count of data changes.
@@ -312,7 +316,7 @@ class Examples:
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
         with self._db.connection() as db:
-            query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
+            query = "SELECT count(*), count(labelled_data) FROM examples WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
 

@@ -135,3 +135,36 @@ def test_transactions_of_threads_do_not_mix(store):
     assert len(texts) == 160 and store.slots.version().data == 160
     # No thread's pair was cut in two.
     assert all(a[:-3] == b[:-3] for a, b in zip(texts[::2], texts[1::2], strict=True))
+
+
+def test_what_changed_is_found_without_reading_all_examples(store):
+    """In steps of SQLite's machine, which do not depend on the computer."""
+
+    def changed():
+        steps = []
+        with store.database.connection() as db:
+            db.set_progress_handler(lambda: steps.append(1), 1)
+            found = store.examples.since(before)
+            db.set_progress_handler(None, 1)
+        return {(row.example, row.label) for row in found}, len(steps)
+
+    def learn(texts, labels):
+        with store.transaction():
+            store.examples.remember(texts, labels)
+
+    with store.transaction():
+        store.slots.put(slot("a"))
+        store.slots.activate("a", None)
+    costs = []
+    for size in (100, 2000):
+        texts = [f"{size} {number}" for number in range(size)]
+        learn(texts, ["x", None] * (size // 2))
+        before = store.slots.state().version.data
+        learn([texts[0], texts[1], texts[2], "new", "none"], ["y", "x", "x", "z", None])
+        found, cost = changed()
+        assert found == {(texts[0], "y"), (texts[1], "x"), ("new", "z"), ("none", None)}
+        costs.append(cost)
+        with store.transaction():
+            store.examples.forget(store.examples.ids(["new", "none"]))
+    assert costs[1] < 1.2 * costs[0]
+    assert store.examples.counts() == (2100, 1050 + 2)

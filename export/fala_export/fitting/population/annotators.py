@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import overload
+from typing import Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,19 @@ MOST_ROWS = 500
 MOST_ANNOTATORS = 400
 
 _CHUNK_ROWS = 2048
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Map(Protocol):
+    """The built-in ``map``, or one that uses several processes."""
+
+    def __call__(
+        self, function: Callable[[_Item], _Result], of: Iterable[_Item], /
+    ) -> Iterable[_Result]:
+        """A function's results for arguments, in their order."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.solver.gaussian import BIAS_DEVIATION
 from fala_export.fitting.device_fit import DENSE_SCALE, one_blas_thread
-from fala_export.fitting.population.annotators import Annotator, Annotators
+from fala_export.fitting.population.annotators import Annotator, Annotators, Map
 from fala_export.fitting.population.estimation import Gaussian, estimate, find_mode, isotropic
 
 FOLDS = 5
@@ -73,13 +73,6 @@ class Fold:
     losses: dict[Candidate, list[float]]
     vendor: list[float]
     devices: list[float]
-
-
-class Map(Protocol):
-    """The built-in ``map``, or one that uses several processes."""
-
-    def __call__(self, function: Callable[[int], Fold], of: Iterable[int], /) -> Iterable[Fold]:
-        """A function's results for arguments, in their order."""
 
 
 @dataclass(frozen=True)

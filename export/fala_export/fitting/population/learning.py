@@ -25,9 +25,10 @@ from fala_export.fitting.population.annotators import (
     MOST_ANNOTATORS,
     MOST_ROWS,
     Annotators,
+    Map,
     gather_annotators,
 )
-from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Map, PriorChoice, choose_prior
+from fala_export.fitting.population.choice import ESTIMATES, FOLDS, PriorChoice, choose_prior
 from fala_export.fitting.population.left_out import Show, cross_fitted_logits, was_trained
 from fala_export.fitting.population.scales import AnnotatedRows
 from fala_export.fitting.samples import drawn_rows, evenly, mean_length, most_documents, numbers_of
@@ -41,11 +42,13 @@ class Learned:
     Attributes:
         prior: The population prior; None if none is better on held-out annotators.
         scales: The scales; None if too few annotators have enough rows.
+        scales_from: A manifest's details of them: the number of annotators, of how many.
         details: A manifest's details of the prior, or why there is none (``refused``).
     """
 
     prior: PopulationPrior | None
     scales: list[float] | None
+    scales_from: dict[str, int] | None
     details: dict[str, Any]
 
 
@@ -196,28 +199,33 @@ def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
         "rows": sum(len(annotator.labels) for annotator in annotators),
         **choice.details(),
     }
-    return Learned(choice.prior, learn_scales(rows, _held_out(annotators, choice), show), details)
+    # Annotators of the scales alone are held out from all estimates.
+    priors = dict.fromkeys(rows.names, choice.prior) | _held_out(annotators, choice)
+    return Learned(choice.prior, *learn_scales(rows, priors, show, run), details)
 
 
 def learn_scales(
-    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show
-) -> list[float] | None:
+    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show, run: Map = map
+) -> tuple[list[float] | None, dict[str, int] | None]:
     """Choose the scales with the least loss on annotators.
 
     Args:
         rows: The annotators' rows.
         priors: The prior of each one's device, by name.
         show: Shows progress.
+        run: See ``choose_scales``.
 
     Returns:
-        The scales; None if too few annotators have enough rows.
+        The scales, and the manifest's details of them; None if too few annotators have enough rows.
     """
     people = scales.training_sets(rows, priors)
     if len(people) < LEAST_ANNOTATORS:
-        return None
+        return None, None
     length = len(people) * scales.trials(len(people[0].blocks) - 1)
     with show("choosing scales", length) as bar, one_blas_thread():
-        return list(scales.choose_scales(people, bar.update))
+        chosen = scales.choose_scales(people, bar.update, run)
+    of = rows.available.get(scales.LEAST_ROWS, len(people))
+    return list(chosen), {"annotators": len(people), "of": of}
 
 
 def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping[str, Any]) -> None:
@@ -229,7 +237,9 @@ def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping
         learned: The prior and the scales.
         details: Notes about the prior.
     """
-    notes = {"prior": dict(details), "scales": learned.scales}
+    notes = {
+        "prior": dict(details), "scales": learned.scales, "scales_from": learned.scales_from
+    }  # fmt: skip
     write_again(path, bundle, notes, prior_files(learned.prior))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,8 +20,9 @@ from fala_export.fitting.device_fit import (
     TrainingSet,
     blocks_of,
     default_scales,
+    one_blas_thread,
 )
-from fala_export.fitting.population.annotators import rows_by_name
+from fala_export.fitting.population.annotators import Map, rows_by_name
 from fala_export.fitting.samples import drawn
 
 #: The compared scales of a block. If a block has no information about people, 0 fixes the vendor's
@@ -32,8 +35,12 @@ LEAST_ROWS = 30
 
 #: That many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
+_GROUPS = 16  # groups of people that are tried side by side
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
+
+#: Some people, and each one's last minimum.
+_Group: TypeAlias = "tuple[list[LeftOut], list[Floats | None]]"
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,9 @@ def trials(blocks: int) -> int:
 
 
 def choose_scales(
-    people: Sequence[TrainingSet], tick: Callable[[int], None] = lambda _: None
+    people: Sequence[TrainingSet],
+    tick: Callable[[int], None] = lambda _: None,
+    run: Map = map,
 ) -> tuple[float, ...]:
     """The scales with the least leave-one-out loss of all people's rows together.
 
@@ -107,21 +116,27 @@ def choose_scales(
     Args:
         people: One or more of ``training_sets``.
         tick: Called with the number of new trials, ``trials`` for each training set in all.
+        run: Runs the trials of groups of people, which are independent of each other.
 
     Returns:
         A scale for each of the head's blocks, and the slope's.
     """
     left_out = [LeftOut.of(person) for person in people]
-    minima: list[Floats | None] = [None] * len(people)
+    groups: list[_Group] = [
+        (left_out[first::_GROUPS], [None] * len(left_out[first::_GROUPS]))
+        for first in range(min(_GROUPS, len(people)))
+    ]
     losses: dict[tuple[float, ...], float] = {}
 
     def loss(scales: tuple[float, ...]) -> float:
         if scales not in losses:
             losses[scales] = 0.0
-            for index, person in enumerate(left_out):
-                value, minima[index] = person.loss((0.0, *scales), minima[index])
-                losses[scales] += value
-                tick(1)
+            for (part, minima), results in zip(
+                groups, run(partial(_group_losses, scales), groups), strict=True
+            ):
+                minima[:] = [minimum for _, minimum in results]
+                losses[scales] += sum(value for value, _ in results)
+                tick(len(part))
         return losses[scales]
 
     blocks = people[0].blocks[1:]
@@ -131,6 +146,12 @@ def choose_scales(
             best = _descend(best, index, SLOPES if index == len(blocks) else GRID, loss)
     tick((trials(len(blocks)) - len(losses)) * len(people))
     return best
+
+
+def _group_losses(scales: tuple[float, ...], group: _Group) -> list[tuple[float, Floats]]:
+    """The loss of each person of a group, and its minimum."""
+    with one_blas_thread():
+        return [person.loss((0.0, *scales), near) for person, near in zip(*group, strict=True)]
 
 
 def _descend(
