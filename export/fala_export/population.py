@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fala import Bundle, BundleMismatchError, DataError
 from fala.cli import progress
@@ -13,7 +13,6 @@ from fala.model.heads import Head
 from fala_export.bundles import write_again
 from fala_export.embedding import Embedder
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
-from fala_export.fitting.population.choice import Fold
 from fala_export.fitting.population.learning import (
     annotated,
     annotated_rows,
@@ -26,6 +25,9 @@ from fala_export.fitting.population.scales import LEAST_ROWS, AnnotatedRows
 from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.unseen import unseen_rows
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 def learn_from_annotators(
@@ -147,13 +149,15 @@ def write_scales(
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
 
 
-def in_processes(function: Callable[[int], Fold], folds: Iterable[int]) -> Iterable[Fold]:
+def in_processes(
+    function: Callable[[Argument], Result], arguments: Iterable[Argument]
+) -> Iterable[Result]:
     """Like ``map``, in processes on all cores: small fits hold Python's lock most of the time."""
     from joblib import Parallel, cpu_count, delayed
 
-    calls = [delayed(function)(fold) for fold in folds]
+    calls = [delayed(function)(argument) for argument in arguments]
     workers = min(cpu_count(), len(calls))
-    results: Iterable[Fold] = Parallel(workers, return_as="generator")(calls)
+    results: Iterable[Result] = Parallel(workers, return_as="generator")(calls)
     return results
 
 
