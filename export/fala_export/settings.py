@@ -191,7 +191,7 @@ class CheckSettings:
 
     Attributes:
         from_: The earlier release (default: the first one with a bridge).
-        users: Number of annotators, the first ones of the rows (default: all).
+        users: Most annotators; of more some are drawn.
         budget: Most forward passes of a replacement (default: a device's).
         minimum_gain: Least gain of mean AUC over the new release as shipped; below it the command
             fails.
@@ -199,7 +199,7 @@ class CheckSettings:
     """
 
     from_: File | None = None
-    users: Count | None = None
+    users: Count = 200
     budget: Count | None = None
     minimum_gain: Gain | None = None
     maximum_worse: Share | None = None

@@ -162,7 +162,9 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
     second.write_text(
         second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")
     )
-    assert "scales of a device's fit" in works("release", second).output
+    made = works("release", second)
+    assert "scales of a device's fit" in made.output
+    assert "playing the devices of 1 of 6 held-out annotators, drawn at random" in made.stderr
 
 
 def test_control_characters_of_labels_reach_no_terminal_and_no_release(table, tmp_path):

@@ -28,6 +28,7 @@ SMALL = {
     "hostile.py": ("tries", "--count", 6),
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
     "logits.py": ("cosine", "--texts", 20),
+    "release_scale.py": ("rows", "--rows", 6000, "--form", "parquet"),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),

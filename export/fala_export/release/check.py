@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from scipy.special import stdtrit
 
 from fala import Budget, Bundle, DataError
-from fala.cli import progress
+from fala.cli import counted, progress
 from fala.examples import unique_texts
 from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
-from fala_export.rows.row_files import Columns, load_rows
+from fala_export.population import processes
+from fala_export.rows.data_set import AllRows
 from fala_export.settings import CheckSettings
 
 #: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
@@ -28,35 +31,36 @@ _DIGITS = 4
 def play_devices(
     earlier: Path,
     release: Path,
-    data: Path,
-    columns: Columns,
+    rows: AllRows,
     settings: CheckSettings,
     embedder: Embedder,
 ) -> dict[str, Any]:
     """Play the devices of held-out annotators, as ``fala-replace`` does.
 
     Each learns an annotator's train rows with the earlier release, replaces it, and is scored on
-    the test rows.
+    the test rows. Of more annotators than the settings' number some are drawn; they are played in
+    processes on all cores.
 
     Args:
         earlier: The release that devices have.
         release: The one that replaces it, as it would be shipped.
-        data: The rows.
-        columns: The names of their columns.
-        settings: Number of devices, and their budget.
+        rows: The rows.
+        settings: Most devices, and their budget.
         embedder: Embeds the test rows' texts.
 
     Returns:
         The verdict, for the manifest.
 
     Raises:
-        DataError: The rows name no held-out annotators.
+        DataError: No annotator has test rows of two labels.
         ExportError: A release has no head for the rows.
     """
     old, new = Bundle.open(earlier), Bundle.open(release)
-    rows = load_rows(data, columns, link=old.manifest.link)
-    users = list(rows.users)[: settings.users]
-    texts = unique_texts(row.example for user in users for row in rows.users[user].test)
+    count, rows = len(rows.users), rows.drawn_users(settings.users)
+    if len(rows.users) < count:
+        drawn = f"{len(rows.users):,} of {counted(count, 'held-out annotator')}"
+        click.echo(f"playing the devices of {drawn}, drawn at random", err=True)
+    texts = unique_texts(row.example for user in rows.users.values() for row in user.test)
 
     def side(bundle: Bundle) -> Side:
         head, name = bundle.head(), bundle.manifest.name
@@ -70,13 +74,23 @@ def play_devices(
         bridged = old.backbone_digest in bundle.bridges()
         return Side(name, Path(bundle.path), head, embeddings, has_head=True, bridged=bridged)
 
-    before, after = side(old), side(new)
+    before, after, budget = side(old), side(new), Budget(settings.budget)
+    calls = [
+        (user, rows.of_users([user]), _of_user(before, user, rows), _of_user(after, user, rows))
+        for user in rows.users
+    ]
     results = []
-    with progress("playing devices", len(users)) as bar:
-        for user in users:
-            results.append(run_user(user, rows, before, after, Budget(settings.budget)))
+    with processes() as run, progress("playing devices", len(calls)) as bar:
+        for result in run(lambda call: run_user(*call, budget), calls):
+            results.append(result)
             bar.update(1)
-    return {"from": old.manifest.name, **verdict(results, after.head.link)}
+    return {"from": old.manifest.name, "of": count, **verdict(results, after.head.link)}
+
+
+def _of_user(side: Side, user: str, rows: AllRows) -> Side:
+    """A release with the embeddings of one user's test rows."""
+    texts = unique_texts(row.example for row in rows.users[user].test)
+    return replace(side, embeddings={text: side.embeddings[text] for text in texts})
 
 
 def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +15,6 @@ import fala
 from fala import Bundle
 from fala.bundle.signature import signature_file
 from fala.errors import printable
-from fala.examples import unique_texts
 from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
@@ -27,11 +26,14 @@ from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps
+from fala_export.rows.data_set import AllRows
+from fala_export.rows.row_files import data_set, file_rows
+from fala_export.rows.table import Rows
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
-from fala_export.training.public_rows import PublicRows, load_public_rows
+from fala_export.training.public_rows import PublicRows, checked_public_rows
 from fala_export.training.release import export_learned, write_head, write_words
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
@@ -77,12 +79,25 @@ class Pipeline:
         Raises:
             DataError: They cannot be used.
         """
-        return load_public_rows(self.data, self.recipe.columns, self.recipe.link)
+        return checked_public_rows(self._read[0], self.recipe.link)
 
     @cached_property
-    def texts(self) -> list[str]:
+    def _read(self) -> tuple[Rows, str]:
+        """All rows, read once, and a description of their division."""
+        return file_rows(self.data, self.recipe.columns, link=self.recipe.link)
+
+    def all_rows(self, earlier: Bundle) -> AllRows:
+        """The rows with their users, for devices with an earlier release.
+
+        Raises:
+            DataError: They are not a data set.
+        """
+        return data_set(self.data, *self._read, earlier.manifest.link)
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
         """The public rows' distinct texts."""
-        return unique_texts(row.example for row in self.rows.rows)
+        return self.rows.rows.texts()
 
     @property
     def data(self) -> Path:
@@ -204,9 +219,8 @@ class Pipeline:
         return learn_from_annotators(before, self.rows, out, settings, self.embedder)
 
     def _check(self, settings: CheckSettings, before: Path, out: Path) -> Mapping[str, Any]:
-        figures = play_devices(
-            self.earlier_release, before, self.data, self.recipe.columns, settings, self.embedder
-        )
+        rows = self.all_rows(Bundle.open(self.earlier_release))
+        figures = play_devices(self.earlier_release, before, rows, settings, self.embedder)
         with writing(out):
             write_again(out, Bundle.open(before), {"check": figures})
         return figures

@@ -13,7 +13,6 @@ from fala.examples import unique_texts
 from fala_export.embedding import seconds_of
 from fala_export.release.pipeline import Pipeline
 from fala_export.release.recipe import BackboneTable, Recipe
-from fala_export.rows.row_files import load_rows
 from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
 
@@ -46,7 +45,7 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         return summary
     summary |= {
         "public_rows": len(pipeline.rows.rows),
-        "users": len({row.user for row in pipeline.rows.rows} - {None}),
+        "users": pipeline.rows.rows.count_users(),
         "texts": len(pipeline.texts),
         "costs": _costs(pipeline),
     }
@@ -86,8 +85,7 @@ def _costs_of_devices(
 ) -> list[dict[str, Any]]:
     """The cost of the check's devices: test texts, training texts, and budgets."""
     old = Bundle.open(pipeline.earlier_release)
-    rows = load_rows(pipeline.data, pipeline.recipe.columns, link=old.manifest.link)
-    users = [rows.users[name] for name in list(rows.users)[: check.users]]
+    users = list(pipeline.all_rows(old).drawn_users(check.users).users.values())
     tests = unique_texts(row.example for user in users for row in user.test)
     training = [unique_texts(row.example for row in user.train) for user in users]
     budget = Budget(check.budget).passes(True)

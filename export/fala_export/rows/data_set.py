@@ -53,13 +53,21 @@ class AllRows:
     source: str
     link: Link = LABELS
 
+    def drawn_users(self, most: int) -> AllRows:
+        """The rows of some users, drawn at random; see ``of_users``. Of fewer users all."""
+        names = list(self.users)
+        if len(names) > most:
+            drawn = np.random.default_rng(0).permutation(len(names))[:most]
+            names = [names[position] for position in np.sort(drawn)]
+        return self.of_users(names)
+
     def of_users(self, names: Iterable[str]) -> AllRows:
-        """The rows of some users in memory, with the public rows on their documents."""
+        """The rows of some users, with the public rows on their documents."""
         users = {name: self.users[name] for name in names}
         rows = [row for user in users.values() for row in (*user.train, *user.test)]
         public = Rows.of(self.public)
         public = public.where(public.on_documents_of(Rows.of(rows)))
-        return replace(self, users=users, public=list(public))
+        return replace(self, users=users, public=public)
 
 
 class _ByUser(Mapping[str, UserRows]):

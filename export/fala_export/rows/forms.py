@@ -287,11 +287,13 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[Form]:
     from pyarrow import ArrowException, ipc, parquet
 
     def records(batches: Iterator[Any]) -> Iterator[Record]:
-        number = 0
-        for batch in batches:  # a column at once: three times as fast as a row
-            names, columns = batch.schema.names, [column.to_pylist() for column in batch.columns]
-            for number, row in enumerate(zip(*columns, strict=True), number + 1):
-                yield number, dict(zip(names, row, strict=True))
+        def rows() -> Iterator[dict[str, object]]:
+            for batch in batches:  # a column at once is faster than a row
+                columns = [column.to_pylist() for column in batch.columns]
+                for cells in zip(*columns, strict=True):
+                    yield dict(zip(batch.schema.names, cells, strict=True))
+
+        yield from enumerate(rows(), 1)
 
     try:
         with ExitStack() as stack:

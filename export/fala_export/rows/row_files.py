@@ -124,7 +124,22 @@ def load_rows(
         RowError: For the first bad row.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
-    rows, division = file_rows(path, columns, seed, link)
+    return data_set(path, *file_rows(path, columns, seed, link), link)
+
+
+def data_set(path: str | PathLike[str], rows: Rows, division: str, link: Link) -> AllRows:
+    """The data set of a file's rows.
+
+    Args:
+        path: The file or folder.
+        rows: Its rows, as ``file_rows`` returns them.
+        division: The description of their division.
+        link: The kind of labels.
+
+    Raises:
+        DataError: They are not a data set.
+        RowError: For the first bad row.
+    """
     name = _title(fspath(path))
     with _reading(name):
         return gather_rows(rows, f"{name} ({division})" if division else name, link)
@@ -313,12 +328,13 @@ class _Parser:
         """Keep what a row's values are, for rows that repeat them."""
         if self._columns.tags or not isinstance(row.example, str):
             return
-        parts = (self._labels, row.label), (self._users, row.user), (self._splits, row.split)
-        for name, (known, value) in zip(self._names, parts, strict=True):
-            raw = record.get(name)
-            plain = raw.strip() == raw if isinstance(raw, str) else raw.__class__ is int
-            if plain and raw != "" and len(known) < _KNOWN:
-                known[raw] = value
+        label, user, split = (record.get(name) for name in self._names)
+        if _is_plain(label) and len(self._labels) < _KNOWN:
+            self._labels[label] = row.label
+        if _is_plain(user) and len(self._users) < _KNOWN:
+            self._users[user] = row.user
+        if _is_plain(split):
+            self._splits[split] = row.split
 
     def _row(self, line: int, record: Mapping[str, object]) -> Row:
         values = {key: value for key, value in record.items() if key not in self._renamed}
@@ -384,6 +400,11 @@ class _Parser:
                 shown = show(values[name]).replace('"', "'")
                 raise RowError(line, f"a column of a tag has 0 or 1; {name} has {shown}")
         return [name for name, mark in marks.items() if str(mark).lower() in {"1", "true"}]
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is an integer, or a text without blanks around it, which are counted."""
+    return value.strip() == value != "" if isinstance(value, str) else value.__class__ is int
 
 
 def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:

@@ -226,8 +226,7 @@ class Rows(Sequence[Row]):
         digests, theirs = self.table.digests, others.table.digests
         if digests is theirs:
             return np.isin(self.documents, np.unique(others.documents))
-        shared = np.isin(digests, theirs[np.unique(others.documents)])
-        return shared[self.documents]
+        return np.isin(digests[self.documents], theirs[np.unique(others.documents)])
 
     def take(self, positions: NDArray[np.intp]) -> Rows:
         """The rows at some positions of these."""
@@ -293,6 +292,10 @@ class Rows(Sequence[Row]):
         if not isinstance(other, Sequence) or len(self) != len(other):
             return False
         return all(row == each for row, each in zip(self, other, strict=True))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rows are read in another process as rows in memory."""
+        return Rows.of, (list(self),)
 
     __hash__ = None  # type: ignore[assignment]  # as a list's
 

@@ -101,39 +101,25 @@ class PublicRows:
                 f"{rows_kind}; a device cannot go from one to the other"
             )
 
-    def sample_documents(self, most: int, seed: int = 0) -> PublicRows:
+    def sample_documents(self, most: int) -> PublicRows:
         """The rows on some documents, in order.
 
-        Every label stays: the first drawn document of each is among them.
+        The draw depends on the documents alone: a draw from a draw is the same draw. Every label
+        stays: a document of each is among them.
 
         Args:
             most: The number of documents, drawn at random; of fewer all.
-            seed: Seed of the draw.
         """
         documents = self.rows.documents
         present = np.unique(documents)
         if len(present) <= most:
             return self
         place = np.empty(len(self.rows.table.digests), dtype=np.int64)
-        place[present] = np.random.default_rng(seed).permutation(len(present))
+        place[present[np.argsort(self.rows.table.digests[present])]] = np.arange(len(present))
         places, labels = place[documents], self.rows.labels
         first = np.full(len(self.rows.table.values), len(present), dtype=np.int64)
         np.minimum.at(first, labels, places)
         return replace(self, rows=self.rows.where((places < most) | np.isin(places, first)))
-
-    def sample_users(self, most: int, least: int = 1, seed: int = 0) -> PublicRows:
-        """The rows of some users, in order; rows without a user are left out.
-
-        Args:
-            most: The number of users, drawn at random; of fewer all.
-            least: The fewest rows of a user who may be drawn.
-            seed: Seed of the draw.
-        """
-        users = self.rows.users
-        counts = np.bincount(users[users >= 0], minlength=len(self.rows.table.names))
-        enough = np.flatnonzero(counts >= least)
-        drawn = np.random.default_rng(seed).permutation(enough)[:most]
-        return replace(self, rows=self.rows.where(np.isin(users, drawn)))
 
     @cached_property
     def digest(self) -> str:
@@ -160,10 +146,17 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
         RowError: For the first bad row.
         ExportError: No release can have one of the labels.
     """
-    return _checked(PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link))
+    return checked_public_rows(file_rows(path, columns or Columns(), link=link)[0], link)
 
 
-def _checked(public: PublicRows) -> PublicRows:
+def checked_public_rows(rows: Rows, link: Link = LABELS) -> PublicRows:
+    """The public rows of a file's rows.
+
+    Raises:
+        DataError: See ``PublicRows.of``.
+        ExportError: No release can have one of the labels.
+    """
+    public = PublicRows.of(rows, link)
     for label in public.labels:
         check_name(label, "label")
     return public
@@ -184,7 +177,7 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicR
         RowError: For the first bad row.
     """
     rows = file_rows(path, columns or Columns())[0]
-    public = _checked(PublicRows.of(rows))
+    public = checked_public_rows(rows)
     parts = []
     for split in ("train", "test"):
         part = rows.of_split(split)

@@ -100,25 +100,15 @@ def test_texts_are_distinct_and_read_when_taken(tmp_path):
 def test_documents_are_drawn_with_all_their_rows_and_every_label():
     rows = [Row(f"u{at}", "public", f"text {at % 500}", at % 2, at) for at in range(2_000)]
     public = PublicRows.of([*rows, Row("rare", "public", "text 7", "rare", 0)])
-    drawn = public.sample_documents(50, seed=1)
+    drawn = public.sample_documents(50)
     documents = {row.example for row in drawn.rows}
     assert len(documents) in {50, 51}
     assert list(drawn.rows) == [row for row in public.rows if row.example in documents]
     assert (drawn.labels, drawn.rows.count_documents()) == (public.labels, len(documents))
     assert {str(row.label) for row in drawn.rows} == set(public.labels)
-    assert drawn == public.sample_documents(50, seed=1) != public.sample_documents(50, seed=2)
+    assert set(drawn.sample_documents(20).rows.texts()) < documents
+    assert drawn.sample_documents(20) == public.sample_documents(20)
     assert public.sample_documents(500) is public
-
-
-def test_users_are_drawn_with_all_their_rows():
-    rows = [Row(f"u{at % 40}", "public", f"text {at}", at % 2, at) for at in range(400)]
-    public = PublicRows.of([*rows, *[Row(name, "public", "x", 1, 0) for name in ("few", None)]])
-    drawn = public.sample_users(15, least=10)
-    users = {row.user for row in drawn.rows}
-    assert len(users) == 15 and users <= {f"u{number}" for number in range(40)}
-    assert list(drawn.rows) == [row for row in rows if row.user in users]
-    assert public.sample_users(99).rows.count_users() == 41
-    assert drawn == public.sample_users(15, least=10) != public.sample_users(15, 10, seed=1)
 
 
 def test_documents_of_another_file_are_found(tmp_path):
@@ -138,6 +128,10 @@ def test_some_users_are_taken_with_the_public_rows_on_their_documents():
     assert [row.example for row in some.public] == [f"text {at}" for at in (1, 4, 6, 9, 11, 14)]
     assert some.users == {name: whole.users[name] for name in ("u4", "u1")}
     assert [row.line for row in some.users["u1"].train] == [1, 6, 11]
+    drawn = whole.drawn_users(3)
+    assert len(drawn.users) == 3 and list(drawn.users) == sorted(drawn.users)
+    assert drawn == whole.of_users(drawn.users) == whole.drawn_users(3)
+    assert whole.drawn_users(5).users == dict(whole.users)
 
 
 def test_an_even_division_of_many_documents_is_linear():
