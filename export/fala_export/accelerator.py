@@ -1,4 +1,4 @@
-"""The accelerator that torch computes on."""
+"""The accelerator that torch computes on: a GPU, a Mac's (MPS), or the CPU."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import torch
 
 
 def device() -> torch.device:
-    """This process's GPU, a Mac's, or the CPU where there is neither."""
+    """The accelerator of this process; the CPU where there is none.
+
+    Of several processes that ``accelerate launch`` starts on a machine, each has its own GPU.
+    """
     if torch.cuda.is_available():
-        rank = int(os.environ.get("LOCAL_RANK", "0"))
-        return torch.device("cuda", rank % torch.cuda.device_count())
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
