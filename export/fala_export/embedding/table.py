@@ -63,6 +63,9 @@ class Table:
         self._rows: Positions = np.empty(0, np.int64)
         self._is_behind = True  # of the entries on disk
 
+    def __reduce__(self) -> tuple[type[Table], tuple[Path, int]]:
+        return Table, (self.folder, self.dimension)
+
     @property
     def entry_bytes(self) -> int:
         """Size of an entry on disk."""
