@@ -312,6 +312,11 @@ class Embedder:
                 ranks.wait()
                 if len(pending):
                     rows[pending] = table.find(keys[pending])
+                if (rows < 0).any():
+                    raise ExportError(
+                        f"{table.folder}: lacks embeddings that another process wrote: processes "
+                        "that work together need a folder that all of them read"
+                    )
                 parts.append(rows)
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
