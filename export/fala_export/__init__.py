@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         write_release,
     )
     from fala_export.cli import run
-    from fala_export.embedding import Embedder
+    from fala_export.embedding import Embedder, Embeddings
     from fala_export.embedding.tokens import pad
     from fala_export.errors import ExportError, RowError
     from fala_export.families.adapters.model import insert_adapters
@@ -46,6 +46,7 @@ _MODULES = {
     "Bridge": "fala.model.bridge",
     "Columns": "fala_export.rows.row_files",
     "Embedder": "fala_export.embedding",
+    "Embeddings": "fala_export.embedding",
     "Encoder": "fala_export.models.encoder",
     "EpochPlan": "fala_export.training.texts",
     "ExportError": "fala_export.errors",
@@ -90,6 +91,7 @@ __all__ = [
     "Bridge",
     "Columns",
     "Embedder",
+    "Embeddings",
     "Encoder",
     "EpochPlan",
     "ExportError",

@@ -13,6 +13,5 @@ def device() -> torch.device:
     Of several processes that ``accelerate launch`` starts on a machine, each has its own GPU.
     """
     if torch.cuda.is_available():
-        rank = int(os.environ.get("LOCAL_RANK", "0"))
-        return torch.device("cuda", rank % torch.cuda.device_count())
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

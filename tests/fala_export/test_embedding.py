@@ -1,12 +1,17 @@
+import json
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
+from socket import socket
 
 import numpy as np
 import pytest
 
+import embed_together
+from embed_together import TEXTS, Recorder
 from fala_export.embedding import Embedder, Embeddings, Table, seconds_of
 from fala_export.embedding.table import keys_of
 from fala_export.errors import ExportError
@@ -170,3 +175,31 @@ def test_the_seconds_of_an_embedding_are_estimated(tmp_path):
     seconds = time.perf_counter() - start
     assert seconds_of(Slow(), texts) == pytest.approx(seconds, rel=0.3)
     assert seconds_of(Slow(), []) == 0
+
+
+@pytest.mark.slow
+def test_processes_that_work_together_encode_a_share_each(tmp_path):
+    with socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, embed_together.__file__, tmp_path],
+            env={**environment, "WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    expected = Recorder().encode(TEXTS)
+    shares = []
+    for rank in range(2):
+        record = json.loads((tmp_path / f"{rank}.json").read_text())
+        first, again, alone = map(np.array, record["vectors"])
+        np.testing.assert_array_equal(first, [*expected[:200], *expected[:50]])
+        np.testing.assert_array_equal(again, expected)
+        np.testing.assert_array_equal(alone, expected[:10])
+        shares.append(record["encoded"])
+    assert [len(share) for share in shares] == [155, 155]
+    assert sorted([*shares[0], *shares[1]]) == sorted([*TEXTS, *TEXTS[:10]])
+    assert len(Table(tmp_path / "embeddings" / "d", 2)) == len(TEXTS)

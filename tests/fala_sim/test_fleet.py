@@ -6,7 +6,6 @@ import random
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -193,17 +192,25 @@ def test_the_report_counts_users_better_off_and_the_halted_release(tmp_path):
     assert "75.0% of users better off" in text
 
 
-def test_shared_files_are_read_from_their_local_paths(prepared, tmp_path):
+def test_shared_files_are_read_from_their_local_paths(prepared, tmp_path, monkeypatch):
     """On another machine they are read from where they were unpacked."""
-    moved = {str(path): str(tmp_path / path.name) for path in world.files_of(prepared)}
-    for path, copy in moved.items():
-        Path(copy).write_bytes(Path(path).read_bytes())
-    shelf.set_local_paths(moved)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    stored = []
+
+    def put(content):
+        stored.append(content)
+        return len(stored) - 1
+
+    parcels = shelf.Shelf(put).parcels(world.files_of(prepared))
+    local_paths = shelf.unpack(parcels, stored.__getitem__)
+    hidden = prepared.rename(prepared.with_name("elsewhere"))
+    shelf.set_local_paths(local_paths)
     try:
         shared = world.load(prepared)
         texts = [post.text for post in shared.posts[:3]]
         release = replace(shared.releases["transformer"], name="moved")
-        assert release.path.parent == tmp_path
+        assert tmp_path in release.path.parents
         assert release.inputs(texts).shape[0] == 3
     finally:
         shelf.set_local_paths({})
+        hidden.rename(prepared)

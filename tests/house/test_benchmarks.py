@@ -23,6 +23,7 @@ SMALL = {
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
+    "embedding.py": ("texts", "--texts", 50),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),

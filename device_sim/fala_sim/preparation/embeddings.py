@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from tokenizers import Tokenizer
 
 import fala_export
 from fala import Bundle
 from fala.examples import tokenizer_inputs
-from fala_sim.engine.shelf import local_path
-from fala_sim.situation import Embeddings, Vectors
+from fala_sim.digests import digest_of
 
 if TYPE_CHECKING:
-    from fala_export import Embedder
+    from fala_export import Embedder, Embeddings
 
 TOKENIZER = "backbone/tokenizer.json"
 
@@ -28,7 +26,7 @@ def embedder_of(work: Path) -> Embedder:
     return fala_export.Embedder(work / "embeddings")
 
 
-def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> dict[str, Vectors]:
+def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> Embeddings:
     """Embeddings (d,) of distinct texts; those without a cached embedding are encoded.
 
     Args:
@@ -38,8 +36,7 @@ def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> dict[s
         work: The run's work folder.
     """
     label = f"embedding with {name}"
-    vectors = embedder_of(work).embed(bundle.backbone(), bundle.backbone_digest, texts, label)
-    return dict(zip(texts, vectors, strict=True))
+    return embedder_of(work).mapping(bundle.backbone(), bundle.backbone_digest, texts, label)
 
 
 def lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
@@ -53,47 +50,15 @@ def lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
     return {text: len(encoding.ids) for text, encoding in zip(texts, encoded, strict=True)}
 
 
-class Mapped(Mapping[str, Vectors]):
-    """Embeddings (d,) by text, memory-mapped from a file.
-
-    Attributes:
-        path: The driver's path of the array, (n, d).
-    """
-
-    def __init__(self, path: Path, texts: Sequence[str]) -> None:
-        """Read nothing yet.
-
-        Args:
-            path: Of the array.
-            texts: n texts.
-        """
-        self.path, self._texts = path, list(texts)
-        self._rows: dict[str, int] | None = None
-        self._vectors: Vectors | None = None
-
-    def __getitem__(self, text: str) -> Vectors:
-        if self._rows is None or self._vectors is None:
-            self._rows = {text: row for row, text in enumerate(self._texts)}
-            self._vectors = np.asarray(np.load(local_path(self.path), mmap_mode="r"))
-        vector: Vectors = self._vectors[self._rows[text]]
-        return vector
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def __reduce__(self) -> tuple[type[Mapped], tuple[Path, list[str]]]:
-        return Mapped, (self.path, self._texts)
-
-
-def keep(embeddings: Embeddings, work: Path) -> Mapped:
-    """Embeddings as jobs get them, in a file of the work folder that is named by its digest."""
-    vectors = np.stack(list(embeddings.values()))
-    path = work / f"vectors-{hashlib.sha256(vectors.tobytes()).hexdigest()[:16]}.npy"
-    if not path.is_file():
-        temporary = path.with_name(f"{path.stem}.{os.getpid()}.npy")
-        np.save(temporary, vectors)
-        temporary.replace(path)
-    return Mapped(path, list(embeddings))
+def keep(embeddings: Embeddings, work: Path) -> Embeddings:
+    """Embeddings as jobs get them, in a folder of the work folder that nothing is added to."""
+    texts = list(embeddings)
+    folder = work / f"vectors-{digest_of([embeddings.folder.name, *texts])[:16]}"
+    if not folder.is_dir():
+        temporary = folder.with_name(f"{folder.name}.{os.getpid()}")
+        fala_export.Embeddings.write(temporary, texts, embeddings.take(texts))
+        try:
+            temporary.rename(folder)
+        except OSError:  # another process was first
+            shutil.rmtree(temporary)
+    return embeddings.moved(folder)

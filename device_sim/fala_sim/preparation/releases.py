@@ -26,7 +26,7 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.methods.registry import TRAINED
-from fala_sim.preparation.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
+from fala_sim.preparation.embeddings import TOKENIZER, embed, embedder_of, keep, lengths
 from fala_sim.preparation.exporter import add_bridge, add_from_annotators
 from fala_sim.preparation.heads import tuned_head, words_head
 from fala_sim.preparation.sources import SHORT, Source
@@ -34,7 +34,7 @@ from fala_sim.preparation.tuning import public_rows, tune
 from fala_sim.situation import Embeddings, Release, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
-_FORM = 5
+_FORM = 6
 
 
 @dataclass(frozen=True)
@@ -140,11 +140,19 @@ def load(path: Path) -> Prepared:
     transformer = prepared.transformer
     return replace(
         prepared,
-        old=replace(prepared.old, path=local_path(prepared.old.path)),
-        new=replace(prepared.new, path=local_path(prepared.new.path)),
-        shipped=replace(prepared.shipped, path=local_path(prepared.shipped.path)),
+        old=_local(prepared.old),
+        new=_local(prepared.new),
+        shipped=_local(prepared.shipped),
         transformer=None if transformer is None else local_path(transformer),
     )
+
+
+def _local(release: Release) -> Release:
+    """A release whose files are on this machine."""
+    embeddings = release.embeddings
+    if isinstance(embeddings, fala_export.Embeddings):
+        embeddings = embeddings.moved(local_path(embeddings.folder))
+    return replace(release, path=local_path(release.path), embeddings=embeddings)
 
 
 def inputs_of(prepared: Sequence[Path], method: str) -> list[Path]:
@@ -165,7 +173,7 @@ def _read_by(path: Path) -> tuple[Path, ...]:
     prepared = load(path)
     releases = (prepared.old, prepared.new, prepared.shipped)
     embeddings = [release.embeddings for release in releases]
-    files = [mapped.path for mapped in embeddings if isinstance(mapped, Mapped)]
+    files = [mapped.folder for mapped in embeddings if isinstance(mapped, fala_export.Embeddings)]
     return (path, *(release.path for release in releases), *files)
 
 
@@ -243,9 +251,8 @@ def _tuned(
     """
     bundle = Bundle.open(source.bundle)
     log(f"{division.name}: fitting words for {source.name}")
-    texts = distinct_texts(row.example for row in rows)
-    embeddings = embed(bundle, source.name, texts, path.parent)
-    vectors = {**plain.embeddings, **embeddings}
+    texts = dict.fromkeys([*plain.embeddings, *distinct_texts(row.example for row in rows)])
+    vectors = embed(bundle, source.name, list(texts), path.parent)
     head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=vectors)
     about = "trained with the backbone, with words of the same public"
     write_release(path, bundle, head, {"head": about})

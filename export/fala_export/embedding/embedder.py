@@ -131,6 +131,37 @@ class Embeddings(Mapping[str, Vectors]):
     def __init__(self, table: Table, texts: Collection[str]) -> None:
         self.table, self.texts = table, texts
 
+    @classmethod
+    def open(cls, folder: Path, dimension: int, texts: Collection[str]) -> Embeddings:
+        """Those of a folder that ``write`` wrote.
+
+        Args:
+            folder: The folder.
+            dimension: Length of an embedding.
+            texts: The texts.
+        """
+        return cls(Table(folder, dimension), texts)
+
+    @classmethod
+    def write(cls, folder: Path, texts: Sequence[str], vectors: Vectors) -> Embeddings:
+        """Write the embeddings (n, dimension) of n texts into a new folder.
+
+        Raises:
+            ExportError: It cannot be written.
+        """
+        table = Table(folder, vectors.shape[1])
+        table.add(keys_of(texts), vectors)
+        return cls(table, texts)
+
+    @property
+    def folder(self) -> Path:
+        """The table's folder."""
+        return self.table.folder
+
+    def moved(self, folder: Path) -> Embeddings:
+        """The same embeddings, of a copy of the folder."""
+        return self.open(folder, self.table.dimension, self.texts)
+
     def take(self, texts: Sequence[str]) -> Vectors:
         """The embeddings of n texts in one gather, shape (n, dimension).
 
@@ -281,6 +312,11 @@ class Embedder:
                 ranks.wait()
                 if len(pending):
                     rows[pending] = table.find(keys[pending])
+                if (rows < 0).any():
+                    raise ExportError(
+                        f"{table.folder}: lacks embeddings that another process wrote: processes "
+                        "that work together need a folder that all of them read"
+                    )
                 parts.append(rows)
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 

@@ -53,4 +53,7 @@ class Ranks:
         """The library's state, which connects the processes at its first use."""
         from accelerate import PartialState
 
-        return PartialState()
+        from fala_export.accelerator import device
+
+        # It connects processes without GPUs only where it is told that there are none.
+        return PartialState(cpu=device().type == "cpu")

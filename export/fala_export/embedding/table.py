@@ -13,6 +13,7 @@ find many keys, and Arrow has no index (``benchmarks/embedding.py``).
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,6 +63,9 @@ class Table:
         self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._rows: Positions = np.empty(0, np.int64)
         self._is_behind = True  # of the entries on disk
+
+    def __reduce__(self) -> tuple[type[Table], tuple[Path, int]]:
+        return Table, (self.folder, self.dimension)
 
     @property
     def entry_bytes(self) -> int:
@@ -143,9 +147,7 @@ class Table:
         """The number of whole entries on disk."""
         sizes = {"keys": _ENTRY.itemsize, "vectors": 4 * self.dimension}
         files = {self.folder / name: size for name, size in sizes.items()}
-        if not all(file.is_file() for file in files):
-            return 0
-        return min(file.stat().st_size // size for file, size in files.items())
+        return min(_size(file) // size for file, size in files.items())
 
     def _refresh(self) -> None:
         """Map the entries that were added since, and index them."""
@@ -161,8 +163,9 @@ class Table:
         self._last = self._entries["key"]["last"]
         new = self._entries["key"]["first"][before:]
         order = np.argsort(new)
-        new, rows = new[order], order + before
+        new, rows = new[order], order
         if before:
+            rows += before
             places = np.searchsorted(self._sorted, new)
             new, rows = np.insert(self._sorted, places, new), np.insert(self._rows, places, rows)
         self._sorted, self._rows = new, rows
@@ -170,6 +173,16 @@ class Table:
     def _map(self, name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         # As a plain array, whose rows are taken faster.
         return np.asarray(np.memmap(self.folder / name, kind, "r", shape=shape))
+
+
+def _size(file: Path) -> int:
+    """The size of a file, 0 where there is none."""
+    try:
+        # Opened, as a network's file system may answer from its cache otherwise.
+        with file.open("rb") as stream:
+            return stream.seek(0, os.SEEK_END)
+    except FileNotFoundError:
+        return 0
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol
 import click
 import torch
 import torch.distributed
+from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -297,6 +298,7 @@ def _exit_other_processes() -> None:
         torch.distributed.destroy_process_group()
     if not _is_first():
         raise click.exceptions.Exit(0)
+    os.environ["WORLD_SIZE"] = "1"  # the first goes on alone
 
 
 def _validated(state: TrainerState, metric: Best) -> dict[int, float]:
@@ -352,16 +354,20 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
         return self.accelerator.prepare(loader)  # each process gets its share
 
     def evaluate(self, **_: object) -> dict[str, float]:
-        totals: dict[str, float] = {}
-        weight = 0.0
+        shares: list[dict[str, float]] = []
         self.model.eval()
+        first, step = self.accelerator.process_index, self.accelerator.num_processes
         with torch.no_grad(), self.compute_loss_context_manager():
-            for position in range(len(self.eval_dataset)):
+            for position in range(first, len(self.eval_dataset), step):
                 output = self.model(**self._prepare_inputs(self.eval_dataset.batch(0, position)))
-                counts = float(output["weight"])
-                weight += counts
-                for name in output.keys() & {"loss", "accuracy"}:
-                    totals[name] = totals.get(name, 0.0) + float(output[name]) * counts
+                names = output.keys() & {"weight", "loss", "accuracy"}
+                shares.append({name: float(output[name]) for name in names})
+        parts = gather_object(shares)  # of all processes
+        weight = sum(part["weight"] for part in parts)
+        totals: dict[str, float] = {}
+        for part in parts:
+            for name in part.keys() - {"weight"}:
+                totals[name] = totals.get(name, 0.0) + part[name] * part["weight"]
         self.model.train()
         metrics = {f"eval_{name}": total / weight for name, total in totals.items()}
         self.log(metrics)

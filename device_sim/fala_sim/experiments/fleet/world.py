@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fala import Bundle
 from fala.model.heads import Head
-from fala_export import add_bridge, write_release
+from fala_export import Embeddings, add_bridge, write_release
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 from fala_sim.digests import digest_of
@@ -20,11 +20,10 @@ from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.playground.releases import BUILT_IN, built_in
 from fala_sim.playground.sample import Post, new_posts, new_reader
-from fala_sim.preparation.embeddings import Mapped, keep
 from fala_sim.situation import Release, forward_flops_of
 
 #: The version of this data; part of its digest.
-FORM = 2
+FORM = 3
 #: The labels' names: whether a post is unwelcome.
 LABELS = ("0", "1")
 
@@ -106,9 +105,8 @@ def prepare(folder: Path, seed: int, log: Log) -> Path:
         if name == "transformer":
             add_bridge(path, Bundle.open(path), bridge, {})
     for name, bundle in bundles.items():
-        vectors = bundle.backbone().encode([post.text for post in pool])
-        mapped = keep(dict(zip((post.text for post in pool), vectors, strict=True)), temporary)
-        mapped.path.rename(temporary / f"{name}.npy")
+        pool_texts = [post.text for post in pool]
+        Embeddings.write(temporary / name, pool_texts, bundle.backbone().encode(pool_texts))
     dumped = json.dumps([asdict(post) for post in pool])
     (temporary / "posts.json").write_text(dumped, encoding="utf-8")
     temporary.rename(prepared)
@@ -118,7 +116,7 @@ def prepare(folder: Path, seed: int, log: Log) -> Path:
 def files_of(folder: Path) -> list[Path]:
     """The files that ``load`` reads."""
     releases = [f"{name}.fala" for name in RELEASES]
-    return [folder / name for name in (*releases, "glove.npy", "bert.npy", "posts.json")]
+    return [folder / name for name in (*releases, *sorted(set(RELEASES.values())), "posts.json")]
 
 
 def load(folder: Path) -> World:
@@ -126,7 +124,6 @@ def load(folder: Path) -> World:
     dumped = json.loads(local_path(folder / "posts.json").read_text(encoding="utf-8"))
     posts = [Post(**fields) for fields in dumped]
     texts = [post.text for post in posts]
-    vectors = {name: Mapped(folder / f"{name}.npy", texts) for name in set(RELEASES.values())}
     releases: dict[str, Release] = {}
     for name, backbone in RELEASES.items():
         path = local_path(folder / f"{name}.fala")
@@ -135,5 +132,6 @@ def load(folder: Path) -> World:
         if not isinstance(head, Head):
             raise TypeError("the vendor's releases have heads")
         flops = forward_flops_of(bundle)
-        releases[name] = Release(name, path, head, vectors[backbone], flops)
+        vectors = Embeddings.open(local_path(folder / backbone), bundle.manifest.dimension, texts)
+        releases[name] = Release(name, path, head, vectors, flops)
     return World(folder, releases, posts)

@@ -1,0 +1,78 @@
+"""Batches of tokens, and a torch module that embeds them."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from encoders import make_encoder
+from fala_export.embedding import embed
+from fala_export.embedding.embedder import chunks
+from fala_export.embedding.tokens import batches, embed_tokens, pad, placed
+from fala_export.training.backbones import TransformerLearner
+
+
+def test_a_batch_holds_a_number_of_tokens_with_padding():
+    lengths = np.random.default_rng(0).integers(0, 60, size=500).tolist()
+    divided = batches([*lengths, 1000], 256)
+    assert sorted(position for batch in divided for position in batch) == list(range(501))
+    assert divided[0] == [500]  # longer than a batch
+    sizes = [len(batch) * max(lengths[position] for position in batch) for batch in divided[1:]]
+    assert max(sizes) <= 256
+    assert sum(sizes) < 1.2 * sum(lengths)
+    assert batches([], 256) == []
+
+
+def test_tokens_are_padded_to_one_length():
+    ids, mask = pad([[5, 6], [], [7]], 9)
+    assert ids.tolist() == [[5, 6], [9, 9], [7, 9]]
+    assert mask.tolist() == [[1, 1], [0, 0], [1, 0]]
+    assert ids.dtype == mask.dtype == torch.int64
+
+
+class Moved(torch.nn.Module):
+    """Counts its moves."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.moves = module, 0
+
+    def _apply(self, function, recurse=True):
+        self.moves += 1
+        return super()._apply(function, recurse)
+
+    def forward(self, *arguments):
+        return self.module(*arguments)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return TransformerLearner(make_encoder(), 32)
+
+
+def test_a_module_moves_to_its_device_once_for_all_texts(learner):
+    # Several chunks: a machine of many cores has larger ones.
+    texts = ["a text " * (200 + number % 7) for number in range(30 * (os.cpu_count() or 1))]
+    assert len(list(chunks(texts))) > 1
+    expected = learner.encode(texts[:7])
+    learner.module = Moved(learner.module)
+    try:
+        vectors = embed(learner, texts, "")
+        assert learner.module.moves == 2  # there and back
+    finally:
+        learner.module = learner.module.module
+    np.testing.assert_allclose(vectors[:7], expected, atol=1e-5)
+
+
+def test_a_gpu_embeds_as_the_processor_does(learner):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    texts = ["a text", "another text of some words"]
+    ids, dimension = learner.token_ids(texts), learner.dimension
+    expected = embed_tokens(learner.module, ids, learner.pad_id, dimension)
+    with placed(learner.module):
+        exact = embed_tokens(learner.module, ids, learner.pad_id, dimension)
+        half = embed_tokens(learner.module, ids, learner.pad_id, dimension, half=True)
+    np.testing.assert_allclose(exact, expected, atol=1e-3)
+    np.testing.assert_allclose(half, expected, atol=3e-2)
