@@ -93,7 +93,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
         log(f"exporting {model.name} to int8, with inputs for adapters")
-        export_int8(transformer, base, model.name, "--adapters")
+        export_int8(transformer, base, model.name, adapters=True)
     tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), log)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
     for kind in ADAPTERS.kinds:
