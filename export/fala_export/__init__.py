@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fala.model.bridge import Bridge
     from fala.model.heads import Head, PersonalModel
     from fala.model.prior import PopulationPrior
+    from fala_export.backbone import export_encoder
     from fala_export.bridging.building import build_bridge
     from fala_export.bundles import (
         add_bridge,
@@ -28,17 +29,20 @@ if TYPE_CHECKING:
     from fala_export.fitting.heads import fit_head
     from fala_export.fitting.metrics import scores
     from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
+    from fala_export.models.onnx_file import load_onnx
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.population import write_prior, write_scales
     from fala_export.rows.row_files import Columns, load_rows
     from fala_export.rows.user_rows import Row, read_rows
+    from fala_export.settings import ExportOptions
     from fala_export.training.backbones import TransformerLearner
     from fala_export.training.classifier import cross_entropies
+    from fala_export.training.global_model import train
     from fala_export.training.loop import Training
     from fala_export.training.matcher import user_vectors
     from fala_export.training.public_rows import PublicRows, divide
-    from fala_export.training.release import save_model
-    from fala_export.training.settings import LoopSettings
+    from fala_export.training.release import save_model, write_head, write_words
+    from fala_export.training.settings import LoopSettings, TrainingSettings
     from fala_export.training.texts import EpochPlan, Texts, length_batches
 
 #: The modules of the names.
@@ -50,6 +54,7 @@ _MODULES = {
     "Encoder": "fala_export.models.encoder",
     "EpochPlan": "fala_export.training.texts",
     "ExportError": "fala_export.errors",
+    "ExportOptions": "fala_export.settings",
     "Head": "fala.model.heads",
     "LoopSettings": "fala_export.training.settings",
     "Manifest": "fala.bundle.manifest",
@@ -60,6 +65,7 @@ _MODULES = {
     "RowError": "fala_export.errors",
     "Texts": "fala_export.training.texts",
     "Training": "fala_export.training.loop",
+    "TrainingSettings": "fala_export.training.settings",
     "TransformerLearner": "fala_export.training.backbones",
     "add_bridge": "fala_export.bundles",
     "add_prior": "fala_export.bundles",
@@ -67,24 +73,29 @@ _MODULES = {
     "cross_entropies": "fala_export.training.classifier",
     "divide": "fala_export.training.public_rows",
     "drop_pooler": "fala_export.models.sentence_encoder",
+    "export_encoder": "fala_export.backbone",
     "fit_bridge": "fala_export.fitting.bridge",
     "fit_head": "fala_export.fitting.heads",
     "insert_adapters": "fala_export.families.adapters.model",
     "length_batches": "fala_export.training.texts",
     "load_encoder": "fala_export.models.encoder",
     "load_encoder_of": "fala_export.models.encoder",
+    "load_onnx": "fala_export.models.onnx_file",
     "load_rows": "fala_export.rows.row_files",
     "pad": "fala_export.embedding.tokens",
     "read_rows": "fala_export.rows.user_rows",
     "run": "fala_export.cli",
     "save_model": "fala_export.training.release",
     "scores": "fala_export.fitting.metrics",
+    "train": "fala_export.training.global_model",
     "user_vectors": "fala_export.training.matcher",
     "write_bundle": "fala_export.bundles",
     "write_external": "fala_export.bundles",
+    "write_head": "fala_export.training.release",
     "write_prior": "fala_export.population",
     "write_release": "fala_export.bundles",
     "write_scales": "fala_export.population",
+    "write_words": "fala_export.training.release",
 }
 
 __all__ = [
@@ -95,6 +106,7 @@ __all__ = [
     "Encoder",
     "EpochPlan",
     "ExportError",
+    "ExportOptions",
     "Head",
     "LoopSettings",
     "Manifest",
@@ -105,6 +117,7 @@ __all__ = [
     "RowError",
     "Texts",
     "Training",
+    "TrainingSettings",
     "TransformerLearner",
     "add_bridge",
     "add_prior",
@@ -112,24 +125,29 @@ __all__ = [
     "cross_entropies",
     "divide",
     "drop_pooler",
+    "export_encoder",
     "fit_bridge",
     "fit_head",
     "insert_adapters",
     "length_batches",
     "load_encoder",
     "load_encoder_of",
+    "load_onnx",
     "load_rows",
     "pad",
     "read_rows",
     "run",
     "save_model",
     "scores",
+    "train",
     "user_vectors",
     "write_bundle",
     "write_external",
+    "write_head",
     "write_prior",
     "write_release",
     "write_scales",
+    "write_words",
 ]
 
 if not TYPE_CHECKING:  # for a type checker the module would have every name

@@ -7,8 +7,9 @@ import pytest
 
 import fala_export
 from driver import write
-from fala import Budget, Bundle, DataError, Device, Match
-from fala_sim.data_sets import Division, Partition
+from fala import Budget, Bundle, DataError, Device
+from fala_export.training.public_rows import load_public_rows
+from fala_sim.data_sets import Partition
 from fala_sim.digests import folder_digest
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.subject import Subject
@@ -18,8 +19,8 @@ from fala_sim.preparation.embeddings import embedder_of
 from fala_sim.preparation.releases import load, prepare
 from fala_sim.preparation.sources import find_source
 from fala_sim.records import Key, read_records
-from fala_sim.situation import User
 from laboratory import write_data
+from public_data import write_rows
 
 pytestmark = pytest.mark.slow
 
@@ -183,64 +184,44 @@ def test_parts_that_the_exporter_rejects_are_logged_and_left_out(work, tmp_path)
     assert "same backbone" in same.vendor["bridge"]["refused"]
 
 
-def capture(monkeypatch):
-    """Capture the texts and rows that the exporter receives."""
-    captured = {}
-
-    def bridge(earlier, later, texts, out, embedder):
-        captured["texts"] = texts
-        return {}
-
-    def prior(release, public, out, trained_on, embedder):
-        captured["rows"] = public.rows
-        return {}
-
-    monkeypatch.setattr(fala_export, "build_bridge", bridge)
-    monkeypatch.setattr(fala_export, "write_prior", prior)
-    return captured
+def test_the_vendor_trains_on_no_users_rows(path):
+    prepared = load(path)
+    public, users = set(prepared.division.public), prepared.division.users
+    details = Bundle.open(prepared.shipped.path).manifest.details
+    assert details["training"]["data"]["rows"] == len(prepared.division.public)
+    assert prepared.vendor["bridge"]["documents"] == len(public)
+    assert not {text for user in users for text in user.test} & public
+    assert not {user.name for user in users} & set(prepared.division.public_users)
 
 
-def test_the_vendor_trains_on_no_users_rows(tmp_path, monkeypatch):
-    folder = write_data(tmp_path / "data")
-    division = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide("test")
-    captured = capture(monkeypatch)
-    embedder = embedder_of(tmp_path)
-    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)
-    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
-    public = set(division.public)
-    assert set(captured["texts"]) == public
-    assert {row.example for row in captured["rows"]} == public
-    assert {row.split for row in captured["rows"]} == {"public"}
-    tested = {text for user in division.users for text in user.test}
-    assert not tested & public
-    assert not {row.user for row in captured["rows"]} & {user.name for user in division.users}
-
-
-def test_bridge_texts_and_prior_rows_are_limited_by_whole_annotators(tmp_path, monkeypatch):
-    counts = {"busy": 5, "calm": 3, "idle": 1}
-    names = [name for name, count in counts.items() for _ in range(count)]
-    public = [Match((f"seen {n}",), f"film\n{n}") for n in range(len(names))]
-    labels = [str(n % 2) for n in range(len(names))]
-    user = User("u", [], [], [], [])
-    division = Division("films", "matching", ("0", "1"), public, labels, names, (user,), ())
-    captured = capture(monkeypatch)
-    monkeypatch.setattr(exporter, "BRIDGE_TEXTS", 7)
-    monkeypatch.setattr(exporter, "PRIOR_ROWS", 8)
-    embedder = embedder_of(tmp_path)
-    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)
-    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
-    assert len(captured["texts"]) == 7
-    assert set(captured["texts"]) < {
-        text for n in range(len(names)) for text in (f"seen {n}", f"film\n{n}")
-    }
-    assert [row.user for row in captured["rows"]] == ["busy"] * 5 + ["calm"] * 3
-    assert (captured["rows"][0].example, captured["rows"][0].label) == (public[0], "0")
+def test_a_release_is_what_the_exporter_makes_of_the_same_rows(work, path, tmp_path):
+    """So what is measured is what ships: the same head, word by word."""
+    prepared = load(path)
+    division = prepared.division
+    public = zip(division.public_users, division.public, division.public_labels, strict=True)
+    rows = [
+        {"user": user, "split": "public", "text": text, "label": label}
+        for user, text, label in public
+    ]
+    data = load_public_rows(write_rows(tmp_path / "rows.jsonl", rows))
+    # In int8 an embedding depends on the batch that the text is in: here the laboratory's.
+    backbone, embedder = find_source("bert", work).bundle, embedder_of(work)
+    for lexical, release in ((True, prepared.shipped), (False, prepared.new)):
+        out = tmp_path / "x.fala"
+        fala_export.write_head(backbone, data, out, lexical=lexical, embedder=embedder)
+        bundle, ours = Bundle.open(out), Bundle.open(release.path)
+        assert bundle.head() == release.head == ours.head()
+        figures = [each.manifest.details["training"]["figures"] for each in (bundle, ours)]
+        assert figures[0] == figures[1]
+        assert bundle.backbone_digest == ours.backbone_digest
 
 
 def test_a_command_that_fails_says_why(tmp_path, capsys):
     """In this process, and in a child process."""
-    for run in (exporter.run, exporter.run_apart):
-        with pytest.raises(DataError, match=r"nothing\.fala"):
-            run("inspect", str(tmp_path / "nothing.fala"))
+    path = tmp_path / "nothing.fala"
+    with pytest.raises(DataError, match=r"nothing\.fala"):
+        exporter.run("inspect", str(path))
+    with pytest.raises(DataError, match=r"nothing\.fala"):
+        exporter.run_apart(Bundle.open, path)
     exporter.run("inspect", str(find_source("bert", tmp_path).bundle))
     assert not capsys.readouterr().out

@@ -13,6 +13,8 @@ from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError
 from fala.examples import document_of
+from fala_export import PublicRows
+from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition
 from fala_sim.digests import file_digest
@@ -151,12 +153,12 @@ def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):
     source, calls = find_source(f"tuned:{model}", tmp_path), []
 
     def interrupt(transformer, rows, training, *_):
-        calls.append((transformer, rows.read_text(encoding="utf-8"), training))
+        calls.append((transformer, rows.digest, training))
         (training / "checkpoint-3").mkdir(parents=True)
         raise KeyboardInterrupt
 
     def resume(transformer, rows, training, bundle, *_):
-        calls.append((transformer, rows.read_text(encoding="utf-8"), training))
+        calls.append((transformer, rows.digest, training))
         assert (training / "checkpoint-3").is_dir()
         raise DataError("stopped here")
 
@@ -173,9 +175,8 @@ def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):
 
 
 def test_a_rejected_training_names_its_reason(model, tmp_path):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"split": "public", "text": "one", "label": 1}\n')
-    with pytest.raises(DataError, match=r"tiny: cannot be trained on the public: .*two are needed"):
+    rows = PublicRows.of(Row("u", "public", f"text {n}", str(n), 0) for n in range(2))
+    with pytest.raises(DataError, match=r"tiny: cannot be trained on the public: .* too few"):
         tuning._train(model, rows, tmp_path / "w", tmp_path / "x.fala", "x")
 
 

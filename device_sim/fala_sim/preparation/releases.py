@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,8 +18,9 @@ from typing import Any, TypeGuard
 import fala_export
 from fala import Bundle, DataError, FalaError
 from fala.model.heads import Head
-from fala_export import write_release
-from fala_export.fitting.heads import fit_head
+from fala.model.links import LABELS, TAGS, Link
+from fala_export import PublicRows
+from fala_export.fitting.heads import fit_head, rating_of
 from fala_export.rows.user_rows import Row
 from fala_sim.data_sets import Division, Partition, Role
 from fala_sim.digests import digest_of
@@ -27,11 +28,10 @@ from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.methods.registry import TRAINED
 from fala_sim.preparation.embeddings import TOKENIZER, embed, embedder_of, keep, lengths
-from fala_sim.preparation.exporter import add_bridge, add_from_annotators
-from fala_sim.preparation.heads import tuned_head, words_head
+from fala_sim.preparation.exporter import portable
 from fala_sim.preparation.sources import SHORT, Source
-from fala_sim.preparation.tuning import public_rows, tune
-from fala_sim.situation import Embeddings, Release, distinct_texts, forward_flops_of
+from fala_sim.preparation.tuning import tune
+from fala_sim.situation import Release, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
 _FORM = 6
@@ -101,8 +101,8 @@ def prepare(
     if path.is_file():
         return path
     vendor: dict[str, Any] = {}
-    untrained, trained_on = new, None
-    if untrained.tuned:
+    trained_on: PublicRows | None = None
+    if new.tuned:
         tuned = tune(new, partition, work, log)
         new, trained_on, vendor["tuned"] = tuned.source, tuned.rows, tuned.details
     for source in (old, *earlier, new):
@@ -113,20 +113,15 @@ def prepare(
         _release(source, division, work, work / f"{digest}-{side}.fala", log)
         for side, source in (("old", old), ("new", new))
     )
-    shipped_path = work / f"{digest}-shipped.fala"
-    if untrained.tuned and role == "validation":
-        # All public rows were trained on, so none is left to weigh words on. Ours needs no search.
-        shipped = second
-    elif untrained.tuned:
-        rows = list(public_rows(partition))
-        shipped = _tuned(new, second, division, rows, shipped_path, log)
-    else:
-        shipped = _shipped(new, second, division, shipped_path, log)
+    shipped = _shipped(new, second, division, trained_on, work / f"{digest}-shipped.fala", log)
     # Validation users choose settings; ours has none, so their release needs no bridge.
     if role == "test":
         vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
     log(f"{data}: fitting the head on words alone")
-    words = words_head(division)
+    words = fit_head(
+        None, division.public, division.public_labels, label_names=division.labels,
+        rating=division.rating, exclusive=division.exclusive,
+    )  # fmt: skip
     prepared = Prepared(division, first, second, shipped, words, new.transformer, vendor, digests)
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
@@ -191,12 +186,12 @@ def _release(source: Source, division: Division, work: Path, path: Path, log: Lo
     head = bundle.head()
     # A bundle that was trained for this task keeps its head, as in fala-replace; peers have no
     # words.
-    if not _fits(head, division) or head.lexical is not None:
-        log(f"{division.name}: fitting the global head of {source.name}")
-        head = _fitted(bundle, division, embeddings, lexical=False)
-        write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
-    else:
+    if _fits(head, division) and head.lexical is None:
         shutil.copyfile(source.bundle, path)
+    else:
+        log(f"{division.name}: fitting the global head of {source.name}")
+        rows, embedder = _public(division), embedder_of(work)
+        fala_export.write_head(source.bundle, rows, path, lexical=False, embedder=embedder)
     flops = forward_flops_of(bundle)
     if not flops and TOKENIZER in bundle.manifest.files:
         raise DataError(
@@ -204,73 +199,61 @@ def _release(source: Source, division: Division, work: Path, path: Path, log: Lo
             "`fala-export backbone` of this version"
         )
     mapped = keep(embeddings, work)
-    return Release(source.name, path, head, mapped, flops, lengths(bundle, texts))
+    return Release(source.name, path, head_of(path), mapped, flops, lengths(bundle, texts))
 
 
-def _shipped(source: Source, plain: Release, division: Division, path: Path, log: Log) -> Release:
-    """The release of a backbone as FaLA's devices get it.
+def _shipped(
+    source: Source,
+    plain: Release,
+    division: Division,
+    trained_on: PublicRows | None,
+    path: Path,
+    log: Log,
+) -> Release:
+    """The release of a backbone as FaLA's devices get it, by the exporter's own steps.
 
     Args:
         source: The backbone.
         plain: The release of the same backbone, from which the peers start.
         division: A head on embeddings and words is fitted on its public rows, unless the bundle
             has a head for this task.
+        trained_on: The rows that the laboratory trained the backbone on; None if it did not.
         path: Of the bundle.
         log: Receives progress.
     """
-    bundle = Bundle.open(source.bundle)
-    head = bundle.head()
-    if _fits(head, division):
+    embedder = embedder_of(path.parent)
+    if trained_on is not None:
+        log(f"{division.name}: fitting words for {source.name}")
+        fala_export.write_words(source.bundle, trained_on, path, embedder)
+    elif _fits(Bundle.open(source.bundle).head(), division):
         shutil.copyfile(source.bundle, path)
     else:
         log(f"{division.name}: fitting the head on embeddings and words of {source.name}")
-        head = _fitted(bundle, division, plain.embeddings, lexical=True)
-        about = f"fitted on the public of {division.name}, with words"
-        write_release(path, bundle, head, {"head": about})
-    # As a device reads it.
-    return replace(plain, path=path, head=Bundle.open(path).head() or head)
+        fala_export.write_head(source.bundle, _public(division), path, embedder=embedder)
+    return replace(plain, path=path, head=head_of(path))
 
 
-def _tuned(
-    source: Source,
-    plain: Release,
-    division: Division,
-    rows: Sequence[Row],
-    path: Path,
-    log: Log,
-) -> Release:
-    """The release of a backbone that the laboratory trained, as FaLA's devices get it.
+def head_of(path: Path) -> Head:
+    """The head of a release, as a device reads it.
 
-    Args:
-        source: The trained backbone.
-        plain: Its release, from which the peers start.
-        division: Some of its public documents were not trained on.
-        rows: The training rows.
-        path: Of the bundle.
-        log: Receives progress.
+    Raises:
+        DataError: It has no head.
     """
-    bundle = Bundle.open(source.bundle)
-    log(f"{division.name}: fitting words for {source.name}")
-    texts = dict.fromkeys([*plain.embeddings, *distinct_texts(row.example for row in rows)])
-    vectors = embed(bundle, source.name, list(texts), path.parent)
-    head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=vectors)
-    about = "trained with the backbone, with words of the same public"
-    write_release(path, bundle, head, {"head": about})
-    return replace(plain, path=path, head=Bundle.open(path).head() or head)
+    head = Bundle.open(path).head()
+    if head is None:
+        raise DataError(f"{path}: has no head; remove it to make it again")
+    return head
 
 
-def _fitted(bundle: Bundle, division: Division, embeddings: Embeddings, *, lexical: bool) -> Head:
-    """A head on a division's public."""
-    return fit_head(
-        bundle.backbone(),
-        division.public,
-        division.public_labels,
-        label_names=division.labels,
-        embeddings=embeddings,
-        lexical=lexical,
-        rating=division.rating,
-        exclusive=division.exclusive,
-    )
+def _public(division: Division) -> PublicRows:
+    """A division's public rows, as the exporter takes them."""
+    link: Link = LABELS if division.exclusive else TAGS
+    if division.rating is not None:
+        link = rating_of(*division.rating)
+    public = zip(division.public_users, division.public, division.public_labels, strict=True)
+    rows = (Row(user, "public", example, label, 0) for user, example, label in public)
+    # In the data set's order, with the labels that only users have.
+    return replace(PublicRows.of(rows, link), labels=division.labels)
 
 
 def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
@@ -279,25 +262,29 @@ def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
 
 
 def _learn(
-    olds: Sequence[Source], release: Path, division: Division, trained_on: Path | None, log: Log
+    olds: Sequence[Source],
+    release: Path,
+    division: Division,
+    trained_on: PublicRows | None,
+    log: Log,
 ) -> dict[str, Any]:
     """Add bridges, a population prior and scales to a release."""
     learnt: dict[str, Any] = {}
-    embedder = embedder_of(release.parent)
-    learners: dict[str, partial[dict[str, Any]]] = {}
+    embedder, texts = embedder_of(release.parent), distinct_texts(division.public)
+    learners: dict[str, Callable[[], dict[str, Any]]] = {}
     for number, old in enumerate(olds):
         name = f"bridge from {old.name}" if number else "bridge"
-        learners[name] = partial(add_bridge, old.bundle, release, division, embedder)
-    for name, write in (("prior", fala_export.write_prior), ("scales", fala_export.write_scales)):
         learners[name] = partial(
-            add_from_annotators, write, release, division, embedder, trained_on
+            fala_export.build_bridge, old.bundle, release, texts, release, embedder=embedder
         )
+    for name, write in (("prior", fala_export.write_prior), ("scales", fala_export.write_scales)):
+        learners[name] = partial(write, release, _public(division), release, trained_on, embedder)
     for name, learn in learners.items():
         if name == "scales" and "refused" not in learnt["prior"]:
             continue  # a prior comes with the scales for it
         log(f"{division.name}: the vendor learns from the public: {name}")
         try:
-            learnt[name] = learn()
+            learnt[name] = portable(learn())
         except FalaError as error:
             # A record contains no paths of this machine.
             why = str(error).removeprefix(f"{release}: ")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import fala_export
 from fala import Bundle, DataError
-from fala_export import write_bundle
+from fala_export import ExportOptions, write_bundle
 from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.engine.job import Log
 from fala_sim.models.catalogue import MODELS
@@ -69,29 +70,49 @@ class Source:
         log(f"exporting {self.name} to int8")
         if self.onnx is not None:
             file, tokenizer = self.onnx
-            export_int8(file, self.bundle, self.name, "--tokenizer", str(tokenizer))
+            export_int8(file, self.bundle, self.name, tokenizer=tokenizer)
         elif self.transformer is not None:
-            pooling = ("--pooling", "layers") if self.layers else ()
-            export_int8(self.transformer, self.bundle, self.name, *pooling)
+            pooling = "layers" if self.layers else None
+            export_int8(self.transformer, self.bundle, self.name, pooling=pooling)
 
 
-def export_int8(model: Path, bundle: Path, name: str, *more: str) -> None:
+def export_int8(
+    model: Path,
+    bundle: Path,
+    name: str,
+    *,
+    tokenizer: Path | None = None,
+    pooling: str | None = None,
+    adapters: bool = False,
+) -> None:
     """Export a Hugging Face folder or an ONNX file as a bundle in int8.
 
     Args:
         model: The folder or the file.
         bundle: The file to write.
         name: For its manifest.
-        more: Options of ``fala-export backbone``.
+        tokenizer: The ``tokenizer.json`` of an ONNX file.
+        pooling: None takes the model's own.
+        adapters: Whether its graph has inputs for adapters.
 
     Raises:
         DataError: If it cannot be exported.
     """
-    words = ("--out", str(bundle), "--name", name, "--quantize", "int8", *more)
+    options = ExportOptions(name, "int8", adapters=adapters, keep_speed=True)
     try:
-        run_apart("backbone", str(model), *words)
+        run_apart(_export, model, bundle, tokenizer, pooling, options)
     except DataError as error:
         raise DataError(f"{model}: cannot be exported: {error}") from error
+
+
+def _export(
+    model: Path, bundle: Path, tokenizer: Path | None, pooling: str | None, options: ExportOptions
+) -> None:
+    if tokenizer is None:
+        fala_export.export_encoder(fala_export.load_encoder(str(model), pooling), bundle, options)
+    else:
+        encoder = fala_export.load_onnx(model, tokenizer, pooling)
+        fala_export.export_encoder(encoder, bundle, options)
 
 
 def find_source(name: str, work: Path) -> Source:

@@ -7,15 +7,16 @@ are searched on the same backbone that the replacements use.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import fala_export
 from fala import Bundle, DataError, Match
 from fala.examples import document_of
+from fala_export import ExportOptions, PublicRows, TrainingSettings
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
@@ -26,7 +27,7 @@ from fala_sim.preparation.sources import SHORT, Source
 from fala_sim.situation import CLASSES
 
 # The version of the rows and of the training; part of the folder's digest.
-_FORM = 1
+_FORM = 2
 _ROLES: tuple[Role, ...] = ("test", "validation")
 
 
@@ -37,12 +38,12 @@ class Tuned:
     Attributes:
         source: With the trained folder and its bundle. Its digest is still that of the untrained
             backbone.
-        rows: The file of the training rows.
+        rows: The training rows.
         details: The training's details in the manifest, and the bundle's digest.
     """
 
     source: Source
-    rows: Path
+    rows: PublicRows
     details: dict[str, Any]
 
 
@@ -65,14 +66,12 @@ def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
     data, digest = partition.name, partition.digest()
     identity = (_FORM, source.digest, data, digest, partition.users, partition.seed)
     folder = work / f"tuned-{digest_of(identity)[:SHORT]}"
-    bundle, training, rows = folder / "tuned.fala", folder / "training", folder / "public.jsonl"
+    bundle, training = folder / "tuned.fala", folder / "training"
+    rows = PublicRows.of(public_rows(partition))
     trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
     if not bundle.is_file():
         log(f"{data}, seed {partition.seed}: training {source.name} on the public")
         folder.mkdir(parents=True, exist_ok=True)
-        with rows.open("w", encoding="utf-8") as lines:
-            for row in public_rows(partition):
-                lines.write(json.dumps(_fields(row)) + "\n")
         _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)  # three times the model's size; the training is done
@@ -80,17 +79,23 @@ def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
     return Tuned(trained, rows, details)
 
 
-def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> None:
-    """Train a Hugging Face folder, and make a bundle in int8 with its head.
+def _train(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) -> None:
+    """Train a Hugging Face folder, and make a release in int8, without words.
 
     ``work`` holds the checkpoints of an interrupted training, and then the trained ``model``.
     """
-    files = ("--data", str(rows), "--work", str(work), "--out", str(bundle))
-    options = ("--resume", "--no-lexical", "--name", name, "--quantize", "int8")
     try:
-        run_apart("train", str(folder), *files, *options)
+        run_apart(_train_here, folder, rows, work, bundle, name)
     except DataError as error:
         raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
+
+
+def _train_here(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) -> None:
+    encoder, options = fala_export.load_encoder(str(folder)), ExportOptions(name, "int8")
+    settings, trained = TrainingSettings(), bundle.with_suffix(".part")
+    fala_export.train(encoder, rows, settings, work, trained, options, resume=True)
+    fala_export.save_model(encoder, work / "model")
+    trained.replace(bundle)  # last: its name says that the folder is whole
 
 
 def public_rows(partition: Partition) -> Iterator[Row]:
@@ -122,11 +127,3 @@ def public_rows(partition: Partition) -> Iterator[Row]:
             history = tuple(text for text in example.history if folded(text) not in held_out)
             example = Match(history, example.candidate)
         yield Row(user, "public", example, label, 0)
-
-
-def _fields(row: Row) -> dict[str, Any]:
-    """A row as ``fala-export train`` reads it."""
-    about = {"user": row.user, "split": row.split, "label": row.label}
-    if isinstance(row.example, Match):
-        return {**about, "history": row.example.history, "candidate": row.example.candidate}
-    return {**about, "text": row.example}

@@ -88,7 +88,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
         log(f"exporting {model.name} to int8, with inputs for adapters")
-        export_int8(transformer, base, model.name, "--adapters")
+        export_int8(transformer, base, model.name, adapters=True)
     prepare = partial(_prepare, plan, store, model=model, base=base)
     tasks, failures = prepare_all(plan.data, prepare, log)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}

@@ -273,10 +273,9 @@ def _save_base(task: Writers, folder: Path, model: Model) -> None:
     """Write the model without prompts, from which peers start, as a folder and as a release."""
     transformer, backbone = folder / "model", folder / "backbone.fala"
     fala_export.save_model(model.learner.encoder, transformer)
-    exporter.run(
-        "backbone", str(transformer), "--out", str(backbone), "--name", task.new,
-        "--quantize", "none", "--max-length", str(task.tokens), only=(),
-    )  # fmt: skip
+    options = fala_export.ExportOptions(task.new, "none", max_length=task.tokens)
+    with exporter.labelled("", only=()):
+        fala_export.export_encoder(model.learner.encoder, backbone, options)
     write_release(folder / "base.fala", Bundle.open(backbone), model.module.head, {})
     backbone.unlink()
 

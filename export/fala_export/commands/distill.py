@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fala.cli import progress
 from fala_export.checks import check_name
 from fala_export.commands.command import Summary, command, name_of
@@ -57,13 +59,21 @@ def distill(settings: StudentRelease) -> Summary:
     --epochs 0 its embeddings of texts without such pieces do not change.
     """
     with progress("loading libraries"):
+        from fala_export.bundles import write_admitted
         from fala_export.families.distillation.release import release_student
         from fala_export.models.encoder import load_encoder
 
     teacher = settings.teacher
-    check_name(settings.export.name or settings.out.stem)
+    name = settings.export.name or settings.out.stem
+    check_name(name)
+    export = replace(settings.export, name=name)
     encoder = load_encoder(
         teacher.source, revision=teacher.revision, ignore=teacher.ignore,
         exported=settings.data is not None,
     )  # fmt: skip
-    return release_student(encoder, name_of(teacher.source), settings)
+    return write_admitted(
+        settings.out,
+        lambda out: release_student(
+            encoder, name_of(teacher.source), replace(settings, out=out, export=export)
+        ),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from fala_export.bundles import write_admitted
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, Share
 from fala_export.settings import VectorOptions
@@ -36,10 +37,13 @@ def word_vectors(settings: WordVectors) -> Summary:
     The file may be a .gz or a .zip, and may begin with word2vec's header line. Take vectors of
     lower-case words: a device lower-cases texts, and never finds other words.
     """
-    return export_word_vectors(
-        settings.source,
+    return write_admitted(
         settings.out,
-        settings.vectors,
-        max_damaged=settings.max_damaged,
-        name=settings.name,
+        lambda out: export_word_vectors(
+            settings.source,
+            out,
+            settings.vectors,
+            max_damaged=settings.max_damaged,
+            name=settings.name,
+        ),
     )

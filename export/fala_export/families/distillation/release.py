@@ -43,7 +43,6 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
     report: dict[str, Any] = {"figures": student.figures}
     options = replace(
         settings.export,
-        name=settings.export.name or settings.out.stem,
         max_length=min(encoder.length(None), student.encoder.length(None)),
         details={
             "teacher": {
