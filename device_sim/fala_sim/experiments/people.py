@@ -181,8 +181,7 @@ class Study:
                 f"of them are tested ({', '.join(users)}), and the next ones are the validation "
                 "users, who choose the settings. For more test users add people to the data"
             )
-        # A record from before there were ratings does not name its task.
-        return Participants(data, seed, role, content.get("task", "classification"), users)
+        return Participants(data, seed, role, content["task"], users)
 
     def _divided(self, data: Iterable[str], role: Role, seeds: int) -> list[Participants]:
         def divide(name: str) -> list[Participants]:
@@ -198,7 +197,7 @@ class Study:
         return {"old": old, "new": new, "asked": self.plan.users}
 
     def _check(self, data: str, record: Mapping[str, Any]) -> None:
-        """Check that a division's record is of this plan; old records have no digests."""
+        """Check that a division's record is of this plan."""
         expected = self._options()
         if changed := [name for name in expected if record[name] != expected[name]]:
             options = {"old": "--old", "new": "--new", "asked": "--users"}
@@ -210,9 +209,9 @@ class Study:
                 f"{self.plan.results}: has records with {theirs}, not with {ours}; name another "
                 "folder with --results"
             )
-        digests = record.get("digests", {})
+        digests = record["digests"]
         for name, backbone in (("old", self.plan.old), ("new", self.plan.new)):
-            if digests and digests[name] != self.source(backbone).digest:
+            if digests[name] != self.source(backbone).digest:
                 raise OtherPlanError(
                     f"{self.plan.results}: has records with another backbone of the name "
                     f"{backbone!r}; name another folder with --results"
@@ -221,7 +220,7 @@ class Study:
             present = find_location(data, self.plan.data_dir).digest()
         except FalaError:
             return  # without the data there is no digest to compare
-        if digests and present != digests["data"]:
+        if present != digests["data"]:
             raise DataError(
                 f"{self.plan.results}: has records of other data of this name; name another folder "
                 "with --results, or leave it out of --data"
