@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fala.examples import CLASSIFICATION
 from fala.model.heads import Head, Vectors
+from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts, length_batches
@@ -141,19 +143,23 @@ class ClassifierBatches:
         seed: int,
         annotators: Sequence[str] = (),
     ) -> None:
-        distinct = list(dict.fromkeys(row.example for row in rows))
-        self._texts = Texts(learner, [str(text) for text in distinct])
+        rows = Rows.of(rows)
+        self._texts = Texts(learner, rows.texts())
         column = {label: position for position, label in enumerate(labels)}
-        counts = np.zeros((len(distinct), len(labels)), dtype=np.float32)
-        annotator_numbers = {user: position for position, user in enumerate(annotators)}
-        self._votes: list[list[tuple[int, int]]] | None = None  # annotator and label, by text
+        columns = np.array([column.get(str(value), -1) for value in rows.table.values])
+        text, label = by_appearance(rows.documents), columns[rows.labels]
+        counts = np.zeros((len(self._texts.lengths), len(labels)), dtype=np.float32)
+        np.add.at(counts, (text, label), 1)
+        # The rows of annotators, by text: annotator and label, and the end of each text's.
+        self._votes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         if annotators:
-            self._votes = [[] for _ in distinct]
-        for row in rows:
-            text, label = self._texts.position[str(row.example)], column[str(row.label)]
-            counts[text, label] += 1
-            if self._votes is not None and row.user in annotator_numbers:
-                self._votes[text].append((annotator_numbers[row.user], label))
+            number = {user: position for position, user in enumerate(annotators)}
+            numbers = np.array([number.get(name or "", -1) for name in rows.table.names])
+            annotator = numbers[rows.users]
+            order = np.argsort(text, kind="stable")
+            order = order[annotator[order] >= 0]
+            ends = np.cumsum([0, *np.bincount(text[order], minlength=len(counts))])
+            self._votes = np.stack([annotator[order], label[order]], axis=1), ends
         self._counts = counts.sum(axis=1)
         shares = counts / self._counts[:, None]
         self._shares = shares[:, 1:] if len(labels) == 2 else shares
@@ -173,8 +179,12 @@ class ClassifierBatches:
             "counts": torch.from_numpy(self._counts[chosen]),
         }
         if self._votes is not None:
-            by_text = self._votes
-            rows = [(index, *row) for index, text in enumerate(chosen) for row in by_text[text]]
+            votes, ends = self._votes
+            rows = [
+                (index, *row)
+                for index, text in enumerate(chosen)
+                for row in votes[ends[text] : ends[text + 1]].tolist()
+            ]
             texts, annotator, label = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).T
             shares = shares_of(label, self._labels)
             batch["own"] = {"text": texts, "annotator": annotator, "shares": shares}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -10,34 +12,40 @@ from torch import Tensor
 from fala_export.embedding.tokens import pad
 from fala_export.training.backbones import Learner
 
+_TOGETHER = 4096  # texts that are tokenized together
 _POOL = 50  # batches whose texts are sorted by length together: little padding, still random
 
 
 class Texts:
-    """Token ids of distinct texts.
+    """Distinct texts, whose tokens are made when a batch takes them.
 
     Args:
         learner: The backbone.
-        texts: n distinct texts.
+        texts: n distinct texts; they may lie on the disk.
+
+    Attributes:
+        lengths: Tokens of each text.
     """
 
     def __init__(self, learner: Learner, texts: Sequence[str]) -> None:
-        self._ids = learner.token_ids(texts)
-        self._pad_id = learner.pad_id
-        self.position = {text: position for position, text in enumerate(texts)}
+        self._learner, self._texts = learner, texts
+        self.lengths = array("i")
+        for start in range(0, len(texts), _TOGETHER):
+            self.lengths.extend(map(len, learner.token_ids(list(texts[start : start + _TOGETHER]))))
 
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of each text."""
-        return [len(ids) for ids in self._ids]
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """The position of each text."""
+        return {text: position for position, text in enumerate(self._texts)}
 
     def ids(self, position: int) -> list[int]:
         """The tokens of a text."""
-        return self._ids[position]
+        return self._learner.token_ids([self._texts[position]])[0]
 
     def take(self, positions: Sequence[int]) -> dict[str, Tensor]:
         """The ``ids`` and the ``mask`` of some texts."""
-        ids, mask = pad([self._ids[position] for position in positions], self._pad_id)
+        texts = [self._texts[position] for position in positions]
+        ids, mask = pad(self._learner.token_ids(texts), self._learner.pad_id)
         return {"ids": ids, "mask": mask}
 
 
