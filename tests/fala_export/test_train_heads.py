@@ -335,4 +335,4 @@ def test_a_trained_matcher_gets_a_new_head_with_words():
     public = PublicRows("matching", ("0", "1"), rows)
     head, details = with_words(trained, learner(), division, public, encoded)
     expected, _ = closed_form(learner(), rows, public, encoded, lexical=True)
-    assert head == expected and head.query is None and set(details) == {"words"}
+    assert head == expected and head.query is None and set(details) == {"fitted_on", "words"}
