@@ -147,12 +147,14 @@ def entry_of(
     return Entry(what, name, section, _about(make, title), titled, needs, reads, family)
 
 
-def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
+def figure(
+    name: str, section: str, *needs: Kind, family: Family | None = None
+) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
     """Register a function as a figure, of one plot or several, like ``table``."""
 
     def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
         SECTIONS.setdefault(section, section.capitalize())
-        FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs)
+        FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs, (), family)
         return make
 
     return register
