@@ -1,5 +1,6 @@
 """Many people's LoRA at once equals that of each alone."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,8 +8,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("peft")
-
-import torch
 
 from fala import DataError
 from fala_sim.meter import Meter
@@ -24,12 +23,13 @@ pytestmark = pytest.mark.slow
 RATE, EPOCHS = 1e-2, 2
 
 
-def without_dropout(model):
-    """LoRA, and no dropout: side by side it is drawn once for all people."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return Lora.adapt(model)
+def without_dropout(folder):
+    """A model's folder without dropout: side by side it is drawn once for all people."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    file.write_text(json.dumps(config | off))
+    return folder
 
 
 def people_of(situation, make, sizes):
@@ -49,13 +49,13 @@ def people_of(situation, make, sizes):
 def test_people_train_side_by_side_as_one_by_one(task, make, sizes, tmp_path, monkeypatch):
     head = make_head(task, query=task == "matching", scale=0.1)
     situation = make_situation(tmp_path / "new", *make(4, seed=1), head)
-    people = people_of(situation, make, sizes)
+    people, model = people_of(situation, make, sizes), without_dropout(situation.transformer)
     monkeypatch.setattr(side_by_side, "_TOKENS", 300)  # of some people at once
-    together = SideBySide(people, situation.transformer, without_dropout, RATE)
+    together = SideBySide(people, model, Lora.adapt, RATE)
     for _ in range(EPOCHS):
         together.epoch()
     for number, person in enumerate(people):
-        alone = Training(person, situation.transformer, without_dropout, RATE)
+        alone = Training(person, model, Lora.adapt, RATE)
         start = alone.scores(person.user.test)
         for _ in range(EPOCHS):
             alone.epoch()
