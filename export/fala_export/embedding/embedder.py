@@ -26,8 +26,8 @@ from fala_export.errors import ExportError
 
 # Texts of a stream that are in memory, and are sorted by length.
 _BLOCK = 1 << 16
-# Texts of the first sample whose time is measured, and the seconds that are enough.
-_FIRST_SAMPLE, _MEASURABLE = 32, 0.7
+# Texts of the first sample whose time is measured, and seconds that are enough.
+_FIRST_SAMPLE, _MEASURABLE = 64, 1.0
 # Entries whose checksums are compared together.
 _READ = 1 << 12
 # Characters of a chunk, for each core: some twenty runs of a transformer on the CPU. After a chunk
@@ -101,23 +101,33 @@ def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
 def seconds_of(backbone: Backbone, texts: Sequence[str]) -> float:
     """Estimate the seconds that embedding n texts takes, by embedding some of them.
 
-    They are encoded as ``encoded`` does, in chunks of the same form: ever more of them, evenly
-    spread, until that takes long enough to be measured.
+    ``encoded`` reads texts of similar length together, so the sample is a few groups of them. It
+    grows until it takes long enough to be measured.
     """
-    count = min(_FIRST_SAMPLE, len(texts))
-    if not count:
+    if not texts:
         return 0.0
-    for _ in encoded(backbone, texts[:1]):  # the first time is slower
+    by_length = sorted(texts, key=len)
+    for _ in encoded(backbone, by_length[:1]):  # the first time is slower
         pass
+    size = _FIRST_SAMPLE
     while True:
-        sample = [texts[position * len(texts) // count] for position in range(count)]
+        groups = _groups(by_length, size)
         start = time.perf_counter()
-        for _ in encoded(backbone, sample):
-            pass
+        for group in groups:
+            for _ in encoded(backbone, group):
+                pass
         seconds = time.perf_counter() - start
-        if seconds >= _MEASURABLE or count == len(texts):
-            return seconds / sum(map(_weight, sample)) * sum(map(_weight, texts))
-        count = min(4 * count, len(texts))
+        if seconds >= _MEASURABLE or len(groups) == 1:
+            return seconds / sum(map(_weight, chain(*groups))) * sum(map(_weight, texts))
+        size *= 4
+
+
+def _groups(by_length: Sequence[str], size: int) -> list[Sequence[str]]:
+    """The middle texts of each quarter, as many in all; or all texts, if they are few."""
+    if size >= len(by_length):
+        return [by_length]
+    middles = [part * len(by_length) // 8 for part in (1, 3, 5, 7)]
+    return [by_length[middle - size // 8 : middle + size // 8] for middle in middles]
 
 
 class Embeddings(Mapping[str, Vectors]):
