@@ -320,8 +320,8 @@ class Embedder:
                         table.add(keys[[distinct[at] for at in chunk]], vectors)
                     bar.update(len(chunk))
                 ranks.wait()
-                if len(pending):
-                    rows[pending] = table.find(keys[pending])
+                is_pending[pending] = True
+                rows[is_pending] = table.find(keys[is_pending])
                 if (rows < 0).any():
                     raise ExportError(
                         f"{table.folder}: lacks embeddings that another process wrote: processes "
