@@ -128,6 +128,7 @@ def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
     table.add(keys[:2], np.array([[1], [2]]))
     table.add(keys[:1], np.array([[3]]))  # a newer entry
     np.testing.assert_array_equal(table.find(keys), [2, 1, -1])
+    assert [table.find_one(key.tobytes()) for key in keys] == [2, 1, -1]
 
 
 @pytest.mark.slow

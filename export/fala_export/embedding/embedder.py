@@ -21,7 +21,7 @@ from fala.cli import progress
 from fala.model.heads import Vectors
 from fala_export.checks import check_room
 from fala_export.embedding.ranks import Ranks
-from fala_export.embedding.table import Keys, Positions, Table, keys_of
+from fala_export.embedding.table import Keys, Positions, Table, key_of, keys_of
 from fala_export.errors import ExportError
 
 # Texts of a stream that are in memory, and are sorted by length.
@@ -185,10 +185,13 @@ class Embeddings(Mapping[str, Vectors]):
         return _read(self.table, rows)
 
     def __getitem__(self, text: str) -> Vectors:
-        return self.take([text])[0]
+        row = self.table.find_one(key_of(text))
+        if row < 0:
+            raise KeyError("the text has no embedding")
+        return _read(self.table, np.array([row]))[0]
 
     def __contains__(self, text: object) -> bool:
-        return isinstance(text, str) and bool(self.table.find(keys_of([text]))[0] >= 0)
+        return isinstance(text, str) and self.table.find_one(key_of(text)) >= 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.texts)
