@@ -167,7 +167,9 @@ class Table:
     def _refresh(self) -> None:
         """Map the entries that were added since, and index them."""
         self._is_behind = False
-        before, count = len(self._entries), self._count()
+        before = len(self._entries)
+        with _reading(self.folder):
+            count = self._count()
         if count == before:
             return
         if count < before:  # another process began anew
@@ -205,7 +207,8 @@ def _reading(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # the latter from NumPy, for a file that became shorter
-        raise ExportError(f"{folder}: cannot be read; remove it") from error
+        why = getattr(error, "strerror", None) or error
+        raise ExportError(f"{folder}: cannot be read ({why}); remove it") from error
 
 
 def _checksums(keys: Keys, vectors: Vectors) -> NDArray[np.uint32]:
