@@ -15,6 +15,7 @@ from embed_together import TEXTS, Recorder
 from fala_export.embedding import Embedder, Embeddings, Table, seconds_of
 from fala_export.embedding.table import keys_of
 from fala_export.errors import ExportError
+from full_disk import files_of_at_most
 
 #: Adds entries without end, two at a time: its argument is the table's folder.
 WRITER = """
@@ -122,12 +123,27 @@ def test_an_entry_that_is_damaged_later_is_an_error(tmp_path):
         mapping.take(["a", "long"])
 
 
+def test_a_full_disk_and_an_unusable_folder_are_errors(tmp_path):
+    backbone, texts = Lengths(), [f"text {number}" for number in range(100)]
+    with files_of_at_most(500), pytest.raises(ExportError, match="cannot be written"):
+        Embedder(tmp_path).embed(backbone, "d", texts, "")
+    vectors = Embedder(tmp_path).embed(backbone, "d", texts, "")
+    np.testing.assert_array_equal(vectors, backbone.encode(texts))
+    assert len(Table(tmp_path / "d", 2)) == 100
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "other" / "keys").mkdir(parents=True)
+    for digest in ("file", "other"):
+        with pytest.raises(ExportError, match=digest):
+            Embedder(tmp_path).embed(backbone, digest, texts, "")
+
+
 def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
     table, keys = Table(tmp_path, 1), keys_of(["a", "b", "c"]).copy()
     keys["first"] = 7
     table.add(keys[:2], np.array([[1], [2]]))
     table.add(keys[:1], np.array([[3]]))  # a newer entry
     np.testing.assert_array_equal(table.find(keys), [2, 1, -1])
+    assert [table.find_one(key.tobytes()) for key in keys] == [2, 1, -1]
 
 
 @pytest.mark.slow

@@ -21,13 +21,13 @@ from fala.cli import progress
 from fala.model.heads import Vectors
 from fala_export.checks import check_room
 from fala_export.embedding.ranks import Ranks
-from fala_export.embedding.table import Keys, Positions, Table, keys_of
+from fala_export.embedding.table import Keys, Positions, Table, key_of, keys_of
 from fala_export.errors import ExportError
 
 # Texts of a stream that are in memory, and are sorted by length.
 _BLOCK = 1 << 16
-# Texts of the first sample whose time is measured, and the seconds that are enough.
-_FIRST_SAMPLE, _MEASURABLE = 32, 0.7
+# Texts of the first sample whose time is measured, and seconds that are enough.
+_FIRST_SAMPLE, _MEASURABLE = 64, 1.0
 # Entries whose checksums are compared together.
 _READ = 1 << 12
 # Characters of a chunk, for each core: some twenty runs of a transformer on the CPU. After a chunk
@@ -101,23 +101,33 @@ def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
 def seconds_of(backbone: Backbone, texts: Sequence[str]) -> float:
     """Estimate the seconds that embedding n texts takes, by embedding some of them.
 
-    They are encoded as ``encoded`` does, in chunks of the same form: ever more of them, evenly
-    spread, until that takes long enough to be measured.
+    ``encoded`` reads texts of similar length together, so the sample is a few groups of them. It
+    grows until it takes long enough to be measured.
     """
-    count = min(_FIRST_SAMPLE, len(texts))
-    if not count:
+    if not texts:
         return 0.0
-    for _ in encoded(backbone, texts[:1]):  # the first time is slower
+    by_length = sorted(texts, key=len)
+    for _ in encoded(backbone, by_length[:1]):  # the first time is slower
         pass
+    size = _FIRST_SAMPLE
     while True:
-        sample = [texts[position * len(texts) // count] for position in range(count)]
+        groups = _groups(by_length, size)
         start = time.perf_counter()
-        for _ in encoded(backbone, sample):
-            pass
+        for group in groups:
+            for _ in encoded(backbone, group):
+                pass
         seconds = time.perf_counter() - start
-        if seconds >= _MEASURABLE or count == len(texts):
-            return seconds / sum(map(_weight, sample)) * sum(map(_weight, texts))
-        count = min(4 * count, len(texts))
+        if seconds >= _MEASURABLE or len(groups) == 1:
+            return seconds / sum(map(_weight, chain(*groups))) * sum(map(_weight, texts))
+        size *= 4
+
+
+def _groups(by_length: Sequence[str], size: int) -> list[Sequence[str]]:
+    """The middle texts of each quarter, as many in all; or all texts, if they are few."""
+    if size >= len(by_length):
+        return [by_length]
+    middles = [part * len(by_length) // 8 for part in (1, 3, 5, 7)]
+    return [by_length[middle - size // 8 : middle + size // 8] for middle in middles]
 
 
 class Embeddings(Mapping[str, Vectors]):
@@ -175,10 +185,13 @@ class Embeddings(Mapping[str, Vectors]):
         return _read(self.table, rows)
 
     def __getitem__(self, text: str) -> Vectors:
-        return self.take([text])[0]
+        row = self.table.find_one(key_of(text))
+        if row < 0:
+            raise KeyError("the text has no embedding")
+        return _read(self.table, np.array([row]))[0]
 
     def __contains__(self, text: object) -> bool:
-        return isinstance(text, str) and bool(self.table.find(keys_of([text]))[0] >= 0)
+        return isinstance(text, str) and self.table.find_one(key_of(text)) >= 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.texts)
@@ -310,8 +323,8 @@ class Embedder:
                         table.add(keys[[distinct[at] for at in chunk]], vectors)
                     bar.update(len(chunk))
                 ranks.wait()
-                if len(pending):
-                    rows[pending] = table.find(keys[pending])
+                is_pending[pending] = True
+                rows[is_pending] = table.find(keys[is_pending])
                 if (rows < 0).any():
                     raise ExportError(
                         f"{table.folder}: lacks embeddings that another process wrote: processes "

@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from struct import unpack
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -37,13 +38,16 @@ _KEY = np.dtype([("first", "<u8"), ("last", "<u8")])
 _ENTRY = np.dtype([("key", _KEY), ("checksum", "<u4")])
 
 
-def keys_of(texts: Iterable[str]) -> Keys:
-    """The keys of texts: their digests."""
-    size = _KEY.itemsize
+def key_of(text: str) -> bytes:
+    """The key of a text: its digest."""
     # A text may have half of a surrogate pair, which UTF-8 has no bytes for.
-    encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
-    digests = b"".join(hashlib.blake2b(data, digest_size=size).digest() for data in encoded)
-    return np.frombuffer(digests, _KEY)
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=_KEY.itemsize).digest()
+
+
+def keys_of(texts: Iterable[str]) -> Keys:
+    """The keys of texts."""
+    return np.frombuffer(b"".join(map(key_of, texts)), _KEY)
 
 
 class Table:
@@ -84,6 +88,17 @@ class Table:
             self._refresh()
             rows = self._indexed(keys)
         return rows
+
+    def find_one(self, key: bytes) -> int:
+        """Like ``find``, some times faster for one key than an array of it."""
+        first, last = unpack("<QQ", key)
+        row, place = -1, int(self._sorted.searchsorted(np.uint64(first)))
+        while place < len(self._sorted) and self._sorted[place] == first:
+            candidate = int(self._rows[place])
+            if self._last[candidate] == last:
+                row = max(row, candidate)
+            place += 1
+        return int(self.find(np.frombuffer(key, _KEY))[0]) if row < 0 or self._is_behind else row
 
     def _indexed(self, keys: Keys) -> Positions:
         # Sorted keys are found ten times faster.
@@ -152,7 +167,9 @@ class Table:
     def _refresh(self) -> None:
         """Map the entries that were added since, and index them."""
         self._is_behind = False
-        before, count = len(self._entries), self._count()
+        before = len(self._entries)
+        with _reading(self.folder):
+            count = self._count()
         if count == before:
             return
         if count < before:  # another process began anew
@@ -190,7 +207,8 @@ def _reading(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # the latter from NumPy, for a file that became shorter
-        raise ExportError(f"{folder}: cannot be read; remove it") from error
+        why = getattr(error, "strerror", None) or error
+        raise ExportError(f"{folder}: cannot be read ({why}); remove it") from error
 
 
 def _checksums(keys: Keys, vectors: Vectors) -> NDArray[np.uint32]:
