@@ -221,6 +221,26 @@ class Rows(Sequence[Row]):
             return unique_texts(row.example for row in self)
         return _Documents(self.documents_once())
 
+    def sample_documents(self, most: int) -> Rows:
+        """The rows on some documents, in order.
+
+        The draw depends on the documents alone: a draw from a draw is the same draw. Every label
+        stays: a document of each is among them.
+
+        Args:
+            most: The number of documents, drawn at random; of fewer all.
+        """
+        documents, labels, digests = self.documents, self.labels, self.table.digests
+        present = np.unique(documents)
+        if len(present) <= most:
+            return self
+        place = np.empty(len(digests), dtype=np.int64)
+        place[present[np.argsort(digests[present])]] = np.arange(len(present))
+        places = place[documents]
+        first = np.full(len(self.table.values), len(present), dtype=np.int64)
+        np.minimum.at(first, labels, places)
+        return self.where((places < most) | np.isin(places, first))
+
     def on_documents_of(self, others: Rows) -> NDArray[np.bool_]:
         """Whether each row's document is one of other rows, (n,)."""
         digests, theirs = self.table.digests, others.table.digests

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -100,26 +100,6 @@ class PublicRows:
                 f"{earlier.path}: has {kind if head.task else 'no head'}, and the rows are for "
                 f"{rows_kind}; a device cannot go from one to the other"
             )
-
-    def sample_documents(self, most: int) -> PublicRows:
-        """The rows on some documents, in order.
-
-        The draw depends on the documents alone: a draw from a draw is the same draw. Every label
-        stays: a document of each is among them.
-
-        Args:
-            most: The number of documents, drawn at random; of fewer all.
-        """
-        documents = self.rows.documents
-        present = np.unique(documents)
-        if len(present) <= most:
-            return self
-        place = np.empty(len(self.rows.table.digests), dtype=np.int64)
-        place[present[np.argsort(self.rows.table.digests[present])]] = np.arange(len(present))
-        places, labels = place[documents], self.rows.labels
-        first = np.full(len(self.rows.table.values), len(present), dtype=np.int64)
-        np.minimum.at(first, labels, places)
-        return replace(self, rows=self.rows.where((places < most) | np.isin(places, first)))
 
     @cached_property
     def digest(self) -> str:

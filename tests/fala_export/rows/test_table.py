@@ -99,16 +99,15 @@ def test_texts_are_distinct_and_read_when_taken(tmp_path):
 
 def test_documents_are_drawn_with_all_their_rows_and_every_label():
     rows = [Row(f"u{at}", "public", f"text {at % 500}", at % 2, at) for at in range(2_000)]
-    public = PublicRows.of([*rows, Row("rare", "public", "text 7", "rare", 0)])
-    drawn = public.sample_documents(50)
-    documents = {row.example for row in drawn.rows}
+    whole = Rows.of([*rows, Row("rare", "public", "text 7", "rare", 0)])
+    drawn = whole.sample_documents(50)
+    documents = {row.example for row in drawn}
     assert len(documents) in {50, 51}
-    assert list(drawn.rows) == [row for row in public.rows if row.example in documents]
-    assert (drawn.labels, drawn.rows.count_documents()) == (public.labels, len(documents))
-    assert {str(row.label) for row in drawn.rows} == set(public.labels)
-    assert set(drawn.sample_documents(20).rows.texts()) < documents
-    assert drawn.sample_documents(20) == public.sample_documents(20)
-    assert public.sample_documents(500) is public
+    assert list(drawn) == [row for row in whole if row.example in documents]
+    assert {row.label for row in drawn} == {0, 1, "rare"}
+    assert set(drawn.sample_documents(20).texts()) < documents
+    assert drawn.sample_documents(20) == whole.sample_documents(20)
+    assert whole.sample_documents(500) is whole
 
 
 def test_documents_of_another_file_are_found(tmp_path):
