@@ -35,7 +35,7 @@ from fala.solver.threads import one_blas_thread
 from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
-from fala_export.fitting.joint_rows import JointExamples
+from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed
 from fala_export.fitting.public_logits import with_public
 from fala_export.fitting.samples import drawn_examples, searched
 from fala_export.fitting.streamed_rows import WithBias, parts_of, times
@@ -363,12 +363,13 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
         rows: The training data.
         step: Called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
-    examples, lexicon, start = _joint_examples(rows)
+    examples, lexicon, columns, start = _joint_examples(rows)
     joint = fit_joint(examples, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
-    words = (lexicon, joint.words)
-    return rows.head(weight, joint.bias, joint.logits, joint.loss, words), joint
+    words = np.zeros((len(weight), BUCKETS))
+    words[:, columns] = joint.words
+    return rows.head(weight, joint.bias, joint.logits, joint.loss, (lexicon, words)), joint
 
 
 def left_out_logits(
@@ -390,7 +391,7 @@ def left_out_logits(
     Raises:
         DataError: There is only one document, or the penalties are of another kind of head.
     """
-    examples, _, _ = _joint_examples(rows)
+    examples, *_ = _joint_examples(rows)
     chosen = fit_joint(examples, step).penalties if penalties is None else penalties
     logits = np.asarray(left_out(examples, chosen)[rows.positions])
     if rows.numbers is None:
@@ -398,8 +399,15 @@ def left_out_logits(
     return rows.numbers.deviation * logits + rows.numbers.mean
 
 
-def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
-    """The training data of a head with words, its n-grams, and the start weight of u * v."""
+def _joint_examples(
+    rows: PublicRows,
+) -> tuple[JointExamples, Lexicon, NDArray[np.int64], float]:
+    """The training data of a head with words.
+
+    Returns:
+        The data; the lexicon; the n-grams that are in the data, by its columns; and the start
+        weight of u * v.
+    """
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     lexicon = fit_lexicon(unique_texts(rows.examples))
@@ -409,16 +417,19 @@ def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
     parts = [rows.inputs]
     if rows.task == MATCHING:
         parts.append(np.stack([rows.embeddings[text] for text in documents]))
+    numbers = np.array([number[text] for text in documents])
+    words = lexicon.rows(documents)
+    columns = frequent(words, numbers)
     joint = JointExamples(
         parts,
-        lexicon.rows(documents),
+        narrowed(words, columns),
         rows.shares,
         rows.counts,
-        np.array([number[text] for text in documents]),
+        numbers,
         start * rows.inputs.sum(axis=1, dtype=np.float64),
         rows.link,
     )
-    return joint, lexicon, start
+    return joint, lexicon, columns, start
 
 
 def _inner_product(rows: PublicRows) -> float:

@@ -91,7 +91,10 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
         subset = searched(len(examples.counts))
         search = _Search(JointProblem(examples if subset is None else examples.take(subset)), step)
         chosen, loss, loss_without = search.run()
-        problem = search.problem if subset is None else JointProblem(examples)
+        problem = search.problem
+        if subset is not None:
+            del search
+            problem = JointProblem(examples)
         scales = [10.0 ** (k / 2) for k in chosen]
         point, logits = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
         total = float(examples.counts.sum())

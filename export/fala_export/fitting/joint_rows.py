@@ -74,8 +74,11 @@ class JointProblem:
         self.examples = examples
         dense = [StreamedRows.principal(part) for part in examples.parts]
         self._dense = [rows for rows, _ in dense]
-        self.ngrams = _frequent(examples)
-        words = _columns(examples.words, self.ngrams)
+        self.ngrams = frequent(examples.words, examples.documents)
+        words = examples.words
+        if not np.array_equal(self.ngrams, np.arange(words.width)):
+            words = _columns(words, self.ngrams)
+        words = _by_scipy(words)
         self._words = CentredRows(words, words.mean(), 1.0)
         squares = [*(square for _, square in dense), _squares(self._words)]
         self.kappas = [float(square.sum()) / len(words) or 1.0 for square in squares]
@@ -202,14 +205,17 @@ def _squares(centred: CentredRows) -> Floats:
     return np.asarray(np.maximum(sums - len(rows) * centred.centre**2, 0.0))
 
 
-def _frequent(examples: JointExamples) -> NDArray[np.int64]:
+def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int64]:
     """The n-grams of two documents or more, the most frequent first.
 
     In this order the weights of frequent ones are close in memory.
+
+    Args:
+        words: The n-grams of n examples.
+        documents: The number of each example's document, shape (n,).
     """
-    words = examples.words
     # By document, not by example: a film that a thousand people saw is one text.
-    first = np.unique(examples.documents, return_index=True)[1]
+    first = np.unique(documents, return_index=True)[1]
     if len(first) < len(words):
         words = words.take(first)
     counts = np.zeros(words.width, dtype=np.int64)
@@ -219,21 +225,38 @@ def _frequent(examples: JointExamples) -> NDArray[np.int64]:
     return order[: np.count_nonzero(counts >= _LEAST_DOCUMENTS)]
 
 
-def _columns(rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+def narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+    """Some of the columns, numbered in their order; written in place of all, to save memory."""
+    numbers = _numbers(words, chosen)
+    starts, at = [np.zeros(1, dtype=np.int64)], 0
+    for part in parts_of(len(words), FEW):
+        some = _some_columns(_between(words, part), numbers, len(chosen))
+        end = at + len(some.buckets)
+        words.buckets[at:end], words.values[at:end] = some.buckets, some.values
+        starts.append(some.starts[1:] + at)
+        at = end
+    return SparseRows(np.concatenate(starts), words.buckets[:at], words.values[:at], len(chosen))
+
+
+def _columns(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
     """Some of the columns, numbered in their order."""
-    numbers = np.full(rows.width, -1, dtype=np.int32)
+    return _some_columns(words, _numbers(words, chosen), len(chosen))
+
+
+def _numbers(words: SparseRows, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The new number of each column; -1 for those that are not chosen."""
+    numbers = np.full(words.width, -1, dtype=np.int32)
     numbers[chosen] = np.arange(len(chosen))
-    columns = SparseRows.stack(
-        [
-            _some_columns(_between(rows, part), numbers, len(chosen))
-            for part in parts_of(len(rows), FEW)
-        ]
-    )
+    return numbers
+
+
+def _by_scipy(rows: SparseRows) -> SparseRows:
+    """The rows with SciPy's products; unchanged in a base install."""
     try:
         import scipy.sparse  # noqa: F401
-    except ImportError:  # in a base install
-        return columns
-    return _ByScipy(columns.starts, columns.buckets, columns.values, columns.width)
+    except ImportError:
+        return rows
+    return _ByScipy(rows.starts, rows.buckets, rows.values, rows.width)
 
 
 def _some_columns(rows: SparseRows, numbers: NDArray[np.int32], width: int) -> SparseRows:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import Example, document_of
+from fala.examples import Example, Match, document_of
 from fala.model.labels import Label
 from fala_export.fitting.streamed_rows import FEW
 
@@ -59,7 +59,10 @@ def most_documents(characters: float) -> int:
 
 
 def drawn_rows(
-    documents: NDArray[np.uint64], kept: NDArray[np.uint64], most: int
+    documents: NDArray[np.uint64],
+    kept: NDArray[np.uint64],
+    most: int,
+    most_rows: int | None = None,
 ) -> NDArray[np.int64]:
     """Draw documents, and rows on them.
 
@@ -67,13 +70,14 @@ def drawn_rows(
         documents: The number of each row's document, shape (n,).
         kept: Numbers of documents that are drawn in any case, rising.
         most: Number of documents.
+        most_rows: Number of rows, at even steps of those on the documents; None is ``MOST_ROWS``.
 
     Returns:
-        Positions of at most ``MOST_ROWS`` rows, in their order.
+        Positions of the rows, in their order.
     """
     others = np.setdiff1d(documents, kept)[: max(most - len(kept), 0)]
     rows = np.flatnonzero(np.isin(documents, np.union1d(kept, others)))
-    return rows[evenly(len(rows), MOST_ROWS)]
+    return rows[evenly(len(rows), most_rows or MOST_ROWS)]
 
 
 def drawn_examples(
@@ -101,7 +105,9 @@ def drawn_examples(
         pairs = pairs[:, np.append(True, (np.diff(pairs) != 0).any(axis=0))]
         place = np.arange(pairs.shape[1]) - np.searchsorted(pairs[0], pairs[0])
         kept = np.unique(pairs[1, place < _OF_LABEL])
-    rows = drawn_rows(documents, kept, most).tolist()
+    # Each match has inputs of its own, whatever its candidate.
+    most_rows = most if isinstance(examples[0], Match) else MOST_ROWS
+    rows = drawn_rows(documents, kept, most, most_rows).tolist()
     return [examples[row] for row in rows], [labels[row] for row in rows]
 
 

@@ -316,7 +316,7 @@ class Examples:
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
         with self._db.connection() as db:
-            query = "SELECT count(*), count(labelled_data) FROM examples WHERE adapter = ?"
+            query = "SELECT count(*), count(label) FROM examples WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
 

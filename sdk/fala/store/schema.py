@@ -18,8 +18,7 @@ TABLES = (
     "versions", "device", "digests",
 )  # fmt: skip
 
-# No query needs the indexes labels and sealed: with them texts and examples are in two places of
-# the file. The index changes has what is counted, and what changed since a fit.
+# With the indexes labels and sealed texts and examples are in two places of the file.
 _SCHEMA = """
     CREATE TABLE device (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -120,7 +119,7 @@ _SCHEMA = """
         sealed BLOB NOT NULL
     );
     CREATE INDEX changes ON examples (adapter, labelled_data, added_data);
-    CREATE INDEX labels ON examples (label, added, labelled);
+    CREATE INDEX labels ON examples (adapter, label, added, labelled);
     CREATE INDEX sealed ON texts (sealed) WHERE sealed IS NOT NULL;
     INSERT INTO device (one) VALUES (1)
 """
