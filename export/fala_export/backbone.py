@@ -28,7 +28,8 @@ from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
 from fala_export.graph.parity import compare, compare_logits, speed
 from fala_export.graph.quantization.calibration import token_sequences
-from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
+from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
+from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
@@ -40,8 +41,6 @@ Source: TypeAlias = Encoder | OnnxFile
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
-# Size of a bundle by its precision, at least, as a share of the weights in float32.
-_SHARES = {"none": 1.0, "fp16": 0.5, "int8": 0.25, "int4": 0.125}
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Export:
 
 
 def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
-    """Check that the bundle of an encoder fits the disks of some folders.
+    """Check that the bundle of an encoder fits its format, and the disks of some folders.
 
     Args:
         encoder: A loaded encoder, or the ONNX file of one.
@@ -89,7 +88,12 @@ def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
     Raises:
         ExportError: It does not.
     """
-    check_room(encoder.size * _SHARES.get(options.precision, min(_SHARES.values())), *folders)
+    if encoder.size * SHARES.get(options.precision, 0) >= LARGEST:
+        raise ExportError(
+            f"{options.name}: {encoder.size / 1e9:.1f} GB of weights are too large for --quantize "
+            f"{options.precision}: the file in a bundle ends at 2 GB; int8 takes a quarter"
+        )
+    check_room(encoder.size * SHARES.get(options.precision, min(SHARES.values())), *folders)
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
@@ -110,14 +114,17 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     with progress("tracing the graph"):
         float_model = encoder.graph()
     stored = stored_precision(float_model)
-    precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
+    precisions = [
+        precision for precision in reversed(PRECISIONS)
+        if options.precision in (precision, "auto") and encoder.size * SHARES[precision] < LARGEST
+    ]  # fmt: skip
     if stored != "none":
         if options.precision not in ("auto", "none", stored):
             raise ExportError(
                 f"{options.name}: its weights are in {stored} already, not in float32: export them "
                 "as they are with --quantize none, or give the model in float32"
             )
-        precisions = ("none",)
+        precisions = ["none"]
     with progress("embedding texts with the model", len(texts)) as bar:
         reference = encoder.encode(texts, max_length, step=bar.update)
     sequences = token_sequences(encoder.tokenizer, max_length)
@@ -174,6 +181,7 @@ def pack(
     """
     encoder, options = export.encoder, export.options
     not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
+    changed = encoder.changed if isinstance(encoder, Encoder) else {}
     files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
     parity = {
@@ -182,7 +190,7 @@ def pack(
             np.stack([export.reference[text] for text in texts]),
         ),
         "megabytes": round(len(export.model) / MEGABYTE, 2),
-        "fp32_megabytes": round(export.float_model.ByteSize() / MEGABYTE, 2),
+        "fp32_megabytes": round(model_bytes(export.float_model) / MEGABYTE, 2),
     }
     if (stored := stored_precision(export.float_model)) != "none":
         parity["reference"] = stored
@@ -207,6 +215,7 @@ def pack(
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
             "revision": encoder.revision,
+            **changed,
             **not_kept,
             "opset": next(
                 entry.version for entry in export.float_model.opset_import if not entry.domain
@@ -230,6 +239,7 @@ def pack(
         "precision": manifest.precision,
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
+        **changed,
         "megabytes": megabytes(out),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],

@@ -38,7 +38,10 @@ class Backbone:
 
 @command(Backbone)
 def backbone(settings: Backbone) -> Summary:
-    """Export a Hugging Face encoder of the BERT family, or the ONNX file of an encoder."""
+    """Export a Hugging Face encoder of any family, or the ONNX file of an encoder.
+
+    What PyTorch can trace is taken if the bundle's embeddings are the model's.
+    """
     with progress("loading libraries"):
         from fala_export.backbone import Source, check_disk, convert, pack
         from fala_export.graph.sentences import parity_texts
@@ -58,6 +61,9 @@ def backbone(settings: Backbone) -> Summary:
             model.ignore,
         )  # fmt: skip
     else:
-        encoder = load_encoder(model.source, settings.pooling, model.revision, ignore=model.ignore)
+        encoder = load_encoder(
+            model.source, settings.pooling, model.revision, ignore=model.ignore,
+            prompt=model.prompt, dimension=model.dimension,
+        )  # fmt: skip
     check_disk(encoder, options, settings.out.parent)
     return pack(convert(encoder, options, texts), settings.out)

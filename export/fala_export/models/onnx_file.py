@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import DEFAULT_LENGTH, lower_case, token_ids
+from fala_export.models.encoder import DEFAULT_LENGTH, token_ids
 from fala_export.models.folder import (
     CONFIGURATION,
     TOKENIZER,
@@ -34,16 +33,11 @@ from fala_export.models.folder import (
     read_sentence_settings,
 )
 from fala_export.models.onnx_graph import OPSET
+from fala_export.models.tokenizer import check_agreement, lower_case
 from fala_export.quiet import first_line
 
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 _POOLED = ("mean", "cls")
-# Settings of a tokenizer of BERT, and what its file calls them.
-_NORMALIZED = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
 _PADDING = ("[PAD]", "<pad>")
 _UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
 _TINY = 1e-9  # keeps the mean of a row without tokens finite
@@ -191,7 +185,7 @@ def _load(
     settings = read_sentence_settings(folder, Modules(), ignore)
     reader, pad_id = _read_tokenizer(tokenizer)
     beside = read_json(tokenizer.with_name(TOKENIZER[1])) or {}
-    _check_agreement(reader, beside)
+    check_agreement(reader, beside)
     own = {**(reader.truncation or {}), **beside}
     side = own.get("truncation_side", own.get("direction"))
     cut = check_truncation(side, tokenizer.name, ignore)
@@ -273,20 +267,6 @@ def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
     pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
     tokenizer.no_padding()
     return tokenizer, int(pad_id)
-
-
-def _check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Check that a tokenizer normalizes texts as the settings beside it say.
-
-    ``transformers`` follows the settings, other libraries the tokenizer.
-    """
-    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-    for name, own in _NORMALIZED.items():
-        if own in normalizer and settings.get(name, normalizer[own]) != normalizer[own]:
-            raise ExportError(
-                f"{TOKENIZER[1]} sets {name} to {settings[name]}, and the tokenizer beside it "
-                f"{own} to {normalizer[own]}: save both again with transformers"
-            )
 
 
 def _read_model(path: Path) -> ModelProto:
