@@ -11,13 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import ModelProto
 
+from fala import Device
 from fala.backbones import OnnxEncoder
 from fala.bundle.format import ONNX, ONNX_MODEL, TOKENIZER
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import audit
 from fala.cli import progress
 from fala.errors import BundleFormatError
-from fala.examples import Example, unique_texts
+from fala.examples import CLASSIFICATION, Example, unique_texts
+from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import write_bundle
 from fala_export.checks import check_room
@@ -176,7 +178,7 @@ def pack(
         have; ``must be signed`` with the reason, if devices ask for that.
 
     Raises:
-        BundleFormatError: A device would reject the model or the tokenizer.
+        BundleError: A device would reject it.
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
@@ -230,6 +232,9 @@ def pack(
         },
     )
     note = not_kept | _signature_note(files, manifest)
+    if head is None and "must be signed" not in note:
+        with progress("installing it on a device"):
+            _install(manifest, files)
     with writing(out):
         write_bundle(out, manifest, files, head)
     return {
@@ -259,6 +264,23 @@ def _signature_note(files: Mapping[str, bytes], manifest: Manifest) -> dict[str,
         audit(files.__getitem__, manifest, signed=True)
         return {"must be signed": str(error)}
     return {}
+
+
+def _install(manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Install a backbone, with a head of zeros, on a device in a temporary folder.
+
+    Raises:
+        BundleError: The device rejects it.
+        ExportError: The temporary folder's disk has no room.
+    """
+    zeros = np.zeros((1, manifest.dimension), np.float32)
+    head = Head(CLASSIFICATION, ("0", "1"), zeros, np.zeros(1, np.float32))
+    with temporary_folder() as folder:
+        check_room(2 * sum(map(len, files.values())), folder)
+        release = folder / f"{manifest.name}.fala"
+        with writing(release):
+            write_bundle(release, manifest, files, head)
+        Device.create(folder / "device", release).close()
 
 
 def export_encoder(
