@@ -14,9 +14,7 @@ from onnx import ModelProto
 from fala.backbones import OnnxEncoder
 from fala.bundle.format import ONNX, ONNX_MODEL, TOKENIZER
 from fala.bundle.manifest import Manifest
-from fala.bundle.reading import audit
 from fala.cli import progress
-from fala.errors import BundleFormatError
 from fala.examples import Example, unique_texts
 from fala.model.heads import Vectors
 from fala_export.bundles import write_bundle
@@ -27,16 +25,16 @@ from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
 from fala_export.graph.parity import compare, speed
 from fala_export.graph.quantization.calibration import token_sequences
-from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
+from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
+from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
+from fala_export.models.encoder import Encoder
 from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
-# Size of a bundle by its precision, at least, as a share of the weights in float32.
-_SHARES = {"none": 1.0, "fp16": 0.5, "int8": 0.25, "int4": 0.125}
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Export:
 
 
 def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
-    """Check that the bundle of an encoder fits the disks of some folders.
+    """Check that the bundle of an encoder fits its format, and the disks of some folders.
 
     Args:
         encoder: A loaded encoder, or the ONNX file of one.
@@ -82,7 +80,12 @@ def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
     Raises:
         ExportError: It does not.
     """
-    check_room(encoder.size * _SHARES.get(options.precision, min(_SHARES.values())), *folders)
+    if encoder.size * SHARES.get(options.precision, 0) >= LARGEST:
+        raise ExportError(
+            f"{options.name}: {encoder.size / 1e9:.1f} GB of weights are too large for --quantize "
+            f"{options.precision}: the file in a bundle ends at 2 GB; int8 takes a quarter"
+        )
+    check_room(encoder.size * SHARES.get(options.precision, min(SHARES.values())), *folders)
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
@@ -103,14 +106,17 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     with progress("tracing the graph"):
         float_model = encoder.graph()
     stored = stored_precision(float_model)
-    precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
+    precisions = [
+        precision for precision in reversed(PRECISIONS)
+        if options.precision in (precision, "auto") and encoder.size * SHARES[precision] < LARGEST
+    ]  # fmt: skip
     if stored != "none":
         if options.precision not in ("auto", "none", ExportOptions.precision, stored):
             raise ExportError(
                 f"{options.name}: its weights are in {stored} already, not in float32: export them "
                 "as they are with --quantize none, or give the model in float32"
             )
-        precisions = ("none",)
+        precisions = ["none"]
     with progress("embedding texts with the model", len(texts)) as bar:
         reference = encoder.encode(texts, max_length, step=bar.update)
     sequences = token_sequences(encoder.tokenizer, max_length)
@@ -155,14 +161,14 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
     Returns:
         What was written: name, dimension, precision, size in megabytes, parity with the model in
         float32, and cost; ``not_kept``, the settings of the model's files that the bundle does not
-        have; ``must be signed`` with the reason, if devices ask for that.
+        have.
 
     Raises:
-        BundleFormatError: A device would reject the model or the tokenizer.
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
     not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
+    changed = encoder.changed if isinstance(encoder, Encoder) else {}
     files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
     parity = {
@@ -171,7 +177,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
             np.stack([export.reference[text] for text in texts]),
         ),
         "megabytes": round(len(export.model) / MEGABYTE, 2),
-        "fp32_megabytes": round(export.float_model.ByteSize() / MEGABYTE, 2),
+        "fp32_megabytes": round(model_bytes(export.float_model) / MEGABYTE, 2),
     }
     if (stored := stored_precision(export.float_model)) != "none":
         parity["reference"] = stored
@@ -194,6 +200,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
             "revision": encoder.revision,
+            **changed,
             **not_kept,
             "opset": next(
                 entry.version for entry in export.float_model.opset_import if not entry.domain
@@ -206,7 +213,6 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
             **(details or {}),
         },
     )
-    note = not_kept | _signature_note(files, manifest)
     with writing(out):
         write_bundle(out, manifest, files)
     return {
@@ -216,26 +222,13 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
         "precision": manifest.precision,
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
+        **changed,
         "megabytes": megabytes(out),
         **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],
-        **note,
+        **not_kept,
     }
-
-
-def _signature_note(files: Mapping[str, bytes], manifest: Manifest) -> dict[str, str]:
-    """Why a device will accept the bundle only if it is signed; empty if it will not ask for that.
-
-    Raises:
-        BundleFormatError: A device would reject it, signed or not.
-    """
-    try:
-        audit(files.__getitem__, manifest, signed=False)
-    except BundleFormatError as error:
-        audit(files.__getitem__, manifest, signed=True)
-        return {"must be signed": str(error)}
-    return {}
 
 
 def export_encoder(

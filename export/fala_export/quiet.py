@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of a library's error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from fala.cli import progress
@@ -36,21 +37,24 @@ class Backbone:
 
 @command(Backbone)
 def backbone(settings: Backbone) -> Summary:
-    """Export a Hugging Face encoder, static embeddings, or the ONNX file of an encoder.
+    """Export a Hugging Face encoder of any family, static embeddings, or an encoder's ONNX file.
 
-    A folder with weights is exported by them; one that has only ONNX files, such as optimum writes,
-    by model.onnx.
+    What PyTorch can trace is taken if the bundle's embeddings are the model's. A folder with
+    weights is exported by them; one that has only ONNX files, such as optimum writes, by
+    model.onnx.
     """
     with progress("loading libraries"):
         from fala_export.backbone import check_disk, convert, pack
+        from fala_export.bundles import write_admitted
         from fala_export.graph.sentences import parity_texts
         from fala_export.models.source import load_source
 
-    model, export = settings.model, settings.export
-    options = replace(export, name=export.name or name_of(model.source), keep_speed=True)
+    model, given = settings.model, settings.export
+    options = replace(given, name=given.name or name_of(model.source), keep_speed=True)
     check_name(options.name)
     texts = parity_texts(settings.parity_text)
-    encoder, used = load_source(model, settings.pooling, export.max_length, settings.tokenizer)
+    encoder, used = load_source(model, settings.pooling, given.max_length, settings.tokenizer)
     check_disk(encoder, options, settings.out.parent)
-    summary = pack(convert(encoder, options, texts), settings.out)
+    export = convert(encoder, options, texts)
+    summary = write_admitted(settings.out, partial(pack, export))
     return summary if used is None else {**summary, "source": used}

@@ -68,7 +68,7 @@ def distill(settings: StudentRelease) -> Summary:
     check_name(name)
     export = replace(settings.export, name=name)
     encoder = load_encoder(
-        teacher.source, revision=teacher.revision, ignore=teacher.ignore,
+        teacher.source, revision=teacher.revision, ignore=teacher.ignore, prompt=teacher.prompt,
         exported=settings.data is not None,
     )  # fmt: skip
     return write_admitted(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import DEFAULT_LENGTH, lower_case, token_ids
+from fala_export.models.encoder import DEFAULT_LENGTH, token_ids
 from fala_export.models.folder import (
     CONFIGURATION,
     TOKENIZER,
@@ -34,6 +33,7 @@ from fala_export.models.folder import (
 )
 from fala_export.models.onnx_reading import normal_form, read_graph
 from fala_export.models.onnx_steps import add_steps, modes, read_steps, run_steps, widths
+from fala_export.models.tokenizer import check_agreement, lower_case
 from fala_export.quiet import first_line
 
 _IDS, _MASK = "input_ids", "attention_mask"
@@ -43,12 +43,6 @@ _KINDS = {
     TensorProto.INT64: np.int64, TensorProto.INT32: np.int32, TensorProto.FLOAT: np.float32,
     TensorProto.BOOL: np.bool_,
 }  # fmt: skip
-# Settings of a tokenizer of BERT, and what its file calls them.
-_NORMALIZED = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
 _PADDING = ("[PAD]", "<pad>")
 _STATES = ("last_hidden_state", "token_embeddings")
 _UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
@@ -205,7 +199,7 @@ def _load(
     settings = read_sentence_settings(folder, Modules(), ignore)
     reader, pad_id = read_tokenizer(tokenizer)
     beside = read_json(tokenizer.with_name(TOKENIZER[1])) or {}
-    _check_agreement(reader, beside)
+    check_agreement(reader, beside)
     own = {**(reader.truncation or {}), **beside}
     side = own.get("truncation_side", own.get("direction"))
     cut = check_truncation(side, tokenizer.name, ignore)
@@ -351,20 +345,6 @@ def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
     pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
     tokenizer.no_padding()
     return tokenizer, int(pad_id)
-
-
-def _check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Check that a tokenizer normalizes texts as the settings beside it say.
-
-    ``transformers`` follows the settings, other libraries the tokenizer.
-    """
-    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-    for name, own in _NORMALIZED.items():
-        if own in normalizer and settings.get(name, normalizer[own]) != normalizer[own]:
-            raise ExportError(
-                f"{TOKENIZER[1]} sets {name} to {settings[name]}, and the tokenizer beside it "
-                f"{own} to {normalizer[own]}: save both again with transformers"
-            )
 
 
 def _given(model: ModelProto) -> list[onnx.ValueInfoProto]:

@@ -55,7 +55,10 @@ def load_source(
             graph = _choose(path, graphs)
         encoder = load_onnx(graph, tokenizer, pooling, max_length, model.ignore)
         return encoder, graph.relative_to(path).as_posix()
-    loaded = load_encoder(model.source, pooling, model.revision, ignore=model.ignore)
+    loaded = load_encoder(
+        model.source, pooling, model.revision, ignore=model.ignore, prompt=model.prompt,
+        dimension=model.dimension,
+    )  # fmt: skip
     return loaded, weights if graphs else None
 
 

@@ -22,7 +22,6 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import lower_case
 from fala_export.models.folder import (
     CONFIGURATION,
     MODULES,
@@ -39,6 +38,7 @@ from fala_export.models.folder import (
 from fala_export.models.onnx_file import OnnxFile, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
 from fala_export.models.onnx_steps import TINY, read_steps
+from fala_export.models.tokenizer import lower_case
 
 _KIND = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
