@@ -215,6 +215,26 @@ class TestForms:
         assert cost(loaded.graph())["flops"]["16"] == 2 * 16 * WIDTH**2
         assert embeddings(loaded, "int8").shape == (len(TEXTS), WIDTH)
 
+    def test_what_no_embedding_uses_is_dropped(self, tokenizer, tmp_path):
+        loaded = load_onnx(write(tmp_path / "model.onnx"), tokenizer, "cls")
+        assert "Tanh" not in {node.op_type for node in loaded.graph().graph.node}
+
+    def test_operators_that_onnxruntime_writes_into_older_opsets_stay(self, tokenizer, tmp_path):
+        plain = states_model()
+        for name in ("scale", "shift"):
+            array = np.ones(WIDTH, np.float32)
+            plain.graph.initializer.append(numpy_helper.from_array(array, name))
+        norm = helper.make_node("LayerNormalization", ["embedded", "scale", "shift"], ["norm"])
+        plain.graph.node.insert(1, norm)
+        plain.graph.node[2].input[0] = "norm"
+        old = onnx.ModelProto.FromString(plain.SerializeToString())
+        old.opset_import[0].version = 14  # as its optimizer does, which optimum calls
+        onnx.save(plain, tmp_path / "plain.onnx")
+        (tmp_path / "model.onnx").write_bytes(old.SerializeToString())
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        theirs = states(tmp_path / "plain.onnx", tokenizer)
+        np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
+
     def test_layers_that_share_a_weight_store_it_once(self, tokenizer, tmp_path):
         turn = """first = Transpose <perm = [1, 0]> (turned)
             weight = Transpose <perm = [1, 0]> (turned)
@@ -332,7 +352,8 @@ class TestSteps:
         norm = modules.LayerNorm(12)
         with torch.no_grad():
             norm.norm.weight.add_(torch.randn(12))
-        dense = modules.Dense(8 * len(MODES), 12, use_residual=True)
+        residual = {name: True for name in modules.Dense.config_keys if name == "use_residual"}
+        dense = modules.Dense(8 * len(MODES), 12, **residual)  # a setting since version 6
         relu = modules.Dense(12, 6, bias=False, activation_function=torch.nn.ReLU())
         steps = [modules.Pooling(8, MODES), dense, norm, relu, modules.Normalize()]
         mask = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])

@@ -114,6 +114,7 @@ class OnnxFile:
         """The graph from token ids and mask to ``embedding``, like that of ``encoder_graph``."""
         model = ModelProto()
         model.CopyFrom(self._model)
+        _drop_unused(model.graph, self._output)
         given = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
         del model.graph.output[:], model.graph.input[:]
         for name in (_IDS, _MASK):
@@ -416,15 +417,27 @@ def _run(
     return dict(zip(names, values, strict=True))
 
 
+def _drop_unused(graph: onnx.GraphProto, output: str) -> None:
+    """Drop the nodes that an output does not depend on, such as those of a pooler."""
+    needed, kept = {output}, []
+    for node in reversed(graph.node):
+        if not needed.isdisjoint(node.output):
+            kept.append(node)
+            needed.update(name for part in _with_inner(node) for name in part.input)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+
+
 def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
     """Let the nodes of a graph, and of those inside, take other values."""
-    for node in _nodes(graph):
+    for node in [part for given in graph.node for part in _with_inner(given)]:
         node.input[:] = [names.get(name, name) for name in node.input]
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _nodes(inner)
+def _with_inner(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """A node, and those of its inner graphs."""
+    yield node
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            for inner in graph.node:
+                yield from _with_inner(inner)

@@ -13,6 +13,7 @@ from onnx import (
     ModelProto,
     NodeProto,
     TensorProto,
+    defs,
     helper,
     inliner,
     numpy_helper,
@@ -27,6 +28,7 @@ from fala_export.quiet import first_line
 
 _NIBBLES = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)  # two in a byte
 _TYPES = ("to", "output_dtype", "dtype")  # attributes that name a type of numbers
+_RUNTIME = "fala.runtime"  # domain of operators that an older version does not have
 _LARGE = 1 << 12  # numbers of a constant that is worth two bytes each
 _LONGEST_NAME = 80
 
@@ -55,10 +57,6 @@ def read_graph(path: Path) -> ModelProto:
     for tensor in tensors:
         if uses_external_data(tensor):
             _read_outside(tensor, path.parent)
-    try:
-        onnx.checker.check_model(model)
-    except Exception as error:  # of the checker, and of protocol buffers
-        raise ExportError(f"cannot be read as ONNX: {first_line(error)}") from error
     return model
 
 
@@ -128,7 +126,7 @@ def normal_form(model: ModelProto) -> ModelProto:
     try:
         result = inliner.inline_local_functions(model) if model.functions else _copy(model)
         if next(entry.version for entry in result.opset_import if not entry.domain) < OPSET:
-            result = onnx.version_converter.convert_version(result, OPSET)
+            result = _converted(result)
     except Exception as error:  # of the inliner, and of the converter
         raise ExportError(
             f"its operators cannot be converted to version {OPSET}, export it with that opset: "
@@ -145,6 +143,24 @@ def normal_form(model: ModelProto) -> ModelProto:
     # Older runtimes on devices refuse versions of the format that they do not know.
     least = helper.find_min_ir_version_for(result.opset_import, ignore_unknown=True)
     result.ir_version = min(result.ir_version, max(least, 8))
+    return result
+
+
+def _converted(model: ModelProto) -> ModelProto:
+    """Convert a graph to ``OPSET``; what ONNX Runtime's optimizer adds to older ones stays."""
+    version = next(entry.version for entry in model.opset_import if not entry.domain)
+    for node in model.graph.node:
+        if not node.domain and not defs.has(node.op_type, version, ""):
+            node.domain = _RUNTIME
+    if any(node.domain == _RUNTIME for node in model.graph.node):
+        model.opset_import.append(helper.make_opsetid(_RUNTIME, 1))
+    result = onnx.version_converter.convert_version(model, OPSET)
+    for node in result.graph.node:
+        if node.domain == _RUNTIME:
+            node.domain = ""
+    kept = [entry for entry in result.opset_import if entry.domain != _RUNTIME]
+    del result.opset_import[:]
+    result.opset_import.extend(kept)
     return result
 
 
