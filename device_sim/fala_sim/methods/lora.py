@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 from fala_sim.methods.method import Look
@@ -36,4 +37,7 @@ class Lora(Trained):
         transformer = cast(Any, model)
         layers = _QUERIES_AND_VALUES.get(transformer.config.model_type)
         lora = LoraConfig(r=8, lora_alpha=16, target_modules=layers)
-        return cast("nn.Module", get_peft_model(transformer, lora))
+        with warnings.catch_warnings():
+            # peft asks for it, and transformers 5 is to remove it.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            return cast("nn.Module", get_peft_model(transformer, lora))
