@@ -16,6 +16,7 @@ from fala_sim.experiments.profiles.limited import DOCUMENTS, judge, train
 from fala_sim.experiments.profiles.profile import MIB, PROFILES, Figure, Profile, Work
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.playground.releases import built_in
+from sim_command import done, works
 from trained import documents, make_head, make_situation
 
 pytestmark = pytest.mark.slow
@@ -217,6 +218,14 @@ def test_every_figure_has_its_source():
         for figure in filter(None, (profile.cores, profile.memory, profile.storage)):
             assert figure.value > 0
             assert "." in figure.source
+
+
+def test_the_command_lists_the_limits_and_no_speed():
+    devices = done("profiles", "--json")
+    assert [device["name"] for device in devices] == [profile.name for profile in PROFILES]
+    limits = {"name", "title", "cores", "memory", "storage"}
+    assert all(set(device) == limits for device in devices)
+    assert "  cores: 4 (" in works("profiles").stdout
 
 
 # --- what trains within limits ---------------------------------------------------------------

@@ -65,16 +65,7 @@ def trials(kind: Kind, layers: int) -> list[Trial]:
 
 
 def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
-    """Run the missing trainings of some kinds of record on a plan's benchmarks.
-
-    Args:
-        plan: The run's options.
-        kinds: Kinds of record.
-        engine: Runs the jobs.
-        log: Receives progress.
-
-    Returns:
-        One line for each task that cannot be prepared, and for each job that failed.
+    """Run the missing trainings of a plan's benchmarks; see ``options.Run``.
 
     Raises:
         DataError: There is no such benchmark, the backbone cannot be trained, or the folder holds

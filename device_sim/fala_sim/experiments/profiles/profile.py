@@ -25,7 +25,7 @@ class Figure:
         source: Publisher and place.
     """
 
-    value: int
+    value: float
     source: str
 
 

@@ -49,15 +49,15 @@ def run_profile(
     if device.exists():
         raise DataError(f"{device}: exists; use a folder without it")
     out.mkdir(parents=True, exist_ok=True)
-    cores = min(profile.cores.value, len(os.sched_getaffinity(0)))
+    cores = min(int(profile.cores.value), len(os.sched_getaffinity(0)))
     environment = {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores)),
         # Each further arena reserves addresses, which the limit counts.
         "MALLOC_ARENA_MAX": "1",
     }
-    storage = None if profile.storage is None else profile.storage.value
-    limited = Limits(device, cores, profile.memory.value, storage, work.name != REPLACE)
+    storage = None if profile.storage is None else int(profile.storage.value)
+    limited = Limits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
     steps, code, errors = _run(limited, work, environment, seconds)
     ended = _outcome(steps, code, errors, seconds)
     # A record contains no paths of this machine.
@@ -69,7 +69,7 @@ def run_profile(
         if storage is None
         else {"how": "RLIMIT_FSIZE: no file beyond what is left", "device": storage},
     }
-    limits.get("cores", {})["device"] = profile.cores.value
+    limits.get("cores", {})["device"] = int(profile.cores.value)
     measured = {
         "work": work.name,
         **_last(steps, "measured"),
