@@ -6,10 +6,11 @@ from onnx import numpy_helper
 
 import bundles
 from adapter_releases import write_adapter_for, write_release_for_adapters
+from export_command import failed
 from fala import Bundle, BundleFormatError
 from fala.bundle import format as layout
 from fala_export import write_bundle
-from fala_export.bundles import check_admitted, write_admitted
+from fala_export.bundles import check_admitted, write_admitted, write_again
 
 
 def write_backbone(path, change=lambda table: None):
@@ -56,3 +57,18 @@ def test_what_a_device_rejects_is_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
     summary = write_admitted(out, lambda path: {"name": str(write_backbone(path).name)})
     assert summary["bundle"] == str(out) and Bundle.open(out).manifest.kind == layout.ONNX
+
+
+def test_a_command_that_makes_what_a_device_rejects_fails(tmp_path):
+    """A head of another backbone: its vendor's probes are not its own."""
+    later, earlier = tmp_path / "later.fala", tmp_path / "earlier.fala"
+    probes = {"texts": ["a good film"], "logits": [[1000.0]]}
+    write_again(later, bundles.write_word_vector_release(later), {"probes": probes})
+    bundles.write_word_vectors(earlier, seed=5)
+    (tmp_path / "texts.txt").write_text("\n".join(bundles.texts(300)))
+    before = later.read_bytes()
+    words = ("--from", earlier, "--to", later, "--text", tmp_path / "texts.txt")
+    message = failed("bridge", *words)
+    assert f"{later}: a device would reject it: on this machine its logits differ" in message
+    assert later.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 3

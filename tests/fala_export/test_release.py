@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import export_command
+from bundles import write_onnx
 from encoders import make_encoder, write_encoder
 from fala import Bundle
 from fala.bundle.format import ONNX
@@ -119,6 +120,26 @@ def test_a_recipe_of_word_vectors(kitchen, data):
     bundle = Bundle.open(kitchen / "words.fala")
     assert bundle.manifest.details["words"] == 4
     assert (bundle.head() is not None) == bool(data)
+
+
+def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):
+    """Such as one of an ONNX file, which no recipe exports."""
+    graph = write_onnx(kitchen / "graph.fala")
+    text = 'name = "g"\nversion = 2\ndata = "rows.jsonl"\n[backbone]\nsource = "graph.fala"\n'
+    path, out = recipe(kitchen, text, "bundled"), tmp_path / "g.fala"
+    assert {cost["work"] for cost in done(path, "--dry-run")["costs"]} == {
+        "embedding with the exported model"
+    }
+    done(path, "--out", out)
+    bundle = Bundle.open(out)
+    assert (bundle.manifest.name, bundle.manifest.version) == ("g", 2)
+    assert bundle.backbone_digest == graph.backbone_digest
+    export_command.works("train", graph.path, "--frozen", "--data", kitchen / "rows.jsonl",
+                         "--out", tmp_path / "same.fala")  # fmt: skip
+    assert Bundle.open(tmp_path / "same.fala").head() == bundle.head()
+    for more, message in (('pooling = "cls"', "no key beside source"),
+                          ("[training]", "a bundle cannot be trained")):  # fmt: skip
+        assert message in failed(recipe(kitchen, text + more, "bad"), "--out", out)
 
 
 CHECKED = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "v"\n[check]\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from fala.errors import printable
 from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.bundles import write_admitted, write_again
+from fala_export.bundles import write_admitted, write_again, write_bundle
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
@@ -116,12 +117,15 @@ class Pipeline:
             raise TypeError("a recipe without an earlier release")
         return recipe.bridge.from_[0]
 
-    def load(self, table: BackboneTable) -> Encoder:
-        """Load the recipe's model.
+    def load(self, table: BackboneTable) -> Encoder | Bundle:
+        """Load the recipe's model, or open its bundle.
 
         Raises:
-            ExportError: It cannot be loaded.
+            BundleError: The bundle cannot be trusted.
+            ExportError: The model cannot be loaded, or no command can run the bundle's.
         """
+        if table.bundle is not None:
+            return open_earlier(table.bundle)
         training = self.recipe.training
         return load_to_train(table.model, table.pooling, 0 if training is None else training.seed)
 
@@ -158,7 +162,7 @@ class Pipeline:
         files: list[Path | None] = [data]
         if isinstance(table, VectorsTable):
             files += [Path(table.source), table.vectors.vocab]
-        elif (model := Path(table.model.source)).is_dir():
+        elif (model := Path(table.model.source)).exists():
             files.append(model)
         return [file for file in files if file is not None]
 
@@ -169,9 +173,16 @@ class Pipeline:
             return self._train(recipe.training, out)
         if isinstance(table, VectorsTable):
             return self._export_vectors(table, out)
+        source = self._loaded(table)
+        if isinstance(source, Bundle):
+            details = {**source.manifest.details, **recipe.details}
+            manifest = replace(source.manifest, name=recipe.name, details=details)
+            files = {name: source.read(name) for name in source.manifest.files}
+            write_bundle(out, manifest, files)
+            return {"bundle": str(out), "name": recipe.name, "precision": manifest.precision}
         if recipe.data is None:
-            return export_encoder(self._loaded(table), out, recipe.export)
-        return export_learned(self._loaded(table), self.rows.rows, out, recipe.export)
+            return export_encoder(source, out, recipe.export)
+        return export_learned(source, self.rows.rows, out, recipe.export)
 
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"
@@ -196,11 +207,12 @@ class Pipeline:
         lexical = self.recipe.lexical
         return write_head(before, self.rows, out, lexical=lexical, embedder=self.embedder)
 
-    def _loaded(self, table: BackboneTable) -> Encoder:
-        """The recipe's model, whose bundles fit the disks."""
-        encoder = self.load(table)
-        check_disk(encoder, self.recipe.export, self._work, self._out.parent)
-        return encoder
+    def _loaded(self, table: BackboneTable) -> Encoder | Bundle:
+        """The recipe's model, whose bundles fit the disks, or its bundle."""
+        source = self.load(table)
+        if not isinstance(source, Bundle):
+            check_disk(source, self.recipe.export, self._work, self._out.parent)
+        return source
 
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
         recipe, source = self.recipe, Path(table.source)

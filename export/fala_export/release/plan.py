@@ -62,12 +62,16 @@ def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
         bundle = Bundle.open(first.bundle)
         backbone, digest = bundle.backbone(), bundle.backbone_digest
     elif isinstance(table, BackboneTable):
-        encoder = pipeline.load(table)
-        backbone = learner = TransformerLearner(encoder, encoder.length(table.export.max_length))
-        new += ", at most"  # it is quicker than the model
-        if recipe.training is not None:
-            epochs = recipe.training.over(learner.settings).epochs
-            costs.append(_cost("training", learner, texts, _BACKWARD * epochs))
+        source = pipeline.load(table)
+        if isinstance(source, Bundle):
+            backbone, digest = source.backbone(), source.backbone_digest
+        else:
+            length = source.length(table.export.max_length)
+            backbone = learner = TransformerLearner(source, length)
+            new += ", at most"  # it is quicker than the model
+            if recipe.training is not None:
+                epochs = recipe.training.over(learner.settings).epochs
+                costs.append(_cost("training", learner, texts, _BACKWARD * epochs))
     if backbone is not None:
         pending = embedder.pending(backbone.dimension, digest, texts)
         costs.append(_cost(f"embedding with {new}", backbone, pending))

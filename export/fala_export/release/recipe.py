@@ -49,11 +49,11 @@ _EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneTable:
-    """``[backbone]``: a transformer.
+    """``[backbone]``: a transformer, or a bundle, which is taken as it is.
 
     Attributes:
         model: Its folder, or its name on the hub with the full commit as revision, since a branch
-            moves.
+            moves; or a bundle, as ``fala-export backbone`` makes one of an ONNX file.
         pooling: None takes the model's own.
         export: The export options.
     """
@@ -63,11 +63,17 @@ class BackboneTable:
     export: Annotated[ExportOptions, _EXPORT]
 
     def resolve(self, folder: Path) -> BackboneTable:
-        """The table with the path of a local model resolved from a folder."""
+        """The table with the path of a local model or bundle resolved from a folder."""
         local = folder / self.model.source
-        if not local.is_dir():
+        if not local.exists():
             return self
         return replace(self, model=replace(self.model, source=str(local)))
+
+    @property
+    def bundle(self) -> Path | None:
+        """The bundle; None of a model."""
+        path = Path(self.model.source)
+        return path if path.is_file() else None
 
     def to_details(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""
@@ -297,6 +303,13 @@ def _check(recipe: Recipe) -> None:
     if table.pooling == "layers" and recipe.training is not None:
         raise ExportError('pooling = "layers" is of a model that is not trained: omit [training]')
     source, revision = table.model.source, table.model.revision
+    if table.bundle is not None:
+        alone = BackboneTable(model=ModelSource(source), export=ExportOptions())
+        if table != alone:
+            raise ExportError(f"{source}: is a bundle; [backbone] has no key beside source then")
+        if recipe.training is not None:
+            raise ExportError(f"{source}: a bundle cannot be trained; name the model's own folder")
+        return
     if not Path(source).is_dir() and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
             f"{source} is not a folder here, and a model on the hub needs revision = its commit, "

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from fala_export.backbone import Export, convert, pack
-from fala_export.embedding import Embedder, embed
+from fala_export.embedding import embed
 from fala_export.families.distillation.evaluation import LabelledRows, load_task, score, survival
 from fala_export.families.distillation.settings import StudentRelease
 from fala_export.families.distillation.texts import read_texts
@@ -60,20 +59,14 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
         # The teacher is not released, so its loss in this precision has no limit.
         same = replace(options, name=name, precision=small.precision, min_cosine=-1.0)
         large = convert(encoder, same, parity_texts(None))
-        report["survival"] = _survival(task, encoder, settings.work, large, small)
+        report["survival"] = _survival(task, large, small)
     return {**pack(small, settings.out, details=report), "student": str(student.folder), **report}
 
 
-def _survival(
-    task: LabelledRows, encoder: Encoder, work: Path, large: Export, small: Export
-) -> dict[str, Any]:
-    texts, teacher = task.texts, TransformerLearner(encoder, small.max_length)
-    reference = Embedder(work).embed(
-        teacher, teacher.embedding_digest, texts, "embedding with the teacher"
-    )
-    exported = embed(small.backbone, texts, "embedding with the student")
-    return survival(
-        task,
-        score(task, large.backbone, dict(zip(texts, reference, strict=True)), large.megabytes),
-        score(task, small.backbone, dict(zip(texts, exported, strict=True)), small.megabytes),
-    )
+def _survival(task: LabelledRows, large: Export, small: Export) -> dict[str, Any]:
+    scored = []
+    for name, export in (("teacher", large), ("student", small)):
+        vectors = embed(export.backbone, task.texts, f"embedding with the {name}")
+        embeddings = dict(zip(task.texts, vectors, strict=True))
+        scored.append(score(task, export.backbone, embeddings, export.megabytes))
+    return survival(task, *scored)
