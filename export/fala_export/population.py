@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,7 @@ from fala_export.embedding import Embedder
 from fala_export.fitting.population.annotators import (
     LEAST_ANNOTATORS,
     Map,
-    enough_rows,
-    rows_by_name,
+    check_enough,
 )
 from fala_export.fitting.population.learning import (
     annotated,
@@ -62,13 +62,16 @@ def check_annotators(public: PublicRows, *, scales_only: bool) -> None:
     """
     names = public.rows.user_names
     if not scales_only:
-        enough_rows(names)
+        check_enough(names)
         if public.link.kind == "tags" or len(public.labels) > 2:
             raise DataError(
                 "a population prior is for heads of two labels, and of ratings (--scales-only, or "
                 "scales_only = true in a recipe, chooses scales for any)"
             )
-    elif len(rows_by_name(names, LEAST_ROWS)) < LEAST_ANNOTATORS:
+    elif (
+        sum(name is not None and count >= LEAST_ROWS for name, count in Counter(names).items())
+        < LEAST_ANNOTATORS
+    ):
         raise DataError(
             f"scales need {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} rows or more, "
             "without the rows that the backbone was trained on. A release without scales is "

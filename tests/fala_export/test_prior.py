@@ -124,6 +124,8 @@ def test_annotators_are_fitted_as_devices_fit():
 def test_several_processes_choose_as_one_does(population_rows, choice):
     with processes() as run:
         parallel = choose_prior(gather(*population_rows), lambda _: None, run)
+        # Large arrays are not copied to each process.
+        assert list(run(type, [np.zeros(1 << 18)] * 2)) == [np.memmap] * 2
     for one, other in zip(
         (parallel.prior, *parallel.held_out), (choice.prior, *choice.held_out), strict=True
     ):

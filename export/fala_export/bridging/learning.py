@@ -25,7 +25,7 @@ STRENGTHS = tuple(10 ** (power / 2) for power in range(-4, 13))
 
 _HELD_OUT = 0.2  # share of the documents
 _NEAR = 1.001  # a simpler map is preferred if its error is within this factor of the least
-_MOST = 4_000
+_MOST = 10_000  # documents; see ``docs/tried.md``
 _SPARE = 20  # training documents beyond those that a map of full rank fits exactly
 
 
@@ -77,7 +77,7 @@ def least_documents(dimension: int) -> int:
 
 
 def most_documents(dimension: int) -> int:
-    """The number of documents beyond which a map from a space of some dimension gains nothing."""
+    """The number of documents beyond which a map from a space of some dimension gains little."""
     return max(_MOST, 2 * least_documents(dimension))
 
 

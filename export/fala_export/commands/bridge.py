@@ -64,9 +64,9 @@ def bridge(settings: Bridge) -> Summary:
 
     The text should be similar to users' texts: other texts are elsewhere in both spaces.
 
-    Of more than 4,000 documents 4,000 are drawn, as more explain no more (of a large dimension
-    twice the fewest that it takes). A fifth of them chooses the map's form and strength: of those
-    within 0.1 % of the least squared error, the simplest.
+    Of more than 10,000 documents 10,000 are drawn (of a large dimension twice the fewest that it
+    takes). A fifth of them chooses the map's form and strength: of those within 0.1 % of the least
+    squared error, the simplest.
     """
     from fala_export.bridging.building import build_bridge
     from fala_export.bundles import write_admitted

@@ -16,19 +16,20 @@ from fala.solver.threads import one_blas_thread
 # Penalties, in units of the mean variance of a text.
 _STRENGTHS = np.logspace(-2, 4, 13)
 _HELD_OUT = 0.2  # share of the texts that chooses the penalty
+_MOST = 10_000  # texts that it is fitted to; see ``docs/tried.md``
 _ALIKE = 1e-12  # variance of equal texts by rounding, as a share of the mean square
 
 
 def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
 
-    A fifth of the texts, drawn with a fixed seed, determines the penalty and the residual
-    variance. The map is then fitted to all texts. ``fala-export bridge`` compares more forms of map
-    on any amount of text: a vendor's release should use it.
+    Of more than 10,000 texts, or than twice the fewest, that many are drawn. A fifth, drawn with a
+    fixed seed, determines the penalty and the residual variance. The map is then fitted to all.
+    ``fala-export bridge`` compares more forms of map: a vendor's release should use it.
 
     Args:
         source: The earlier backbone's ``Bundle.backbone_digest``.
-        old: Its embeddings of n distinct public texts, shape (n, d_old).
+        old: Its embeddings of n distinct public texts, shape (n, d_old); maybe memory-mapped.
         new: The new backbone's embeddings of the same, shape (n, d_new).
 
     Raises:
@@ -53,12 +54,13 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
             f"{counted(n, 'distinct public text')} {be(n)} too few for a bridge from "
             f"{counted(dimension, 'dimension')}: it takes {fewest}"
         )
-    x, y = old.astype(np.float64), new.astype(np.float64)
+    random = np.random.default_rng(0)
+    most = max(_MOST, 2 * fewest)
+    drawn = np.sort(random.permutation(n)[:most]) if n > most else slice(None)
+    x, y = old[drawn].astype(np.float64), new[drawn].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError("an embedding is not finite")
-    held_out, training = np.split(
-        np.random.default_rng(0).permutation(n), [math.floor(_HELD_OUT * n)]
-    )
+    held_out, training = np.split(random.permutation(len(x)), [math.floor(_HELD_OUT * len(x))])
     with one_blas_thread():
         candidates = _ridge(x[training], y[training], _STRENGTHS)
         errors = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypedDict, cast
 
 import numpy as np
@@ -27,31 +27,18 @@ from fala.model.heads import Head, Lexical, Vectors, example_inputs
 from fala.model.labels import Label, OneLabel, integer_of, is_missing, label_name, tags_of
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
-from fala.solver.design import DenseRows
-from fala.solver.factors import cholesky
-from fala.solver.forms import apart, form_of, minimize
-from fala.solver.newton import Evidence, Problem, newton
+from fala.solver.newton import Evidence
 from fala.solver.threads import one_blas_thread
 from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed
+from fala_export.fitting.plain import PlainProblem
 from fala_export.fitting.public_logits import with_public
 from fala_export.fitting.samples import drawn_examples, searched
-from fala_export.fitting.streamed_rows import WithBias, parts_of, times
+from fala_export.fitting.streamed_rows import parts_of, times
 from fala_export.fitting.words import fit_lexicon
 from fala_export.rows.user_rows import check_count, in_order
-
-# As multiples of the inputs' mean squared length. With many public rows the best penalties are
-# smaller than a device's.
-_GRID = np.logspace(-6, 1, 15)
-
-# Standard deviation of a practically free bias.
-_FREE = 100.0
-# The number of folds, and the ratio to the least loss at which the search for a penalty ends.
-_FOLDS, _ENOUGH = 3, 1.1
-# A fit ends when the next step would change logits by less than this share.
-_TOLERANCE = 1e-8
 
 
 class Kind(TypedDict):
@@ -452,90 +439,18 @@ def _fit(
     Returns:
         Theta (C, d), the biases (C,), the weight of |theta|^2, and the mean loss on left-out rows.
     """
+    offset = np.zeros_like(rows.shares)
+    if prior_mean:
+        offset += prior_mean * inputs.sum(axis=1, dtype=np.float64, keepdims=True)
+    evidence = Evidence(
+        rows.shares, rows.counts, np.zeros_like(offset), np.zeros(len(offset)), rows.link
+    )
+    data = PlainProblem(inputs, offset, evidence)
     with one_blas_thread():
-        data = _Plain.of(inputs, rows, prior_mean)
         chosen = searched(len(inputs))
         penalty, loss = (data if chosen is None else data.take(chosen)).chosen_penalty()
-        point = data.minimum(penalty)
-    theta = point[:, :-2] / math.sqrt(2 * penalty) + prior_mean
-    return theta, _FREE * point[:, -2], penalty, loss
-
-
-@dataclass(frozen=True, eq=False)
-class _Plain:
-    """The objective of a head without words, at any penalty.
-
-    Attributes:
-        inputs: Shape (n, d).
-        offset: The logits at the mean of the weights' prior, shape (n, C).
-        evidence: The labels.
-    """
-
-    inputs: Vectors | Floats
-    offset: Floats
-    evidence: Evidence
-
-    @classmethod
-    def of(cls, inputs: Vectors, rows: PublicRows, prior_mean: float) -> _Plain:
-        """Of public rows, and the mean of each weight's prior."""
-        zeros = np.zeros_like(rows.shares)
-        offset = zeros
-        if prior_mean:
-            offset = zeros + prior_mean * inputs.sum(axis=1, dtype=np.float64, keepdims=True)
-        evidence = Evidence(rows.shares, rows.counts, zeros, np.zeros(len(zeros)), rows.link)
-        return cls(inputs, offset, evidence)
-
-    def take(self, rows: NDArray[np.int64]) -> _Plain:
-        """Some of the examples."""
-        return _Plain(self.inputs[rows], self.offset[rows], self.evidence.take(rows))
-
-    def chosen_penalty(self) -> tuple[float, float]:
-        """The weight of |theta|^2 with the least mean loss on left-out rows, and this loss."""
-        few = replace(self, inputs=self.inputs.astype(np.float64))
-        scale = float(np.mean(few.inputs**2)) * few.inputs.shape[1] or 1.0
-        one_by_one = few.offset.shape[1] == 1 and few.evidence.link.kind != "rating"
-        left_out = few._one_by_one if one_by_one else few._by_folds
-        best, least = 0.0, math.inf
-        for penalty in map(float, len(few.inputs) * scale * _GRID[::-1]):
-            loss = few.evidence.loss(left_out(penalty)) / float(few.evidence.label_weights.sum())
-            if loss < least * (1 - 1e-9):
-                best, least = penalty, loss
-            elif loss > _ENOUGH * least:
-                break
-        return best, least
-
-    def _one_by_one(self, penalty: float) -> Floats:
-        """Each example's logits by the others, by one step from the minimum, (n, C)."""
-        x = self.inputs / math.sqrt(2 * penalty)
-        rows = DenseRows(np.hstack([x, np.full((len(x), 1), _FREE)]))
-        problem = Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
-        return minimize(form_of(problem)).left_out
-
-    def _by_folds(self, penalty: float) -> Floats:
-        """Each example's logits by fits to the other folds, (n, C)."""
-        n = len(self.inputs)
-        z = np.zeros_like(self.offset)
-        for fold in np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n)):
-            training = np.setdiff1d(np.arange(n), fold)
-            if len(training):
-                point = self.take(training).minimum(penalty)
-                z[fold] = self.take(fold)._problem(penalty).logits(point)
-        return z
-
-    def minimum(self, penalty: float) -> Floats:
-        """The minimum of J, by one factor for all logits; shape (C, d + 2)."""
-        problem = self._problem(penalty)
-        weights = self.evidence.curvature_at(self.offset)
-        hessian = problem.rows.products(weights)
-        hessian.flat[:: len(hessian) + 1] += 1.0
-        lower = cholesky(hessian)
-        solve = apart(problem, weights, lambda parts: lower.solve_both(parts.T).T)
-        return newton(problem, problem.start, lambda _: solve, tolerance=_TOLERANCE).point
-
-    def _problem(self, penalty: float) -> Problem[WithBias]:
-        """J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
-        rows = WithBias(self.inputs, 1 / math.sqrt(2 * penalty), _FREE)
-        return Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
+        theta, bias = data.weights(penalty)
+    return theta + prior_mean, bias, penalty, loss
 
 
 def _kind_of(

@@ -45,6 +45,19 @@ def test_the_variance_of_a_bridge_is_its_error():
     assert error / 1.3 < bridge.variance.mean() < error * 1.8
 
 
+def test_of_many_texts_some_are_drawn(monkeypatch):
+    monkeypatch.setattr(bridge_fit, "_MOST", 100)
+    old, new, _, _ = linear(1000, 4, 3, 0.5, seed=14)
+    drawn = np.sort(np.random.default_rng(0).permutation(1000)[:100])
+    unread = np.setdiff1d(np.arange(1000), drawn)
+    bridge = fit_bridge("source", old, new)
+    old[unread] = np.nan
+    np.testing.assert_array_equal(fit_bridge("source", old, new).matrix, bridge.matrix)
+    old[drawn[0]] = np.nan
+    with pytest.raises(DataError, match="not finite"):
+        fit_bridge("source", old, new)
+
+
 def test_a_bridge_from_noise_maps_to_the_mean():
     random = np.random.default_rng(13)
     old, new = random.normal(size=(200, 20)), random.normal(size=(200, 4)) + 5

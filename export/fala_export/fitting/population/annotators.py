@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,9 +142,10 @@ def gather_annotators(
         link: The meaning of the logits.
 
     Raises:
-        DataError: See ``enough_rows``.
+        DataError: See ``check_enough``.
     """
-    enough = enough_rows(names)
+    check_enough(names)
+    enough = rows_by_name(names, LEAST_ROWS)
     chosen = sorted(drawn(enough, MOST_ANNOTATORS), key=lambda name: (len(enough[name]), name))
     orders = []
     for name in chosen:
@@ -172,21 +174,23 @@ def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Vectors:
     return np.asarray(covariance, dtype=np.float32)
 
 
-def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
-    """Positions of the rows of every annotator who has ``LEAST_ROWS`` or more.
+def check_enough(names: Iterable[str | None]) -> None:
+    """Check that there are ``LEAST_ANNOTATORS`` annotators of ``LEAST_ROWS`` rows or more.
+
+    Args:
+        names: Each row's annotator; None if unknown.
 
     Raises:
-        DataError: There are fewer than ``LEAST_ANNOTATORS`` such annotators.
+        DataError: There are fewer.
     """
-    enough = rows_by_name(names, LEAST_ROWS)
-    if len(enough) < LEAST_ANNOTATORS:
-        total = len(set(names) - {None})
+    counts = Counter(name for name in names if name is not None)
+    enough = sum(count >= LEAST_ROWS for count in counts.values())
+    if enough < LEAST_ANNOTATORS:
         raise DataError(
-            f"{len(enough)} of {total} public annotators have {LEAST_ROWS} rows or more (what a "
+            f"{enough} of {len(counts)} public annotators have {LEAST_ROWS} rows or more (what a "
             "backbone was trained on does not count); a population prior needs "
             f"{LEAST_ANNOTATORS} of them. Leave it out: devices then use the SDK's isotropic prior"
         )
-    return enough
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:

@@ -1,0 +1,103 @@
+"""A head without words: its objective, and the choice of its penalty.
+
+minimize  sum_i s_i L(y_i, z_i) + penalty |theta - mean|^2,    z = offset + (theta - mean) . x + b
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.model.heads import Vectors
+from fala.model.losses import Floats
+from fala.solver.design import DenseRows
+from fala.solver.factors import cholesky
+from fala.solver.forms import apart, form_of, minimize
+from fala.solver.newton import Evidence, Problem, newton
+from fala_export.fitting.streamed_rows import WithBias
+
+# As multiples of the inputs' mean squared length. With many public rows the best penalties are
+# smaller than a device's.
+_GRID = np.logspace(-6, 1, 15)
+
+# Standard deviation of a practically free bias.
+_FREE = 100.0
+# The number of folds, and the ratio to the least loss at which the search for a penalty ends.
+_FOLDS, _ENOUGH = 3, 1.1
+# A fit ends when the next step would change logits by less than this share.
+_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class PlainProblem:
+    """The objective of a head without words, at any penalty.
+
+    Attributes:
+        inputs: Shape (n, d).
+        offset: The logits at the mean of the weights' prior, shape (n, C).
+        evidence: The labels.
+    """
+
+    inputs: Vectors | Floats
+    offset: Floats
+    evidence: Evidence
+
+    def take(self, rows: NDArray[np.int64]) -> PlainProblem:
+        """Some of the examples."""
+        return PlainProblem(self.inputs[rows], self.offset[rows], self.evidence.take(rows))
+
+    def chosen_penalty(self) -> tuple[float, float]:
+        """The weight of |theta|^2 with the least mean loss on left-out rows, and this loss."""
+        few = replace(self, inputs=self.inputs.astype(np.float64))
+        scale = float(np.mean(few.inputs**2)) * few.inputs.shape[1] or 1.0
+        one_by_one = few.offset.shape[1] == 1 and few.evidence.link.kind != "rating"
+        left_out = few._one_by_one if one_by_one else few._by_folds
+        best, least = 0.0, math.inf
+        for penalty in map(float, len(few.inputs) * scale * _GRID[::-1]):
+            loss = few.evidence.loss(left_out(penalty)) / float(few.evidence.label_weights.sum())
+            if loss < least * (1 - 1e-9):
+                best, least = penalty, loss
+            elif loss > _ENOUGH * least:
+                break
+        return best, least
+
+    def _one_by_one(self, penalty: float) -> Floats:
+        """Each example's logits by the others, by one step from the minimum, (n, C)."""
+        x = self.inputs / math.sqrt(2 * penalty)
+        rows = DenseRows(np.hstack([x, np.full((len(x), 1), _FREE)]))
+        problem = Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
+        return minimize(form_of(problem)).left_out
+
+    def _by_folds(self, penalty: float) -> Floats:
+        """Each example's logits by fits to the other folds, (n, C)."""
+        n = len(self.inputs)
+        z = np.zeros_like(self.offset)
+        for fold in np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n)):
+            training = np.setdiff1d(np.arange(n), fold)
+            if len(training):
+                point = self.take(training).minimum(penalty)
+                z[fold] = self.take(fold).problem(penalty).logits(point)
+        return z
+
+    def minimum(self, penalty: float) -> Floats:
+        """The minimum of J, by one factor for all logits; shape (C, d + 2)."""
+        problem = self.problem(penalty)
+        weights = self.evidence.curvature_at(self.offset)
+        hessian = problem.rows.products(weights)
+        hessian.flat[:: len(hessian) + 1] += 1.0
+        lower = cholesky(hessian)
+        solve = apart(problem, weights, lambda parts: lower.solve_both(parts.T).T)
+        return newton(problem, problem.start, lambda _: solve, tolerance=_TOLERANCE).point
+
+    def problem(self, penalty: float) -> Problem[WithBias]:
+        """J, with |delta|^2 / 2 = penalty |theta|^2 and a practically free bias."""
+        rows = WithBias(self.inputs, 1 / math.sqrt(2 * penalty), _FREE)
+        return Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
+
+    def weights(self, penalty: float) -> tuple[Floats, Floats]:
+        """Theta less its prior's mean, (C, d), and the biases, (C,), at the minimum."""
+        point = self.minimum(penalty)
+        return point[:, :-2] / math.sqrt(2 * penalty), _FREE * point[:, -2]
