@@ -8,7 +8,7 @@ import torch
 
 from encoders import make_encoder
 from fala_export.embedding import embed
-from fala_export.embedding.embedder import chunks
+from fala_export.embedding.encoding import chunks
 from fala_export.embedding.tokens import batches, embed_tokens, pad, placed
 from fala_export.training.backbones import TransformerLearner
 

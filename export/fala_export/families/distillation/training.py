@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from scipy import stats
 from torch import Tensor
 
 from fala.cli import be, counted
-from fala_export.embedding import Embedder
+from fala_export.embedding import Embedder, Stream
 from fala_export.embedding.tokens import pad
 from fala_export.errors import ExportError
 from fala_export.families.distillation.model import (
@@ -49,7 +49,7 @@ from fala_export.training.texts import EpochPlan, length_batches
 Floats = NDArray[np.float32]
 
 
-def projection(embeddings: Floats, dimension: int) -> Floats:
+def projection(embeddings: Floats | Stream, dimension: int) -> Floats:
     """Find the subspace that keeps most of the embeddings' squared length.
 
     Principal directions about the origin, not about the mean, so that cosines are kept.
@@ -65,8 +65,18 @@ def projection(embeddings: Floats, dimension: int) -> Floats:
     wide = embeddings.shape[1]
     if dimension == wide:
         return np.eye(wide, dtype=np.float32)
-    _, directions = np.linalg.eigh(embeddings.T.astype(np.float64) @ embeddings)
+    products = np.zeros((wide, wide))
+    for part in _parts(len(embeddings)):
+        block = embeddings[part]
+        products += block.T.astype(np.float64) @ block
+    _, directions = np.linalg.eigh(products)
     return directions[:, ::-1][:, :dimension].astype(np.float32)
+
+
+def _parts(count: int) -> Iterator[slice]:
+    """Rows of embeddings, some at a time: a teacher's may not fit the memory."""
+    for start in range(0, count, _BLOCK):
+        yield slice(start, start + _BLOCK)
 
 
 def figures(student: Floats, targets: Floats, teacher: Floats) -> dict[str, float]:
@@ -96,6 +106,7 @@ def unit(rows: Floats) -> Floats:
 
 
 LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
+_BLOCK = 1 << 14  # embeddings that are multiplied at a time
 _WARM_UP = 0.02  # of the steps
 _RATES = {True: 1e-4, False: 1e-3}  # by whether the layers come from the teacher
 
@@ -189,12 +200,14 @@ def distil(
     is_copy = settings.vocabulary is None and fits
     # Trimming alone needs no embeddings of the teacher: it takes a minute, not many.
     imitated = texts.training if settings.epochs or not is_copy else []
-    embeddings, reference = (
-        embedder.embed(learner, teacher_digest, part, "embedding with the teacher")
-        for part in (imitated, texts.held_out)
-    )
+    label = "embedding with the teacher"
+    embeddings = embedder.stream(learner, teacher_digest, imitated, label)
+    reference = embedder.embed(learner, teacher_digest, texts.held_out, label)
     down = projection(embeddings, shape.dimension)
-    targets, held_out_targets = embeddings @ down, reference @ down
+    targets = np.empty((len(embeddings), shape.dimension), dtype=np.float32)
+    for part in _parts(len(embeddings)):
+        targets[part] = embeddings[part] @ down
+    held_out_targets = reference @ down
     if module.normalize:
         targets, held_out_targets = unit(targets), unit(held_out_targets)
 

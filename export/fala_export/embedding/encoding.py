@@ -1,0 +1,101 @@
+"""Encode texts a chunk at a time, and estimate how long that takes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+
+import numpy as np
+
+from fala.backbones import Backbone
+from fala.cli import progress
+from fala.model.heads import Vectors
+from fala_export.embedding.ranks import Ranks
+
+# Characters of a chunk, for each core: some twenty runs of a transformer on the CPU. After a chunk
+# the embeddings are written, and the progress bar moves.
+_CHARACTERS = 1 << 14
+# Characters of a text that count: a transformer reads hardly more.
+_LONGEST = 1 << 11
+# Texts of the first sample whose time is measured, and seconds that are enough.
+_FIRST_SAMPLE, _MEASURABLE = 64, 1.0
+
+
+def chunks(texts: Sequence[str]) -> Iterator[list[int]]:
+    """Positions of texts, a chunk at a time: those of similar length need little padding."""
+    most = _CHARACTERS * (os.cpu_count() or 1) * Ranks().count
+    chunk: list[int] = []
+    characters = 0
+    for position in sorted(range(len(texts)), key=lambda position: -len(texts[position])):
+        chunk.append(position)
+        characters += _weight(texts[position])
+        if characters >= most:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _weight(text: str) -> int:
+    """What a text costs, in characters; its special tokens cost something, too."""
+    return min(len(text), _LONGEST) + 10
+
+
+def encoded(backbone: Backbone, texts: Sequence[str]) -> Iterator[tuple[list[int], Vectors]]:
+    """Positions of some texts and their embeddings, a chunk at a time.
+
+    A backbone of torch moves to its device once, for all chunks. Of processes that work together,
+    each encodes its share of a chunk, and all get the whole.
+    """
+    ranks = Ranks()
+    place: AbstractContextManager[None] = getattr(backbone, "placed", nullcontext)()
+    with place:
+        for chunk in chunks(texts):
+            shares = [chunk[rank :: ranks.count] for rank in range(ranks.count)]
+            vectors = backbone.encode([texts[position] for position in shares[ranks.rank]])
+            yield list(chain(*shares)), np.concatenate(ranks.of_all(vectors))
+
+
+def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
+    """Embed n texts, with a progress bar; shape (n, dimension)."""
+    embeddings = np.empty((len(texts), backbone.dimension), dtype=np.float32)
+    with progress(label, len(texts)) as bar:
+        for positions, vectors in encoded(backbone, texts):
+            embeddings[positions] = vectors
+            bar.update(len(positions))
+    return embeddings
+
+
+def seconds_of(backbone: Backbone, texts: Sequence[str]) -> float:
+    """Estimate the seconds that embedding n texts takes, by embedding some of them.
+
+    ``encoded`` reads texts of similar length together, so the sample is a few groups of them. It
+    grows until it takes long enough to be measured.
+    """
+    if not texts:
+        return 0.0
+    by_length = sorted(texts, key=len)
+    for _ in encoded(backbone, by_length[:1]):  # the first time is slower
+        pass
+    size = _FIRST_SAMPLE
+    while True:
+        groups = _groups(by_length, size)
+        start = time.perf_counter()
+        for group in groups:
+            for _ in encoded(backbone, group):
+                pass
+        seconds = time.perf_counter() - start
+        if seconds >= _MEASURABLE or len(groups) == 1:
+            return seconds / sum(map(_weight, chain(*groups))) * sum(map(_weight, texts))
+        size *= 4
+
+
+def _groups(by_length: Sequence[str], size: int) -> list[Sequence[str]]:
+    """The middle texts of each quarter, as many in all; or all texts, if they are few."""
+    if size >= len(by_length):
+        return [by_length]
+    middles = [part * len(by_length) // 8 for part in (1, 3, 5, 7)]
+    return [by_length[middle - size // 8 : middle + size // 8] for middle in middles]
