@@ -272,8 +272,8 @@ class Rows(Sequence[Row]):
         if not integer_of:
             return self
         values = [integer_of.get(value, value) for value in self.table.values]
-        distinct = list(dict.fromkeys(values[:-1]))
-        number = np.array([*map(distinct.index, values[:-1]), -1], dtype=np.int32)
+        distinct = {value: number for number, value in enumerate(dict.fromkeys(values[:-1]))}
+        number = np.array([*map(distinct.__getitem__, values[:-1]), -1], dtype=np.int32)
         table = replace(self.table, values=[*distinct, None], labels=number[self.table.labels])
         return Rows(table, self.positions, self._unread)
 
@@ -291,22 +291,27 @@ class Rows(Sequence[Row]):
     def __getitem__(self, position: int | slice) -> Row | Rows:
         if isinstance(position, slice):
             return Rows(self.table, self.positions[position], self._unread)
-        (row,) = self.take(np.array([range(len(self))[position]], dtype=np.intp))
-        return row
+        at, table = int(self.positions[position]), self.table
+        return self._row(
+            at, table.users[at], table.splits[at], table.labels[at], int(table.lines[at])
+        )
 
     def __iter__(self) -> Iterator[Row]:
-        table, unread = self.table, self._unread
+        table = self.table
         for start in range(0, len(self.positions), _CHUNK):
             chunk = self.positions[start : start + _CHUNK]
             columns = (table.users, table.splits, table.labels, table.lines)
-            for position, user, split, label, line in zip(
-                chunk.tolist(), *(column[chunk].tolist() for column in columns), strict=True
-            ):
-                example = table.examples[position]
-                if unread and isinstance(example, Match):
-                    history = tuple(text for text in example.history if text not in unread)
-                    example = Match(history, example.candidate)
-                yield Row(table.names[user], _SPLITS[split], example, table.values[label], line)
+            yield from map(
+                self._row, chunk.tolist(), *(column[chunk].tolist() for column in columns)
+            )
+
+    def _row(self, position: int, user: int, split: int, label: int, line: int) -> Row:
+        table, unread = self.table, self._unread
+        example = table.examples[position]
+        if unread and isinstance(example, Match):
+            history = tuple(text for text in example.history if text not in unread)
+            example = Match(history, example.candidate)
+        return Row(table.names[user], _SPLITS[split], example, table.values[label], line)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(self) != len(other):
@@ -364,10 +369,10 @@ def numbered(texts: Iterable[str]) -> tuple[NDArray[np.int32], NDArray[np.uint64
     digests = bytearray()
     for text in texts:
         digests += blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
+    if not digests:
+        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint64)
     words = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
     order = np.lexsort((words[:, 1], words[:, 0]))  # stable: the first of equal ones comes first
-    if not len(order):
-        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint64)
     sorted_words = words[order]
     new = np.ones(len(order), dtype=np.bool_)
     new[1:] = (sorted_words[1:] != sorted_words[:-1]).any(axis=1)
@@ -401,10 +406,10 @@ def _columns(rows: Iterable[Row], examples: list[Example] | StoredExamples) -> R
         examples,
         [*name_codes, None],
         [*value_codes, None],
-        np.frombuffer(users, dtype=np.int32),
-        np.frombuffer(labels, dtype=np.int32),
-        np.frombuffer(splits, dtype=np.int8),
-        np.frombuffer(lines, dtype=np.int64),
+        np.asarray(users, dtype=np.int32),
+        np.asarray(labels, dtype=np.int32),
+        np.asarray(splits, dtype=np.int8),
+        np.asarray(lines, dtype=np.int64),
         document,
         digests,
     )
