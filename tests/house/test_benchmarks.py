@@ -24,6 +24,7 @@ SMALL = {
     "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
+    "families.py": ("families", "--family", "bert"),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
