@@ -4,6 +4,7 @@ import signal
 import pytest
 
 import checkout
+import traces
 from fala.backbones import OnnxEncoder
 from fala.slots.validation import EDGE_CASES
 
@@ -39,6 +40,7 @@ def pytest_collection_modifyitems(items):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     checkout.marks = {mark.name for mark in item.iter_markers()}
+    traces.share()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from families import (
     LATER,
     LENGTH,
     READ_PADDING,
+    READS_FORWARDS,
     write_early_folder,
     write_model,
 )
@@ -81,7 +82,7 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     if family not in MODEL_MAPPING_NAMES:
         pytest.skip(f"this version of transformers has no {family}")
     folder = write_model(tmp_path / family, family)
-    chosen = "lasttoken" if family == "qwen3" else None
+    chosen = "lasttoken" if family in READS_FORWARDS else None
     encoder, exported = export(folder, tmp_path / "x.fala", pooling=chosen)
     assert encoder.longest == LENGTH
 

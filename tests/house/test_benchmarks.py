@@ -25,6 +25,7 @@ SMALL = {
     "damaged.py": ("tries", "--count", 2),
     "embedding.py": ("texts", "--texts", 50),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
+    "families.py": ("families", "--family", "bert"),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),

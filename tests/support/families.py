@@ -82,6 +82,8 @@ LATER = {
 }  # fmt: skip
 #: Families whose convolution reads padding, so that an embedding depends on its batch.
 READ_PADDING = ("mobilebert", "convbert")
+#: Families that read a text from left to right.
+READS_FORWARDS = ("qwen3",)
 #: Families whose configuration names sizes otherwise.
 _OWN_NAMES = ("distilbert", "t5")
 

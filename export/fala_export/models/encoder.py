@@ -30,6 +30,7 @@ from fala.examples import tokenizer_inputs
 from fala_export.embedding.tokens import embed_tokens, placed
 from fala_export.errors import ExportError
 from fala_export.models.folder import (
+    ADAPTER,
     CONFIGURATION,
     MODULES,
     PROMPTS,
@@ -51,7 +52,7 @@ from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
 from fala_export.models.sentence_encoder import SentenceEncoder, state_width
 from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
-from fala_export.quiet import quiet, without_bars
+from fala_export.quiet import first_line, quiet, without_bars
 from fala_export.settings import FrozenPooling
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -213,8 +214,7 @@ def _load(
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
         config.use_cache = False  # of a model that writes: it would return its memory, too
         kind = AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
-        with torch.device("meta"):  # the sizes of the weights alone, before these are read
-            skeleton = kind.from_config(config)
+        skeleton = _skeleton(kind, config)
         positions = _positions(skeleton)
         embeddings = skeleton.get_input_embeddings().num_embeddings
         width = state_width(skeleton)
@@ -254,6 +254,18 @@ def _load(
         prompt=text,
         not_kept={**note_prompts(settings, text), **_uncut(settings, ignore), **cut},
     )  # fmt: skip
+
+
+def _skeleton(kind: Any, config: PretrainedConfig) -> PreTrainedModel:  # noqa: ANN401
+    """A model without weights, for their sizes before they are read."""
+    try:
+        with torch.device("meta"):
+            return kind.from_config(config)
+    except ValueError as error:
+        raise ExportError(
+            f"transformers has no {config.model_type} model that turns a text into states "
+            f"({first_line(error)[:80]}): export it to ONNX with its pooling, and give that file"
+        ) from error
 
 
 def _cut(module: SentenceEncoder, wanted: int | None, own: int | None) -> int | None:
@@ -336,7 +348,7 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
     if folder.is_dir():
         if revision is not None:
             raise ExportError("is a folder; only a model on the hub has a revision")
-        if not (folder / CONFIGURATION).is_file() and not (folder / MODULES).is_file():
+        if not any((folder / name).is_file() for name in (CONFIGURATION, MODULES, ADAPTER)):
             raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
         return folder, None
     if folder.exists():

@@ -132,6 +132,9 @@ def _settings(modules: Modules) -> list[str]:
     inner = [CONFIGURATION, ADAPTER, *TOKENIZER, *VOCABULARIES, *SENTENCE_SETTINGS]
     pooling = modules.pooling or "1_Pooling"  # without a list of steps it is an error
     files = [MODULES, PROMPTS, *(_inside(pooling, name) for name in (CONFIGURATION, WEIGHTS[0]))]
+    files += [
+        _inside(path, name) for _, path in modules.after for name in (CONFIGURATION, *WEIGHTS)
+    ]
     return files + [_inside(modules.transformer, name) for name in inner]
 
 

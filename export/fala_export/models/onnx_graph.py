@@ -86,7 +86,10 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
                 verbose=False,
             )
     except Exception as error:  # tracing runs the model's code, which may raise anything
-        raise ExportError(f"the model cannot be traced to ONNX: {_reason(error)}") from error
+        raise ExportError(
+            f"the model cannot be traced to ONNX: {_reason(error)}; if another tool can, give its "
+            "file"
+        ) from error
     finally:
         transformer.set_attn_implementation(own)
     graph = program.model_proto
