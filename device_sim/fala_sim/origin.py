@@ -1,4 +1,4 @@
-"""The provenance of a record: commit, machine with its accelerators, and versions."""
+"""The provenance of a record: commit, machine, accelerator and versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTAINER_LIMITS = (
 
 @cache
 def provenance(node: str = "local") -> dict[str, Any]:
-    """The commit, the machine with its accelerators, and the versions of a record.
+    """The commit, the machine, its accelerator and the versions of a record.
 
     Args:
         node: The machine's name in a cluster.
@@ -43,10 +43,10 @@ def provenance(node: str = "local") -> dict[str, Any]:
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "memory": memory(),
-            "accelerators": list(gpus()),
             "system": f"{platform.system()} {platform.machine()}",
             "python": platform.python_version(),
         },
+        "accelerator": ", ".join(dict.fromkeys(gpus())) or "CPU",
         "versions": _versions(),
     }
 
@@ -99,7 +99,7 @@ def gpus() -> tuple[str, ...]:
     Asked without torch, which half of the jobs do not load.
     """
     if platform.system() == "Darwin":
-        return (_cpu(),) if platform.machine() == "arm64" else ()
+        return (f"{_cpu()} (MPS)",) if platform.machine() == "arm64" else ()
     try:
         command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         process = subprocess.run(command, capture_output=True, text=True)

@@ -106,9 +106,13 @@ def test_jobs_share_the_gpus(tmp_path, machine, monkeypatch):
     assert (at_once, [record["gpu"] for record in records]) == (1, ["3", "3"])
 
 
-def test_a_record_names_the_accelerators(machine):
+def test_a_record_names_the_accelerator(machine, tmp_path, monkeypatch):
     provenance.cache_clear()
-    assert provenance()["machine"]["accelerators"] == ["NVIDIA H100", "NVIDIA L4"]
+    assert provenance()["accelerator"] == "NVIDIA H100, NVIDIA L4"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for function in (gpus, provenance):
+        function.cache_clear()
+    assert provenance()["accelerator"] == "CPU"
     provenance.cache_clear()
 
 
