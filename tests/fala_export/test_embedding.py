@@ -1,11 +1,9 @@
 import json
-import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
-from socket import socket
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from fala_export.embedding import Embedder, Embeddings, Table, seconds_of
 from fala_export.embedding.table import keys_of
 from fala_export.errors import ExportError
 from full_disk import files_of_at_most
+from together import run_together
 
 #: Adds entries without end, two at a time: its argument is the table's folder.
 WRITER = """
@@ -195,18 +194,7 @@ def test_the_seconds_of_an_embedding_are_estimated(tmp_path):
 
 @pytest.mark.slow
 def test_processes_that_work_together_encode_a_share_each(tmp_path):
-    with socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, embed_together.__file__, tmp_path],
-            env={**environment, "WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait(120) for process in processes] == [0, 0]
+    assert run_together(embed_together.__file__, tmp_path) == [0, 0]
     expected = Recorder().encode(TEXTS)
     shares = []
     for rank in range(2):

@@ -11,6 +11,7 @@ from fala import Bundle
 from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier
 from public_data import matching_rows, text_rows, write_rows
+from together import run_together
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,22 @@ run = partial(export_command.run, "train")
 done = partial(export_command.done, "train")
 failed = partial(export_command.failed, "train")
 
+EXPORT = "from fala_command import export; export()"
 FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
+
+
+@pytest.mark.thorough
+def test_processes_that_train_together_share_the_validation(model, texts, tmp_path):
+    losses = []
+    for name, start in (("one", partial(run_together, count=1)), ("two", run_together)):
+        out, work = tmp_path / f"{name}.fala", tmp_path / name
+        command = ["train", model, "--data", texts, "--work", work, "--out", out, "--batch", 4]
+        assert set(start("-c", EXPORT, *command, "--max-length", 32)) == {0}
+        losses.append(Bundle.open(out).manifest.details["training"]["history"]["validation_loss"])
+    # Before the first step, and after epochs of as many batches or half as many.
+    alone, together = losses
+    assert together["0"] == pytest.approx(alone["0"], rel=1e-4)
+    assert int(max(alone, key=int)) == pytest.approx(2 * int(max(together, key=int)), abs=2)
 
 
 def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, files, tmp_path):
