@@ -10,12 +10,15 @@ import click
 
 from fala.backbones import Backbone
 from fala.cli import counted, progress
-from fala.examples import MATCHING
+from fala.examples import MATCHING, Match
 from fala.model.heads import Head, Vectors
 from fala_export.fitting import heads
 from fala_export.fitting.heads import fit_joint_head, fit_plain_head, kind_of
 from fala_export.fitting.joint import MOST_STEPS
+from fala_export.fitting.samples import MOST_ROWS, evenly, mean_length, most_documents
+from fala_export.fitting.streamed_rows import FEW
 from fala_export.fitting.words import add_words
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import embed_rows
 from fala_export.training.public_rows import Division, PublicRows
@@ -45,9 +48,26 @@ def start_of(backbone: Backbone, division: Division, public: PublicRows) -> Star
     Raises:
         DataError: See ``fit_head``.
     """
-    embeddings = embed_rows(backbone, [*division.training, *division.held_out])
+    fitted = rows_of_head(division.training)
+    embeddings = embed_rows(backbone, [*fitted, *division.held_out])
     head, _ = closed_form(backbone, division.training, public, embeddings, lexical=False)
     return Start(head, embeddings)
+
+
+def rows_of_head(rows: Sequence[Row]) -> Rows:
+    """Draw the rows that a head is fitted to, before their texts are embedded; all of a few.
+
+    Args:
+        rows: The training rows.
+    """
+    rows = Rows.of(rows)
+    if not rows:
+        return rows
+    length = mean_length([row.example for row in rows.take(evenly(len(rows), FEW))])
+    drawn = rows.sample_documents(most_documents(length))
+    # Each match has inputs of its own, whatever its candidate.
+    matches = isinstance(rows[0].example, Match)
+    return drawn.take(evenly(len(drawn), most_documents(length) if matches else MOST_ROWS))
 
 
 def closed_form(
@@ -58,7 +78,7 @@ def closed_form(
     *,
     lexical: bool,
 ) -> tuple[Head, dict[str, Any]]:
-    """Fit a head to rows.
+    """Fit a head to rows; of very many to those that ``rows_of_head`` draws.
 
     Args:
         backbone: The backbone that embedded their texts; None fits words alone.
@@ -73,14 +93,15 @@ def closed_form(
     Raises:
         DataError: See ``fit_head``.
     """
-    click.echo(f"fitting a head to {counted(len(rows), 'row')} in closed form", err=True)
-    examples = [row.example for row in rows]
-    labels = [row.label for row in rows]
+    drawn = rows_of_head(rows)
+    click.echo(f"fitting a head to {counted(len(drawn), 'row')} in closed form", err=True)
+    examples = [row.example for row in drawn]
+    labels = [row.label for row in drawn]
     fitted = heads.PublicRows.of(
         backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
         **kind_of(public.link),
     )  # fmt: skip
-    details = {"fitted_on": fitted.details()}
+    details = {"fitted_on": {**fitted.details(), "of_rows": len(rows)}}
     if not lexical:
         return fit_plain_head(fitted), details
     with progress("choosing penalties", MOST_STEPS) as bar:

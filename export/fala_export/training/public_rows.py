@@ -23,7 +23,8 @@ from fala_export.rows.row_files import Columns, file_rows
 from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes, shown_labels
 
-_SHARE = 0.1  # of the documents, for validation and again for the report
+# Of the documents, for validation and again for the report; but no more than so many.
+_SHARE, _ENOUGH = 0.1, 20_000
 _MOST = 0.15  # a user who brings the documents above this share is skipped
 
 
@@ -204,6 +205,8 @@ def divide(
 ) -> Division:
     """Choose held-out and validation users at random, each with a tenth of the documents.
 
+    Of very many documents each has 20,000.
+
     Their documents are removed from the training rows, and from other users' histories. A row
     without a user counts as the only row of a user of its own document.
 
@@ -301,6 +304,6 @@ def _choose(
         count += len(more)
         for number in more:
             taken[number] = 1
-        if count >= _SHARE * total:
+        if count >= min(_SHARE * total, _ENOUGH):
             return chosen
     return []

@@ -22,7 +22,7 @@ from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, WordLearner, embed_rows
-from fala_export.training.closed_form import closed_form, with_words
+from fala_export.training.closed_form import closed_form, rows_of_head, with_words
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.unseen import training_division
@@ -87,7 +87,8 @@ def write_head(
     bundle = Bundle.open(backbone)
     runs = bundle.backbone()
     division = divide(rows.rows, seed, validation=False)
-    embeddings = embed_rows(runs, rows.rows, embedder, bundle.backbone_digest)
+    measured = [*rows_of_head(division.training), *division.held_out]
+    embeddings = embed_rows(runs, measured, embedder, bundle.backbone_digest)
     head, words = closed_form(runs, division.training, rows, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
@@ -122,7 +123,7 @@ def write_words(
     runs = bundle.backbone()
     measured = [*division.validation, *division.held_out]
     # A classifier's words are fitted without embeddings.
-    fitted = division.training if head.task == MATCHING else []
+    fitted = rows_of_head(division.training) if head.task == MATCHING else []
     embeddings = embed_rows(runs, [*fitted, *measured], embedder, bundle.backbone_digest)
     head, words = with_words(head, runs, division, rows, embeddings)
     training = dict(bundle.manifest.details["training"])

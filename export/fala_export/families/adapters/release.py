@@ -17,7 +17,7 @@ from fala_export.families.adapters.training import Base, TrainedTask, measure_ta
 from fala_export.fitting.probes import expected_answers
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import embed_rows
-from fala_export.training.closed_form import with_words
+from fala_export.training.closed_form import rows_of_head, with_words
 from fala_export.training.public_rows import Division, PublicRows
 from fala_export.training.release import export_learned, training_details, write_trained
 from fala_export.writing import megabytes, writing
@@ -92,7 +92,7 @@ def _finish(
 ) -> tuple[Head, dict[str, Any]]:
     """The head on the embeddings that a device has, and the training's details."""
     lexical = settings.run.lexical
-    fitted = division.training if lexical else []
+    fitted = rows_of_head(division.training) if lexical else []
     embeddings = embed_rows(backbone, [*fitted, *division.held_out, *division.validation])
     head = task.module.head(division.validation, embeddings)
     figures = {
