@@ -28,7 +28,6 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import Encoder
 from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
@@ -168,7 +167,6 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
     """
     encoder, options = export.encoder, export.options
     not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
-    changed = encoder.changed if isinstance(encoder, Encoder) else {}
     files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
     parity = {
@@ -200,7 +198,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
             "revision": encoder.revision,
-            **changed,
+            **encoder.changed,
             **not_kept,
             "opset": next(
                 entry.version for entry in export.float_model.opset_import if not entry.domain
@@ -222,7 +220,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
         "precision": manifest.precision,
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
-        **changed,
+        **encoder.changed,
         "megabytes": megabytes(out),
         **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
         "parity": {**parity, "speed": timing},

@@ -282,7 +282,7 @@ class TestOnnx:
     @pytest.mark.parametrize(
         ("file", "content", "message"),
         [
-            *((file, content, f"--ignore {name}") for name, (file, content) in UNKEPT.items()),
+            (*UNKEPT["truncation_side"], "--ignore truncation_side"),
             ("sentence_bert_config.json", {"max_seq_length": 16}, "reads 1 to 16 tokens"),
         ],
     )
@@ -291,6 +291,19 @@ class TestOnnx:
         words = self.write(model, tmp_path / "m", graphs, **files)
         assert message in failed(*words)
         assert not (tmp_path / "m.fala").exists()
+
+    def test_a_prompt_and_a_cut_beside_a_graph_are_kept(self, model, graphs, tmp_path):
+        prompts = {"prompts": {"query": "the film: "}, "truncate_dim": 8}
+        words = self.write(model, tmp_path / "m", graphs, **{PROMPTS.replace(".", "__"): prompts})
+        library = SentenceTransformer(str(tmp_path / "m"), device="cpu")
+        summary = done(*words, "--quantize", "none", "--prompt", "query", "--dim", 6)
+        assert (summary["prompt"], summary["cut"], summary["dimension"]) == ("the film: ", 6, 6)
+        expected = library.encode(
+            TEXTS[:3], prompt_name="query", truncate_dim=6, normalize_embeddings=True
+        )
+        encoded = Bundle.open(tmp_path / "m.fala").backbone().encode(TEXTS[:3])
+        np.testing.assert_allclose(encoded, expected, atol=1e-5)
+        assert load_onnx(words[1], words[3]).dimension == 8
 
     def test_the_tokenizer_beside_a_graph_agrees_with_its_settings(self, model, graphs, tmp_path):
         tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))

@@ -91,6 +91,18 @@ def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
     assert not is_static(tmp_path)
 
 
+def test_a_prompt_and_a_cut_of_static_embeddings_are_kept(tmp_path):
+    write_static(tmp_path / "m", modules.Normalize())
+    settings = tmp_path / "m" / "config_sentence_transformers.json"
+    content = {**json.loads(settings.read_text()), "prompts": {"q": "film: "}, "truncate_dim": 32}
+    settings.write_text(json.dumps(content))
+    library = SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    expected = library.encode(TEXTS, prompt_name="q", normalize_embeddings=True)
+    loaded = load_static(tmp_path / "m", prompt="q")
+    np.testing.assert_allclose(loaded.encode(TEXTS, loaded.longest), expected, atol=1e-5)
+    assert loaded.changed == {"prompt": "film: ", "cut": 32}
+
+
 def test_a_tokenizers_own_length_is_kept(tmp_path):
     tokenizer = Tokenizer.from_str(tokenizer_json(WORDS).decode())
     tokenizer.enable_truncation(3)

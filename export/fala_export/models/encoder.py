@@ -33,16 +33,12 @@ from fala_export.models.folder import (
     ADAPTER,
     CONFIGURATION,
     MODULES,
-    PROMPTS,
     WEIGHTS,
-    SentenceSettings,
     check_configuration,
     check_truncation,
     find_weights,
-    left_out,
     loading,
     naming,
-    note_prompts,
     read_modules,
     read_pooling,
     read_settings,
@@ -99,9 +95,7 @@ class Encoder:
     @property
     def changed(self) -> dict[str, Any]:
         """``prompt`` and ``cut``, the numbers of an embedding that are kept, where there are."""
-        cut = self.module.cut
-        prompt = {"prompt": self.prompt} if self.prompt else {}
-        return prompt | ({} if cut is None else {"cut": cut})
+        return changed(self.prompt, self.module.cut)
 
     @property
     def size(self) -> int:
@@ -147,6 +141,11 @@ class Encoder:
         ids = self.token_ids(texts, max_length)
         with placed(self.module):
             return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
+
+
+def changed(prompt: str, cut: int | None) -> dict[str, Any]:
+    """The manifest's details of a prompt and a cut, where there are."""
+    return ({"prompt": prompt} if prompt else {}) | ({} if cut is None else {"cut": cut})
 
 
 def token_ids(
@@ -241,7 +240,7 @@ def _load(
     module = SentenceEncoder(transformer, pooler, modules.normalize)
     steps = read_steps(folder, modules, module.dimension)
     module = SentenceEncoder(transformer, pooler, modules.normalize, steps=steps)
-    module.cut = _cut(module, dimension, None if "truncate_dim" in ignore else settings.cut)
+    module.cut = settings.kept_numbers(dimension, module.full_dimension, ignore)
     return Encoder(
         module=module.eval(),
         tokenizer=reader.tokenizer.to_str().encode(),
@@ -252,7 +251,7 @@ def _load(
         ),
         revision=None if hub is None else hub.commit,
         prompt=text,
-        not_kept={**note_prompts(settings, text), **_uncut(settings, ignore), **cut},
+        not_kept={**settings.left_out(text, ignore), **cut},
     )  # fmt: skip
 
 
@@ -266,27 +265,6 @@ def _skeleton(kind: Any, config: PretrainedConfig) -> PreTrainedModel:  # noqa: 
             f"transformers has no {config.model_type} model that turns a text into states "
             f"({first_line(error)[:80]}): export it to ONNX with its pooling, and give that file"
         ) from error
-
-
-def _cut(module: SentenceEncoder, wanted: int | None, own: int | None) -> int | None:
-    """How many numbers of an embedding are kept; None for all of them.
-
-    Args:
-        module: The encoder.
-        wanted: The vendor's number.
-        own: That of the model's files.
-    """
-    kept, full = wanted or own or module.full_dimension, module.full_dimension
-    if kept > full:
-        raise ExportError(f"an embedding has {full} numbers, and cannot be cut to {kept}")
-    return None if kept == full else kept
-
-
-def _uncut(settings: SentenceSettings, ignore: Collection[str]) -> dict[str, str]:
-    if settings.cut is None or "truncate_dim" not in ignore:
-        return {}
-    statement = f"{PROMPTS} cuts embeddings to truncate_dim = {settings.cut}"
-    return left_out("truncate_dim", statement, ignore)
 
 
 def _reads_forwards(transformer: PreTrainedModel) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -222,7 +222,6 @@ class SentenceSettings:
         prompts: Texts to put before every text, by name.
         default_prompt: The name of the one that is put there where none is named.
         cut: Numbers of an embedding that are kept; None keeps all.
-        not_kept: What a bundle does not have of them, a sentence by the setting's name.
     """
 
     longest: int | None = None
@@ -230,7 +229,6 @@ class SentenceSettings:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     cut: int | None = None
-    not_kept: Mapping[str, str] = field(default_factory=dict)
 
     def prompt(self, name: str | None, ignore: Collection[str]) -> str:
         """The prompt of a name, or the default one; empty for none.
@@ -249,6 +247,39 @@ class SentenceSettings:
             return self.prompts[name]
         named = ", ".join(self.prompts) or "none"
         raise ExportError(f"{PROMPTS} has no prompt {name!r}; its prompts are: {named}")
+
+    def kept_numbers(self, wanted: int | None, full: int, ignore: Collection[str]) -> int | None:
+        """How many numbers of an embedding are kept; None for all of them.
+
+        Args:
+            wanted: The vendor's number; None takes that of the model's files.
+            full: Numbers of an embedding.
+            ignore: See ``ModelSource``.
+
+        Raises:
+            ExportError: There are not so many.
+        """
+        kept = wanted or (None if "truncate_dim" in ignore else self.cut) or full
+        if kept > full:
+            raise ExportError(f"an embedding has {full} numbers, and cannot be cut to {kept}")
+        return None if kept == full else kept
+
+    def left_out(self, prompt: str, ignore: Collection[str]) -> dict[str, str]:
+        """What a bundle does not have of these settings, a sentence by the setting's name.
+
+        Args:
+            prompt: The prompt that every text has; empty for none.
+            ignore: See ``ModelSource``.
+        """
+        notes = {}
+        prompts = {name: text for name, text in self.prompts.items() if text}
+        if prompts and not prompt:
+            named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
+            notes["prompts"] = f"{PROMPTS} has prompts, and none is put before a text: {named}"
+        if self.cut is not None and "truncate_dim" in ignore:
+            statement = f"{PROMPTS} cuts embeddings to truncate_dim = {self.cut}"
+            notes |= left_out("truncate_dim", statement, ignore)
+        return notes
 
 
 def read_modules(folder: Path) -> Modules:
@@ -389,44 +420,6 @@ def _check_modes(settings: Any) -> None:  # noqa: ANN401  # JSON is of any type
         raise ValueError(f"its mode is {unknown[0] if unknown else 'none of all'}")
 
 
-def read_sentence_settings(
-    folder: Path, modules: Modules, ignore: Collection[str] = ()
-) -> SentenceSettings:
-    """Read the settings of a model, of which a bundle keeps only how texts are read.
-
-    Args:
-        folder: The model's.
-        modules: Its steps.
-        ignore: Names of settings that the vendor leaves out on purpose; see ``ModelSource``.
-
-    Raises:
-        ExportError: As ``read_settings``, or the texts or the embeddings are changed otherwise.
-    """
-    settings = read_settings(folder, modules)
-    notes = dict(note_prompts(settings, None))
-    if (default := settings.default_prompt) is not None and settings.prompts[default]:
-        statement = f"{PROMPTS} puts its prompt {default!r} before every text"
-        notes |= left_out("prompts", statement, ignore)
-    if settings.cut is not None:
-        statement = f"{PROMPTS} cuts embeddings to truncate_dim = {settings.cut}"
-        notes |= left_out("truncate_dim", statement, ignore)
-    return replace(settings, not_kept=notes)
-
-
-def note_prompts(settings: SentenceSettings, prompt: str | None) -> dict[str, str]:
-    """A statement of the prompts that no text has before it, by ``prompts``.
-
-    Args:
-        settings: From ``read_settings``.
-        prompt: The prompt that all texts have; empty or None for none.
-    """
-    prompts = {name: text for name, text in settings.prompts.items() if text}
-    if prompt or not prompts:
-        return {}
-    named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
-    return {"prompts": f"{PROMPTS} has prompts, and none is put before a text: {named}"}
-
-
 def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
     """Read sentence-transformers' settings of a model's texts and embeddings.
 
@@ -479,7 +472,7 @@ def left_out(name: str, statement: str, ignore: Collection[str]) -> dict[str, st
     Args:
         name: The setting's.
         statement: What it does, and in which file.
-        ignore: See ``read_sentence_settings``.
+        ignore: See ``ModelSource``.
 
     Raises:
         ExportError: It is not left out on purpose.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,21 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import DEFAULT_LENGTH, token_ids
+from fala_export.models.encoder import DEFAULT_LENGTH, changed, token_ids
 from fala_export.models.folder import (
     CONFIGURATION,
     TOKENIZER,
     Modules,
+    SentenceSettings,
     check_truncation,
     naming,
     read_json,
     read_pooling,
-    read_sentence_settings,
+    read_settings,
 )
 from fala_export.models.onnx_reading import normal_form, read_graph
-from fala_export.models.onnx_steps import add_steps, modes, read_steps, run_steps, widths
-from fala_export.models.tokenizer import check_agreement, lower_case
+from fala_export.models.onnx_steps import Cut, add_steps, modes, read_steps, run_steps, widths
+from fala_export.models.tokenizer import check_agreement, lower_case, put_before
 from fala_export.quiet import first_line
 
 _IDS, _MASK = "input_ids", "attention_mask"
@@ -64,6 +65,8 @@ class OnnxFile:
         pooling: ``"none"`` where the file pools by itself, else the modes of its pooling.
         normalized: Whether embeddings have length 1.
         revision: None; only a model on the hub has one.
+        prompt: The prompt before every text; the tokenizer puts it there.
+        cut: Numbers of an embedding that are kept; None for all of them.
         not_kept: As of an ``Encoder``.
     """
 
@@ -78,7 +81,30 @@ class OnnxFile:
     _steps: Sequence[nn.Module] = ()
     _first_position: int = 0
     revision: None = None
+    prompt: str = ""
+    cut: int | None = None
     not_kept: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """As of an ``Encoder``."""
+        return changed(self.prompt, self.cut)
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+        return self.encode([""], self.longest).shape[1]
+
+    def shortened(self, kept: int | None) -> OnnxFile:
+        """The same file with the first numbers of its embeddings; of length 1 where these are.
+
+        Args:
+            kept: Number of them; None keeps all.
+        """
+        if kept is None:
+            return self
+        again = [modules.Normalize()] if self.normalized else []
+        return replace(self, cut=kept, _steps=[*self._steps, Cut(kept), *again])
 
     @property
     def size(self) -> int:
@@ -142,8 +168,7 @@ class OnnxFile:
         for node in edit.source:
             edit.keep(node)
         embedding = add_steps(edit, self._steps, self._output, _MASK)
-        (shape,) = self.encode([""], self.longest).shape[1:]
-        edit.add_output(embedding, "embedding", ["batch_size", shape])
+        edit.add_output(embedding, "embedding", ["batch_size", self.dimension])
         return edit.finish()
 
 
@@ -153,6 +178,9 @@ def load_onnx(
     pooling: str | None = None,
     max_length: int | None = None,
     ignore: Collection[str] = (),
+    *,
+    prompt: str | None = None,
+    dimension: int | None = None,
 ) -> OnnxFile:
     """Load an ONNX file that returns a text's embedding, or the states of its tokens.
 
@@ -168,6 +196,8 @@ def load_onnx(
         max_length: Tokens of a text that are read; None takes 128, or the lower limit in the files
             beside it.
         ignore: As for ``load_encoder``.
+        prompt: As for ``load_encoder``.
+        dimension: As for ``load_encoder``.
 
     Raises:
         ExportError: One of the files cannot be read, or they do not belong together, or the graph
@@ -185,7 +215,10 @@ def load_onnx(
                 f"has no {TOKENIZER[0]} beside it: save its tokenizer there with transformers, or "
                 "name it with --tokenizer"
             )
-        return _load(path, folder, tokenizer, pooling, max_length, ignore)
+        settings = read_settings(folder, Modules())
+        text = settings.prompt(prompt, ignore)
+        file = _load(path, folder, tokenizer, pooling, max_length, ignore, settings, text)
+        return file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
 
 
 def _load(
@@ -195,9 +228,10 @@ def _load(
     pooling: str | None,
     max_length: int | None,
     ignore: Collection[str],
+    settings: SentenceSettings,
+    prompt: str,
 ) -> OnnxFile:
     config = read_json(folder / CONFIGURATION) or {}
-    settings = read_sentence_settings(folder, Modules(), ignore)
     reader, pad_id = read_tokenizer(tokenizer)
     beside = read_json(tokenizer.with_name(TOKENIZER[1])) or {}
     check_agreement(reader, beside)
@@ -207,6 +241,8 @@ def _load(
     reader.no_truncation()
     if settings.lowercase:
         lower_case(reader)
+    if prompt:
+        put_before(reader, prompt)
     first = _first_position(config)
     most = _most_tokens(config, settings.longest, own) - first
     default = min(most, own.get("max_length") or DEFAULT_LENGTH, DEFAULT_LENGTH)
@@ -236,7 +272,8 @@ def _load(
         _output=output,
         _steps=steps,
         _first_position=first,
-        not_kept={**settings.not_kept, **cut},
+        prompt=prompt,
+        not_kept={**settings.left_out(prompt, ignore), **cut},
     )
 
 

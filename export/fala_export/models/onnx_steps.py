@@ -39,6 +39,24 @@ _LOWEST = np.finfo(np.float32).min
 _ACTIVATIONS = {"Identity": "Identity", "Tanh": "Tanh", "ReLU": "Relu", "Sigmoid": "Sigmoid"}
 
 
+class Cut(nn.Module):
+    """Keeps the first numbers of an embedding.
+
+    Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022.
+
+    Args:
+        kept: Number of them.
+    """
+
+    def __init__(self, kept: int) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Cut ``sentence_embedding`` (n, dim)."""
+        return {**features, "sentence_embedding": features["sentence_embedding"][:, : self.kept]}
+
+
 def read_steps(folder: Path, pooling: str | None, width: int | None) -> list[nn.Module] | None:
     """Read the steps after a transformer from its folder.
 
@@ -135,6 +153,9 @@ def add_steps(edit: GraphEdit, steps: Sequence[nn.Module], value: str, mask: str
             norm = step.norm
             weights = [edit.constant(_array(part)) for part in (norm.weight, norm.bias)]
             value = edit.add("LayerNormalization", [value, *weights], epsilon=norm.eps)
+        elif isinstance(step, Cut):
+            bounds = [edit.constant(np.array([number])) for number in (0, step.kept, 1)]
+            value = edit.add("Slice", [value, *bounds])
         else:
             length = edit.add("ReduceL2", [value, edit.constant(np.array([1]))], keepdims=1)
             length = edit.add("Max", [length, edit.constant(np.float32(_SHORTEST))])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder
@@ -13,6 +14,13 @@ from fala_export.models.static import is_static, load_static
 from fala_export.settings import FrozenPooling, ModelSource
 
 Source: TypeAlias = Encoder | OnnxFile
+
+
+class _Settings(TypedDict):
+    ignore: Collection[str]
+    prompt: str | None
+    dimension: int | None
+
 
 _GRAPHS = ("model.onnx", "encoder_model.onnx")
 """Names of an exported graph in full precision; those in another have longer ones."""
@@ -41,24 +49,24 @@ def load_source(
     Raises:
         ExportError: See ``load_encoder``, ``load_onnx`` and ``load_static``.
     """
+    settings: _Settings = {
+        "ignore": model.ignore, "prompt": model.prompt, "dimension": model.dimension
+    }  # fmt: skip
     path = Path(model.source)
     if path.suffix == ".onnx" and path.is_file():
         if tokenizer is None:
             raise ExportError(f"{path}: its tokenizer.json is needed, too (--tokenizer)")
-        return load_onnx(path, tokenizer, pooling, max_length, model.ignore), None
+        return load_onnx(path, tokenizer, pooling, max_length, **settings), None
     if path.is_dir() and is_static(path):
-        return load_static(path, pooling, max_length, model.ignore), None
+        return load_static(path, pooling, max_length, **settings), None
     graphs = _graphs(path)
     weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
     if graphs and weights is None:
         with naming(str(path)):
             graph = _choose(path, graphs)
-        encoder = load_onnx(graph, tokenizer, pooling, max_length, model.ignore)
+        encoder = load_onnx(graph, tokenizer, pooling, max_length, **settings)
         return encoder, graph.relative_to(path).as_posix()
-    loaded = load_encoder(
-        model.source, pooling, model.revision, ignore=model.ignore, prompt=model.prompt,
-        dimension=model.dimension,
-    )  # fmt: skip
+    loaded = load_encoder(model.source, pooling, model.revision, **settings)
     return loaded, weights if graphs else None
 
 

@@ -33,12 +33,12 @@ from fala_export.models.folder import (
     naming,
     read_any_json,
     read_json,
-    read_sentence_settings,
+    read_settings,
 )
 from fala_export.models.onnx_file import OnnxFile, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
 from fala_export.models.onnx_steps import TINY, read_steps
-from fala_export.models.tokenizer import lower_case
+from fala_export.models.tokenizer import lower_case, put_before
 
 _KIND = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
@@ -63,6 +63,9 @@ def load_static(
     pooling: str | None = None,
     max_length: int | None = None,
     ignore: Collection[str] = (),
+    *,
+    prompt: str | None = None,
+    dimension: int | None = None,
 ) -> OnnxFile:
     """Load static embeddings as a graph.
 
@@ -71,6 +74,8 @@ def load_static(
         pooling: Only ``"mean"`` is possible.
         max_length: Tokens of a text that are read; None takes the model's most.
         ignore: As for ``load_encoder``.
+        prompt: As for ``load_encoder``.
+        dimension: As for ``load_encoder``.
 
     Raises:
         ExportError: A file is missing or cannot be read, or they do not belong together, or an
@@ -79,7 +84,8 @@ def load_static(
     with naming(str(folder)):
         if pooling not in (None, "mean"):
             raise ExportError("static embeddings are pooled by the mean alone")
-        settings = read_sentence_settings(folder, Modules(), ignore)
+        settings = read_settings(folder, Modules())
+        text = settings.prompt(prompt, ignore)
         listed = read_any_json(folder / MODULES) or [{"path": ""}]
         with loading(MODULES):
             inner = folder / str(listed[0]["path"])
@@ -94,6 +100,9 @@ def load_static(
             lower_case(reader)
         state = json.loads(reader.to_str())
         state["post_processor"] = None  # no token around a text has a part in the mean
+        reader = Tokenizer.from_str(json.dumps(state))
+        if text:
+            put_before(reader, text)
         arrays = _read_arrays(find_weights(inner))
         config = (read_json(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
         rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
@@ -109,8 +118,8 @@ def load_static(
         if not 0 < longest <= most:
             raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
         graph = rows.graph()
-        return OnnxFile(
-            tokenizer=json.dumps(state, ensure_ascii=False).encode(),
+        file = OnnxFile(
+            tokenizer=reader.to_str().encode(),
             pad_id=rows.padding,
             longest=longest,
             pooling="mean",
@@ -119,8 +128,10 @@ def load_static(
             _session=session(graph),
             _output=graph.graph.output[0].name,
             _steps=steps,
-            not_kept=settings.not_kept,
+            prompt=text,
+            not_kept=settings.left_out(text, ignore),
         )
+        return file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
 
 
 class _Rows:
