@@ -84,8 +84,10 @@ class JointProblem:
         self.kappas = [float(square.sum()) / len(words) or 1.0 for square in squares]
         self._sizes = [len(square) for square in squares]
         self._squares = np.concatenate(squares)
+        few = len(words) <= FEW
+        parts = [rows.written() if few else rows for rows in self._dense]
         # Newton's method needs their products alone.
-        self._parts = cast("tuple[FeatureRows, ...]", (*self._dense, self._words))
+        self._parts = cast("tuple[FeatureRows, ...]", (*parts, self._words))
 
     def minimize(
         self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float

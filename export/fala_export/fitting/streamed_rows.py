@@ -9,15 +9,17 @@ import numpy as np
 
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
+from fala.solver.design import DenseRows
 
 #: Rows that are converted to float64 at a time.
 TOGETHER = 4_096
-#: So few rows may be kept in float64.
+#: So few rows may be written out in float64.
 FEW = 10_000
 
 
-def parts_of(count: int, together: int = TOGETHER) -> Iterator[slice]:
-    """Slices of some rows, one after another."""
+def parts_of(count: int, together: int | None = None) -> Iterator[slice]:
+    """Slices of some rows, one after another; each of ``TOGETHER`` rows by default."""
+    together = together or TOGETHER
     return (slice(first, first + together) for first in range(0, count, together))
 
 
@@ -41,9 +43,11 @@ class StreamedRows:
         ones = np.ones(len(matrix))
         centre = gather(matrix, ones[:, None])[0] / len(matrix)
         values, axes = np.linalg.eigh(products_of(matrix, ones, centre))
-        if len(matrix) <= FEW:
-            matrix = matrix.astype(np.float64)  # once, not in each product
         return cls(matrix, centre, axes), np.maximum(values, 0.0)
+
+    def written(self) -> DenseRows:
+        """R written out in float64, for few rows: products with it are faster."""
+        return DenseRows((self.matrix - self.centre) @ self.axes)
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala_export import write_release
 from fala_export.bundles import rounded
-from fala_export.fitting import joint, joint_rows
+from fala_export.fitting import joint, joint_rows, streamed_rows
 from fala_export.fitting.heads import PublicRows, fit_head, fit_joint_head
 from fala_export.fitting.words import add_words, fit_lexicon
 
@@ -66,6 +66,21 @@ def array_library(request, monkeypatch):
     if request.param == "NumPy":
         monkeypatch.setitem(sys.modules, "scipy.sparse", None)  # as on a base install
     return request.param
+
+
+def test_a_head_of_rows_that_are_read_some_at_a_time_is_the_same(
+    backbone, monkeypatch, array_library
+):
+    documents = texts(150)
+    examples = joint_examples(backbone, documents, labels_by_words(documents))
+    whole = joint.fit_joint(examples)
+    monkeypatch.setattr(joint_rows, "FEW", 40)
+    monkeypatch.setattr(streamed_rows, "TOGETHER", 40)
+    some = joint.fit_joint(examples)
+    assert some.penalties == pytest.approx(whole.penalties)
+    np.testing.assert_allclose(some.logits, whole.logits, atol=1e-5)
+    np.testing.assert_allclose(some.words, whole.words, atol=1e-5)
+    np.testing.assert_allclose(some.weight, whole.weight, atol=1e-4)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
