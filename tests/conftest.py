@@ -40,7 +40,13 @@ def pytest_collection_modifyitems(items):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     checkout.marks = {mark.name for mark in item.iter_markers()}
-    traces.share()
+
+
+@pytest.fixture(autouse=True)
+def shared_traces(tmp_path_factory):
+    """The traces of this run, of all its workers."""
+    folder = tmp_path_factory.getbasetemp()
+    traces.share((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "traces")
 
 
 @pytest.fixture

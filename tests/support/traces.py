@@ -1,18 +1,17 @@
-"""Traces of equal models, shared by the tests of a run: one takes seconds."""
+"""Traces of equal models, shared by the tests of a run: one takes seconds, and many are equal."""
 
 import functools
 import hashlib
 import os
 import sys
-import tempfile
-from pathlib import Path
-
-_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-_FOLDER = Path(tempfile.gettempdir()) / f"fala-traces-{os.getuid()}-{_RUN}"
 
 
-def share():
-    """Let the exporter take the trace of an equal model, where it is loaded; its tests trace."""
+def share(folder):
+    """Let the exporter take the trace of an equal model, where it is loaded.
+
+    Args:
+        folder: Folder of the run's traces.
+    """
     module = sys.modules.get("fala_export.models.encoder")
     if module is None or hasattr(module.encoder_graph, "__wrapped__"):
         return
@@ -22,11 +21,11 @@ def share():
     def shared(encoder):
         from onnx import load_from_string
 
-        path = _FOLDER / _digest(encoder)
+        path = folder / _digest(encoder)
         if path.is_file():
             return load_from_string(path.read_bytes())
         graph = trace(encoder)
-        _FOLDER.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
         part.write_bytes(graph.SerializeToString())
         part.replace(path)
