@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from fala import Device
 from fala.backbones import OnnxEncoder
 from fala.bundle.format import ONNX, ONNX_MODEL, TOKENIZER
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import audit
 from fala.cli import progress
 from fala.errors import BundleFormatError
-from fala.examples import Example, unique_texts
+from fala.examples import CLASSIFICATION, Example, unique_texts
+from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import write_bundle
 from fala_export.checks import check_room
@@ -28,7 +30,8 @@ from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
 from fala_export.graph.parity import compare, compare_logits, speed
 from fala_export.graph.quantization.calibration import token_sequences
-from fala_export.graph.quantization.weights import PRECISIONS, quantize, stored_precision
+from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
+from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
@@ -36,8 +39,6 @@ from fala_export.writing import MEGABYTE, megabytes, writing
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
-# Size of a bundle by its precision, at least, as a share of the weights in float32.
-_SHARES = {"none": 1.0, "fp16": 0.5, "int8": 0.25, "int4": 0.125}
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Export:
 
 
 def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
-    """Check that the bundle of an encoder fits the disks of some folders.
+    """Check that the bundle of an encoder fits its format, and the disks of some folders.
 
     Args:
         encoder: A loaded encoder, or the ONNX file of one.
@@ -85,7 +86,12 @@ def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
     Raises:
         ExportError: It does not.
     """
-    check_room(encoder.size * _SHARES.get(options.precision, min(_SHARES.values())), *folders)
+    if encoder.size * SHARES.get(options.precision, 0) >= LARGEST:
+        raise ExportError(
+            f"{options.name}: {encoder.size / 1e9:.1f} GB of weights are too large for --quantize "
+            f"{options.precision}: the file in a bundle ends at 2 GB; int8 takes a quarter"
+        )
+    check_room(encoder.size * SHARES.get(options.precision, min(SHARES.values())), *folders)
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
@@ -106,14 +112,17 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     with progress("tracing the graph"):
         float_model = encoder.graph()
     stored = stored_precision(float_model)
-    precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
+    precisions = [
+        precision for precision in reversed(PRECISIONS)
+        if options.precision in (precision, "auto") and encoder.size * SHARES[precision] < LARGEST
+    ]  # fmt: skip
     if stored != "none":
         if options.precision not in ("auto", "none", ExportOptions.precision, stored):
             raise ExportError(
                 f"{options.name}: its weights are in {stored} already, not in float32: export them "
                 "as they are with --quantize none, or give the model in float32"
             )
-        precisions = ("none",)
+        precisions = ["none"]
     with progress("embedding texts with the model", len(texts)) as bar:
         reference = encoder.encode(texts, max_length, step=bar.update)
     sequences = token_sequences(encoder.tokenizer, max_length)
@@ -165,11 +174,12 @@ def pack(
         have; ``must be signed`` with the reason, if devices ask for that.
 
     Raises:
-        BundleFormatError: A device would reject the model or the tokenizer.
+        BundleError: A device would reject it.
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
     not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
+    changed = encoder.changed
     files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
     parity = {
@@ -178,7 +188,7 @@ def pack(
             np.stack([export.reference[text] for text in texts]),
         ),
         "megabytes": round(len(export.model) / MEGABYTE, 2),
-        "fp32_megabytes": round(export.float_model.ByteSize() / MEGABYTE, 2),
+        "fp32_megabytes": round(model_bytes(export.float_model) / MEGABYTE, 2),
     }
     if (stored := stored_precision(export.float_model)) != "none":
         parity["reference"] = stored
@@ -203,6 +213,7 @@ def pack(
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
             "revision": encoder.revision,
+            **changed,
             **not_kept,
             "opset": next(
                 entry.version for entry in export.float_model.opset_import if not entry.domain
@@ -217,6 +228,9 @@ def pack(
         },
     )
     note = not_kept | _signature_note(files, manifest)
+    if head is None and "must be signed" not in note:
+        with progress("installing it on a device"):
+            _install(manifest, files)
     with writing(out):
         write_bundle(out, manifest, files, head)
     return {
@@ -226,6 +240,7 @@ def pack(
         "precision": manifest.precision,
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
+        **changed,
         "megabytes": megabytes(out),
         **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
         "parity": {**parity, "speed": timing},
@@ -246,6 +261,23 @@ def _signature_note(files: Mapping[str, bytes], manifest: Manifest) -> dict[str,
         audit(files.__getitem__, manifest, signed=True)
         return {"must be signed": str(error)}
     return {}
+
+
+def _install(manifest: Manifest, files: Mapping[str, bytes]) -> None:
+    """Install a backbone, with a head of zeros, on a device in a temporary folder.
+
+    Raises:
+        BundleError: The device rejects it.
+        ExportError: The temporary folder's disk has no room.
+    """
+    zeros = np.zeros((1, manifest.dimension), np.float32)
+    head = Head(CLASSIFICATION, ("0", "1"), zeros, np.zeros(1, np.float32))
+    with temporary_folder() as folder:
+        check_room(2 * sum(map(len, files.values())), folder)
+        release = folder / f"{manifest.name}.fala"
+        with writing(release):
+            write_bundle(release, manifest, files, head)
+        Device.create(folder / "device", release).close()
 
 
 def export_encoder(

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of a library's error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -31,3 +31,17 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+@contextlib.contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide transformers' progress bars, which it draws even where nobody can see them."""
+    from transformers.utils import logging as settings
+
+    shown = settings.is_progress_bar_enabled()
+    settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            settings.enable_progress_bar()

@@ -24,12 +24,12 @@ from fala_export.options import (
 )
 
 #: How the states of a text's tokens become its embedding, where the backbone is not trained.
-FrozenPooling: TypeAlias = Literal["mean", "cls", "layers"]
+FrozenPooling: TypeAlias = Literal["mean", "cls", "lasttoken", "layers"]
 #: Attention is learned, so only a training offers it.
-AnyPooling: TypeAlias = Literal["mean", "cls", "layers", "attention"]
+AnyPooling: TypeAlias = Literal["mean", "cls", "lasttoken", "layers", "attention"]
 
 
-#: Settings of a model's files that change its embeddings, and that no bundle keeps.
+#: Settings of a model's files that change its embeddings, and that a bundle may do without.
 Ignored: TypeAlias = Literal["prompts", "truncate_dim", "truncation_side"]
 
 
@@ -41,12 +41,17 @@ class ModelSource:
         source: The model's folder, or its name on the hub.
         revision: Branch, tag or commit of a model on the hub.
         ignore: A setting of the model's files that the bundle shall not keep; may be given again.
-            Without it a model with such a setting is rejected.
+            Without it a model with a setting that no bundle can keep is rejected.
+        prompt: Name of a prompt in the model's files to put before every text (default: theirs).
+        dimension: Numbers of an embedding to keep, for a model that was trained so (default: all,
+            or what the model's files say).
     """
 
     source: Annotated[str, Argument("DIR_OR_NAME")]
     revision: str | None = None
     ignore: tuple[Ignored, ...] = ()
+    prompt: str | None = None
+    dimension: Annotated[Count | None, "--dim"] = None
 
 
 @dataclass(frozen=True)

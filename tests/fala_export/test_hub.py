@@ -5,10 +5,10 @@ import time
 from contextlib import contextmanager
 
 import huggingface_hub
+import huggingface_hub.utils
 import numpy as np
 import pytest
 from huggingface_hub import constants, file_download
-from huggingface_hub.utils import reset_sessions
 
 import warm
 from export_command import fails, run
@@ -24,6 +24,11 @@ from hub_server import Hub, Model, files_in
 from program import without_progress
 
 pytestmark = pytest.mark.slow
+
+#: Connections of the hub's library end; before version 1 the function had another name.
+reset_sessions = getattr(
+    huggingface_hub.utils, "close_session", getattr(huggingface_hub.utils, "reset_sessions", None)
+)
 
 NAME = "vendor/tiny"
 #: The hub's library reads the environment while it is imported.
@@ -62,7 +67,8 @@ def settings(hub, home, offline=False):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "ENDPOINT", hub.address)
         address = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        patch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        for module in (constants, file_download):  # before version 1 both have a copy
+            patch.setattr(module, "HUGGINGFACE_CO_URL_TEMPLATE", address, raising=False)
         patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         patch.setattr(constants, "HF_HUB_OFFLINE", offline)
         reset_sessions()
@@ -180,16 +186,16 @@ def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file
     files = model.commits[model.branches["main"]]
 
     def fall_silent(path):
-        resolved = len({path for _, path in hub.requests if "/resolve/" in path})
+        resolved = len({path for _, path in hub.requests if "/resolve/" in path} - {path})
         before = {"config.json": 0, ".gitattributes": 1, "model.safetensors": 2}[file]
-        hub.status = 503 if resolved > before and path.startswith("/api/") else hub.status
+        hub.status = 400 if resolved > before else hub.status  # a status that nobody tries again
 
     for name in list(files):
         if name not in ("config.json", ".gitattributes", "model.safetensors", "modules.json"):
             del files[name]
     files["modules.json"] = b"[]"
     hub.before = fall_silent
-    check_error(hub, tmp_path, f"the hub did not give {file}: try again later")
+    check_error(hub, tmp_path, "the hub did not give ", ": try again later")
 
 
 @pytest.mark.parametrize("status", [503, 429])
@@ -251,7 +257,7 @@ def test_a_broken_connection_is_an_error_and_the_next_run_resumes(hub, tmp_path)
     fails(done, NAME, "did not give all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     # Offline, the partial model is rejected.
-    check_error(hub, tmp_path / "home", "without model.safetensors", offline=True)
+    check_error(hub, tmp_path / "home", "the local cache has ", offline=True)
     hub.cut_after = None
     assert (find(hub, tmp_path / "home") / "model.safetensors").read_bytes() == weights
 

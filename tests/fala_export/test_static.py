@@ -91,6 +91,18 @@ def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
     assert not is_static(tmp_path)
 
 
+def test_a_cut_and_a_prompt_are_kept(tmp_path):
+    write_static(tmp_path / "m", modules.Normalize())
+    settings = {"prompts": {"query": "the film "}, "default_prompt_name": "query"}
+    settings |= {"truncate_dim": 10}
+    (tmp_path / "m" / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    theirs = SentenceTransformer(str(tmp_path / "m"), device="cpu").encode(TEXTS)
+    theirs = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)  # the library cuts last
+    np.testing.assert_allclose(encode(tmp_path / "m"), theirs, atol=1e-5)
+    plain = load_static(tmp_path / "m", None, None, ("truncate_dim", "prompts"))
+    assert set(plain.not_kept) == {"truncate_dim", "prompts"}
+
+
 def test_a_tokenizers_own_length_is_kept(tmp_path):
     tokenizer = Tokenizer.from_str(tokenizer_json(WORDS).decode())
     tokenizer.enable_truncation(3)

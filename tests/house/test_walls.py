@@ -26,8 +26,8 @@ PUBLIC = {
     "backbones", "bundle", "errors", "examples", "files", "model", "selection", "solver", "testing",
     "text", "updates",
 }  # fmt: skip
-#: Rooms of the exporter that need NumPy alone, which the laboratory and the walk import.
-VENDOR = {"bundles", "errors", "fitting", "rows"}
+#: Modules and rooms of the exporter that the laboratory and the walk import.
+VENDOR = {"accelerator", "bundles", "errors", "fitting", "rows"}
 
 #: Packages of extras and network modules, by the modules that may use them.
 EXTRAS = {

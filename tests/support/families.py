@@ -57,19 +57,48 @@ FAMILIES = {
     ),
 }
 
+_WORDS = ("wordpiece", "BertTokenizerFast", BERT_TOKENS)
+_ENDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_FORWARDS = {**_ENDS, "num_key_value_heads": 1, "head_dim": 16}
+
+#: Families of later years, and those whose shape is unlike BERT's, as above.
+LATER = {
+    "modernbert": (*_WORDS, {**_ENDS, "cls_token_id": 2, "sep_token_id": 3, "local_attention": 8,
+                             "global_attn_every_n_layers": 2}),
+    "t5": (*_WORDS, {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2,
+                     "pad_token_id": 0}),
+    "qwen3": (*_WORDS, _FORWARDS),
+    "gemma3_text": (*_WORDS, {**_FORWARDS, "sliding_window": 8,
+                              "use_bidirectional_attention": True}),
+    "ernie": (*_WORDS, {}),
+    "roformer": (*_WORDS, {"embedding_size": 32}),
+    "deberta": (*_WORDS, {"relative_attention": True, "pos_att_type": ["p2c", "c2p"],
+                          "position_biased_input": False, "type_vocab_size": 0}),
+    "mobilebert": (*_WORDS, {"embedding_size": 16, "intra_bottleneck_size": 16,
+                             "true_hidden_size": 16}),
+    "convbert": (*_WORDS, {"embedding_size": 16, "conv_kernel_size": 3, "head_ratio": 2}),
+    "rembert": (*_WORDS, {"input_embedding_size": 16, "output_embedding_size": 16}),
+    "nomic_bert": (*_WORDS, {}),
+}  # fmt: skip
+#: Families whose convolution reads padding, so that an embedding depends on its batch.
+READ_PADDING = ("mobilebert", "convbert")
+#: Families whose configuration names sizes otherwise.
+_OWN_NAMES = ("distilbert", "t5")
+
 
 def write_model(folder, family="bert", **settings):
     """Write a random model of a family and its tokenizer; gives the folder."""
     import torch
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
-    kind, name, tokens, own = FAMILIES[family]
+    kind, name, tokens, own = {**FAMILIES, **LATER}[family]
     tokenizer = make_tokenizer(kind, name, tokens, folder)
-    shape = {} if family == "distilbert" else _SHAPE
+    shape = {} if family in _OWN_NAMES else _SHAPE
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": LENGTH}
     config = AutoConfig.for_model(family, **{**shape, **sizes, **own, **settings})
     torch.manual_seed(0)
-    model = AutoModel.from_config(config)
+    encodes = AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
+    model = encodes.from_config(config)
     with torch.no_grad():
         for weight in model.parameters():  # zero biases and unit norms would hide a lost one
             weight += torch.randn_like(weight) * 0.05

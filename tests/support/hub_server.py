@@ -13,7 +13,7 @@ from pathlib import Path
 
 _LARGE = (".safetensors", ".bin")  # the hub redirects these to another address
 _RESOLVE = re.compile(r"/((?:[\w.-]+/)?[\w.-]+)/resolve/([^/]+)/(.+)")
-_API = re.compile(r"/api/models/((?:[\w.-]+/)?[\w.-]+?)(?:/revision/([^/]+))?")
+_API = re.compile(r"/api/models/((?:[\w.-]+/)?[\w.-]+?)(?:/(?:revision|(tree))/([^/]+))?")
 
 
 def commit_of(files: dict[str, bytes]) -> str:
@@ -115,17 +115,19 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.status is not None:
             self._reply(hub.status, {})
         elif found := _API.fullmatch(path):
-            self._describe(found[1], found[2] or "main")
+            self._describe(found[1], found[3] or "main", tree=found[2] is not None)
         elif found := _RESOLVE.fullmatch(path.removeprefix("/elsewhere")):
             self._send_file(*found.groups(), body, elsewhere=path.startswith("/elsewhere/"))
         else:
             self._reply(404, {})
 
-    def _describe(self, name: str, revision: str) -> None:
+    def _describe(self, name: str, revision: str, tree: bool) -> None:
         if commit := self._commit(name, revision):
             files = self.hub.models[name].commits[commit]
             listed = [{"rfilename": file} for file in files]
-            answer = {"_id": "0", "id": name, "sha": commit, "siblings": listed}
+            answer: object = {"_id": "0", "id": name, "sha": commit, "siblings": listed}
+            if tree:  # which the library reads since version 1
+                answer = [_entry(file, data) for file, data in files.items()]
             self._reply(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def _commit(self, name: str, revision: str) -> str | None:
@@ -153,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             self._reply(404, {**headers, "X-Error-Code": "EntryNotFound"})
             return
-        tag = f'"{hashlib.sha256(data).hexdigest()}"'
+        tag = f'"{_entry(file, data)["oid"]}"'
         if file.endswith(_LARGE) and not elsewhere:
             place = f"{self.hub.address}/elsewhere/{name}/resolve/{commit}/{file}"
             linked = {"X-Linked-Etag": tag, "X-Linked-Size": str(len(data)), "Location": place}
@@ -182,6 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
+
+
+def _entry(file: str, data: bytes) -> dict[str, object]:
+    digest, size = hashlib.sha256(data).hexdigest(), len(data)
+    entry = {"type": "file", "path": file, "size": size, "oid": digest}
+    large = {"lfs": {"oid": digest, "size": size, "pointerSize": 130}}
+    return entry | (large if file.endswith(_LARGE) else {})
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

@@ -16,6 +16,7 @@ from fala.cli import progress, with_article
 from fala.examples import CLASSIFICATION
 from fala.model.heads import Head
 from fala_export import Encoder, ExportError, cross_entropies
+from fala_export.accelerator import device
 from studies.perplm.inputs import PLAIN, Inputs
 
 #: How many times as fast as the backbone a writer's bias moves; see ``SoftPrompts``.
@@ -328,13 +329,13 @@ def predict(
     lengths = inputs.lengths
     distinct, positions = inputs.distinct(numbers)
     order = sorted(distinct, key=lengths.__getitem__)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    module.to(device)
+    place = device()
+    module.to(place)
     with torch.inference_mode(), progress(label, len(order)) as bar:
         for start in range(0, len(order), _BATCH):
             chosen = order[start : start + _BATCH]
             batch = inputs.take(chosen, [numbers[row] for row in chosen])
-            arguments = {name: value.to(device) for name, value in batch.items()}
+            arguments = {name: value.to(place) for name, value in batch.items()}
             outputs = module.outputs(**arguments)
             logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in outputs)
             bar.update(len(chosen))

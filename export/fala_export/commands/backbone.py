@@ -38,8 +38,9 @@ class Backbone:
 def backbone(settings: Backbone) -> Summary:
     """Export a Hugging Face encoder, static embeddings, or the ONNX file of an encoder.
 
-    A folder with weights is exported by them; one that has only ONNX files, such as optimum writes,
-    by model.onnx.
+    What PyTorch can trace is taken if the bundle's embeddings are the model's. A folder with
+    weights is exported by them; one that has only ONNX files, such as optimum writes, by
+    model.onnx.
     """
     with progress("loading libraries"):
         from fala_export.backbone import check_disk, convert, pack

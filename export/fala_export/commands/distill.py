@@ -63,7 +63,7 @@ def distill(settings: StudentRelease) -> Summary:
     teacher = settings.teacher
     check_name(settings.export.name or settings.out.stem)
     encoder = load_encoder(
-        teacher.source, revision=teacher.revision, ignore=teacher.ignore,
+        teacher.source, revision=teacher.revision, ignore=teacher.ignore, prompt=teacher.prompt,
         exported=settings.data is not None,
     )  # fmt: skip
     return release_student(encoder, name_of(teacher.source), settings)

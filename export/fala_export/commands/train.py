@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
 _WORK = 4
-_FOR_MODELS = ("pooling", "revision", "ignore", "max_length", "quantize", "min_cosine")
+_FOR_MODELS = (
+    "pooling", "revision", "ignore", "prompt", "dim", "max_length", "quantize", "min_cosine",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

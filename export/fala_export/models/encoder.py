@@ -4,65 +4,59 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from onnx import ModelProto
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModel,
-    AutoTokenizer,
+    AutoModelForTextEncoding,
     PretrainedConfig,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
 )
 
 from fala import Bundle
-from fala.bundle.format import MAX_TOKENS
+from fala.bundle.format import MAX_TOKENS, TOKENIZER
 from fala.cli import counted, progress
 from fala.examples import tokenizer_inputs
 from fala_export.errors import ExportError
 from fala_export.models.folder import (
     CONFIGURATION,
     MODULES,
+    PROMPTS,
     WEIGHTS,
+    SentenceSettings,
     check_configuration,
-    check_tokenizer,
     check_truncation,
     find_weights,
+    left_out,
     loading,
     naming,
+    note_prompts,
     read_modules,
     read_pooling,
-    read_sentence_settings,
+    read_settings,
+    read_steps,
 )
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
-from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens
-from fala_export.quiet import quiet
+from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens, state_width
+from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
+from fala_export.quiet import quiet, without_bars
 from fala_export.settings import FrozenPooling
-
-FAMILY = (
-    "albert",
-    "bert",
-    "camembert",
-    "deberta-v2",
-    "distilbert",
-    "electra",
-    "mpnet",
-    "roberta",
-    "xlm-roberta",
-)
-"""Model types that read a text in both directions and return one state per token."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
+# Names of the tables of learned positions: "position_embeddings", "wpe".
+_TABLE = re.compile(r"(^|\.)(\w*positions?(_embeddings?)?|wpe)$")
 DEFAULT_LENGTH = 128  # enough for headlines, posts and comments; the cost grows with the length
 
 
@@ -77,6 +71,7 @@ class Encoder:
         longest: Most tokens of a text that the model reads: its number of positions, or the lower
             limit in its files.
         revision: Its commit on the hub; None for a folder.
+        prompt: What the tokenizer puts before every text; empty for nothing.
         not_kept: What the model's files say of an embedding and a bundle does not have, a sentence
             by the setting's name.
     """
@@ -86,6 +81,7 @@ class Encoder:
     pad_id: int
     longest: int
     revision: str | None = None
+    prompt: str = ""
     not_kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -97,6 +93,13 @@ class Encoder:
     def normalized(self) -> bool:
         """Whether embeddings have length 1."""
         return self.module.normalize
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """``prompt`` and ``cut``, the numbers of an embedding that are kept, where there are."""
+        cut = self.module.cut
+        prompt = {"prompt": self.prompt} if self.prompt else {}
+        return prompt | ({} if cut is None else {"cut": cut})
 
     @property
     def size(self) -> int:
@@ -158,28 +161,34 @@ def load_encoder(
     revision: str | None = None,
     *,
     ignore: Collection[str] = (),
+    prompt: str | None = None,
+    dimension: int | None = None,
     exported: bool = True,
 ) -> Encoder:
-    """Load an encoder of the BERT family from a folder or from the hub.
+    """Load an encoder of any family of ``transformers`` from a folder or from the hub.
 
     A model's own code never runs, and neither does a pickle that holds more than weights.
 
     Args:
         source: A local folder, or a name on the Hugging Face hub.
-        pooling: ``"mean"``, ``"cls"`` or ``"layers"`` (``LayerPooling``); None takes the pooling of
-            the model's sentence-transformers files, or the mean if it has none.
+        pooling: ``"layers"`` (``LayerPooling``), or a mode of sentence-transformers, such as
+            ``"mean"``; None takes the pooling of the model's sentence-transformers files, or the
+            mean if it has none.
         revision: The hub's branch, tag or commit; None takes the newest. A folder has none.
         ignore: Names of settings in the model's files that are left out on purpose; see
             ``ModelSource``.
-        exported: Whether the model becomes a bundle, so that its size is limited.
+        prompt: Name of the prompt in the model's files that is put before every text; None takes
+            the default one, if they have one.
+        dimension: Numbers of an embedding that are kept; None keeps as many as the files say.
+        exported: Whether the model itself becomes a bundle, so that its size is limited.
 
     Raises:
-        ExportError: Not an encoder of the family, a missing tokenizer or missing weights,
+        ExportError: No model that reads texts, a missing tokenizer or missing weights,
             no such folder or name, no network, too many weights, or an embedding that cannot be
             exported as the model's files describe it.
     """
     with progress("loading the model"), quiet(), naming(source):
-        encoder = _load(source, pooling, revision, ignore, exported)
+        encoder = _load(source, pooling, revision, ignore, prompt, dimension, exported)
     _note_unused_cuda()
     return encoder
 
@@ -189,37 +198,90 @@ def _load(
     pooling: str | None,
     revision: str | None,
     ignore: Collection[str],
+    prompt: str | None,
+    dimension: int | None,
     exported: bool,
 ) -> Encoder:
     folder, hub = _find(source, revision)
     modules = read_modules(folder)
     inner = folder / modules.transformer
-    check_configuration(inner, FAMILY)
-    settings = read_sentence_settings(folder, modules, ignore)
+    check_configuration(inner)
+    settings = read_settings(folder, modules)
     with loading("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
-        dimension, positions = int(config.hidden_size), _positions(config)
+        config.use_cache = False  # of a model that writes: it would return its memory, too
+        kind = AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
         with torch.device("meta"):  # the sizes of the weights alone, before these are read
-            weights = weight_bytes(AutoModel.from_config(config))
+            skeleton = kind.from_config(config)
+        positions = _positions(skeleton)
+        embeddings = skeleton.get_input_embeddings().num_embeddings
+        width = state_width(skeleton)
+        weights = weight_bytes(skeleton)
     if exported:
         check_weights(weights)
-    pooler = pooling or read_pooling(folder, modules, dimension)
-    check_tokenizer(inner)
-    with loading("tokenizer"):
-        tokenizer = _load_tokenizer(inner, config, settings.lowercase)
-    cut = check_truncation(tokenizer.truncation_side, "its tokenizer", ignore)
+    pooler = pooling or read_pooling(folder, modules, width)
+    reader = load_tokenizer(inner, config.get_text_config().pad_token_id, embeddings)
+    cut = check_truncation(reader.truncation_side, "its tokenizer", ignore)
+    if settings.lowercase:
+        lower_case(reader.tokenizer)
+    text = settings.prompt(prompt, ignore)
+    if text:
+        put_before(reader.tokenizer, text)
     if hub is not None:
         hub.fetch_weights(modules.transformer)
-    with loading("weights"):
-        transformer = _load_weights(inner)
+    with loading("weights"), without_bars():
+        transformer = _load_weights(inner, kind, config)
+    if pooling is None and not modules.listed and _reads_forwards(transformer):
+        raise ExportError(
+            f"a {config.model_type} model reads a text from left to right, and its files name no "
+            "pooling: choose with --pooling, such as lasttoken"
+        )
+    module = SentenceEncoder(transformer, pooler, modules.normalize)
+    steps = read_steps(folder, modules, module.dimension)
+    module = SentenceEncoder(transformer, pooler, modules.normalize, steps=steps)
+    module.cut = _cut(module, dimension, None if "truncate_dim" in ignore else settings.cut)
     return Encoder(
-        module=SentenceEncoder(transformer, pooler, modules.normalize).eval(),
-        tokenizer=tokenizer.backend_tokenizer.to_str().encode(),
-        pad_id=int(tokenizer.pad_token_id),
-        longest=min(positions, settings.longest or int(tokenizer.model_max_length), MAX_TOKENS),
+        module=module.eval(),
+        tokenizer=reader.tokenizer.to_str().encode(),
+        pad_id=reader.pad_id,
+        longest=min(
+            limit for limit in (positions, settings.longest or reader.longest, MAX_TOKENS)
+            if limit is not None
+        ),
         revision=None if hub is None else hub.commit,
-        not_kept={**settings.not_kept, **cut},
-    )
+        prompt=text,
+        not_kept={**note_prompts(settings, text), **uncut(settings, ignore), **cut},
+    )  # fmt: skip
+
+
+def _cut(module: SentenceEncoder, wanted: int | None, own: int | None) -> int | None:
+    """How many numbers of an embedding are kept; None for all of them.
+
+    Args:
+        module: The encoder.
+        wanted: The vendor's number.
+        own: That of the model's files.
+    """
+    kept, full = wanted or own or module.full_dimension, module.full_dimension
+    if kept > full:
+        raise ExportError(f"an embedding has {full} numbers, and cannot be cut to {kept}")
+    return None if kept == full else kept
+
+
+def uncut(settings: SentenceSettings, ignore: Collection[str]) -> dict[str, str]:
+    """A statement of a cut that is left out on purpose, by ``truncate_dim``."""
+    if settings.cut is None or "truncate_dim" not in ignore:
+        return {}
+    statement = f"{PROMPTS} cuts embeddings to truncate_dim = {settings.cut}"
+    return left_out("truncate_dim", statement, ignore)
+
+
+def _reads_forwards(transformer: PreTrainedModel) -> bool:
+    """Whether a token's state depends on the tokens before it alone."""
+    ids = torch.tensor([[0, 0], [0, 1]])
+    with torch.inference_mode():
+        states = transformer(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    return bool(torch.allclose(states[0, 0], states[1, 0], atol=1e-6))
 
 
 def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) -> Encoder:
@@ -237,9 +299,15 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     pooling = details.get("pooling")
     # Any other pooling has weights or settings, which the model's own files hold.
     named = pooling if pooling in get_args(FrozenPooling) else None
-    not_kept = details.get("not_kept")
-    ignore = not_kept if isinstance(not_kept, dict) else ()
-    encoder = load_encoder(source, named, revision, ignore=ignore)
+    not_kept, cut = details.get("not_kept"), details.get("cut")
+    not_kept = not_kept if isinstance(not_kept, dict) else {}
+    encoder = load_encoder(
+        source, named, revision, ignore=[*not_kept, "prompts"],
+        dimension=cut if isinstance(cut, int) else None,
+    )  # fmt: skip
+    # The bundle's tokenizer has the prompt, too.
+    tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")
+    encoder = replace(encoder, tokenizer=tokenizer, prompt=prompt, not_kept=not_kept)
     if isinstance(details.get("normalized"), bool):
         encoder.module.normalize = details["normalized"]
     dimension = encoder.module.dimension
@@ -278,52 +346,28 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
     return hub.folder, hub
 
 
-def _positions(config: PretrainedConfig) -> int:
-    """The number of tokens that a model has positions for."""
-    positions = int(config.max_position_embeddings)
-    if config.model_type in ("roberta", "camembert", "xlm-roberta"):
-        return positions - config.pad_token_id - 1  # positions start after the padding token's id
-    if config.model_type == "mpnet":
-        return positions - 2  # the same, with a fixed id of 1
-    return positions
+def _positions(model: PreTrainedModel) -> int | None:
+    """The number of tokens that a model has positions for; None without a limit.
+
+    A table of positions that has a padding token's begins after that: its first rows are unused.
+    Without a table, as of models that rotate their states, the configuration's number counts.
+    """
+    tables = [
+        module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and _TABLE.search(name)
+    ]
+    config = model.config.get_text_config()
+    stated = getattr(config, "max_position_embeddings", None)
+    return min(tables) if tables else stated if isinstance(stated, int) and stated > 0 else None
 
 
-def _load_tokenizer(
-    folder: Path, config: PretrainedConfig, lowercase: bool
-) -> PreTrainedTokenizerFast:
-    """Load a tokenizer whose backend neither truncates nor pads."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **_LOCAL)
-    if not tokenizer.is_fast:
-        raise ExportError(f"its tokenizer, {type(tokenizer).__name__}, has no tokenizer.json form")
-    if tokenizer.pad_token_id is None:
-        raise ExportError("its tokenizer has no padding token")
-    backend = tokenizer.backend_tokenizer
-    ids = backend.get_vocab(with_added_tokens=True)
-    last = max(ids, key=ids.__getitem__)
-    if ids[last] >= config.vocab_size:
-        raise ExportError(
-            f"its tokenizer has the token {last!r} with id {ids[last]}, but the model "
-            f"has only {config.vocab_size} token embeddings: they do not belong together"
-        )
-    backend.no_truncation()
-    backend.no_padding()
-    if lowercase:
-        lower_case(backend)
-    return tokenizer
-
-
-def lower_case(tokenizer: Tokenizer) -> None:
-    """Let a tokenizer read texts in lower case."""
-    normalizer = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
-
-
-def _load_weights(folder: Path) -> PreTrainedModel:
+def _load_weights(folder: Path, kind: Any, config: PretrainedConfig) -> PreTrainedModel:  # noqa: ANN401
     """Load a transformer in float32, and check that its weights are complete and finite."""
     path = find_weights(folder)
     try:
-        model, report = AutoModel.from_pretrained(
-            folder, output_loading_info=True, ignore_mismatched_sizes=True, **_LOCAL
+        model, report = kind.from_pretrained(
+            folder, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_LOCAL
         )
     except Exception as error:  # a pickle may raise anything
         if path.suffix != ".bin":

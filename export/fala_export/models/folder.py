@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from sentence_transformers.sentence_transformer import modules as steps_of_library
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 
-from fala.cli import with_article
 from fala_export.errors import ExportError
 from fala_export.models.sentence_encoder import AttentionPooling
 from fala_export.quiet import first_line
@@ -62,7 +62,9 @@ TYPES = "sentence_transformers."
 ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
 """The type of our attention pooling, which the library does not have."""
 
-_STEPS = ("Transformer", "Pooling", "Normalize")
+# Steps after the pooling, and the position of the pooling among a model's steps.
+_AFTER = ("Dense", "LayerNorm", "Dropout", "Normalize")
+_POOLING = 1
 
 ADAPTER = "adapter_config.json"
 """The file of an adapter of PEFT, which a load may mix in."""
@@ -121,50 +123,31 @@ def read_json(path: Path) -> dict[str, Any] | None:
     raise ExportError(f"{path.name} is not a JSON object")
 
 
-def check_configuration(folder: Path, family: Sequence[str]) -> None:
-    """Check that a transformer is an encoder of a family, without code of its own.
+def check_configuration(folder: Path) -> None:
+    """Check that a folder has a transformer whose weights are its own, without code of its own.
 
     Args:
         folder: The transformer's.
-        family: Model types, as ``transformers`` names them.
 
     Raises:
-        ExportError: It is not.
+        ExportError: It has not.
     """
+    if (folder / ADAPTER).is_file():
+        raise ExportError(
+            f"{ADAPTER} names an adapter of PEFT, such as LoRA: merge it into its model first "
+            "(PeftModel.merge_and_unload), and save that"
+        )
     config = read_json(folder / CONFIGURATION)
     if config is None:
         raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
-    if (folder / ADAPTER).is_file():
-        raise ExportError(f"{ADAPTER} names an adapter of PEFT: merge it into the weights first")
     if config.get("quantization_config"):
         raise ExportError(f"{CONFIGURATION} has quantized weights; give the model in float32")
     for name in (CONFIGURATION, TOKENIZER[1]):
         if (read_json(folder / name) or {}).get("auto_map"):
-            raise ExportError(f"{name} names code of its own, which is never run")
-    kind = config.get("model_type")
-    if kind not in family or config.get("is_decoder") or config.get("is_encoder_decoder"):
-        model = f"{with_article(str(kind or 'nameless'))} model"
-        raise ExportError(
-            f"{model}{' that decodes' * (kind in family)} is not an encoder of the BERT family "
-            f"({', '.join(family)})"
-        )
-
-
-def check_tokenizer(folder: Path) -> None:
-    """Check that a transformer's folder holds a tokenizer that can be read here.
-
-    Raises:
-        ExportError: It has none of these files, or a package is missing to read them.
-    """
-    files = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
-    if not files:
-        raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
-    if files[0].endswith(".model") and find_spec("sentencepiece") is None:
-        raise ExportError(
-            f"its tokenizer exists only as {files[0]}: pip install "
-            "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
-            f"{TOKENIZER[0]}"
-        )
+            raise ExportError(
+                f"{name} names code of its own, which is never run: export the model to ONNX where "
+                "you trust it, and give that file"
+            )
 
 
 def find_weights(folder: Path) -> Path:
@@ -216,30 +199,56 @@ class Modules:
         transformer: Folder of the transformer and its tokenizer; empty for the model's own.
         pooling: Folder of the pooling; None without one.
         attention: Whether it is our attention pooling.
-        normalize: Whether embeddings are scaled to length 1.
+        after: Kinds and folders of the steps after the pooling.
+        normalize: Whether embeddings are scaled to length 1 by the last of them.
         listed: Whether a file lists the steps; without it a model is a plain transformer.
     """
 
     transformer: str = ""
     pooling: str | None = None
     attention: bool = False
+    after: tuple[tuple[str, str], ...] = ()
     normalize: bool = False
     listed: bool = False
 
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """Sentence-transformers' settings of the texts that a model reads.
+    """Sentence-transformers' settings of a model's texts and embeddings.
 
     Attributes:
         longest: Tokens of a text that are read; None where it is not set.
         lowercase: Whether texts are read in lower case.
+        prompts: Texts to put before every text, by name.
+        default_prompt: The name of the one that is put there where none is named.
+        cut: Numbers of an embedding that are kept; None keeps all.
         not_kept: What a bundle does not have of them, a sentence by the setting's name.
     """
 
     longest: int | None = None
     lowercase: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    cut: int | None = None
     not_kept: Mapping[str, str] = field(default_factory=dict)
+
+    def prompt(self, name: str | None, ignore: Collection[str]) -> str:
+        """The prompt of a name, or the default one; empty for none.
+
+        Args:
+            name: None takes the default one.
+            ignore: See ``ModelSource``.
+
+        Raises:
+            ExportError: There is no prompt of the name.
+        """
+        if name is None:
+            default = None if "prompts" in ignore else self.default_prompt
+            return "" if default is None else self.prompts[default]
+        if name in self.prompts:
+            return self.prompts[name]
+        named = ", ".join(self.prompts) or "none"
+        raise ExportError(f"{PROMPTS} has no prompt {name!r}; its prompts are: {named}")
 
 
 def read_modules(folder: Path) -> Modules:
@@ -256,35 +265,67 @@ def read_modules(folder: Path) -> Modules:
         return Modules()
     with loading(MODULES):
         steps = [(str(step["type"]), str(step["path"])) for step in listed]
-    paths: dict[str, str] = {}
+    named: list[tuple[str, str]] = []
     for kind, path in steps:
-        name = kind.rpartition(".")[2]
         if not kind.startswith(TYPES) and kind != ATTENTION_TYPE:
             raise ExportError(
                 f"{MODULES} names {kind}, code of the model's own, which is never run"
             )
-        if name in paths or (kind.startswith(TYPES) and name not in _STEPS):
-            raise ExportError(f"{MODULES} names {name}, which cannot be exported")
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
             raise ExportError(f"{MODULES} names the folder {path}, outside the model's")
-        paths[name] = path
-    order = [name for name in _STEPS if name in paths]
-    if [name for name in paths if name in _STEPS] != order:
-        raise ExportError(f"{MODULES} names {', '.join(paths)}, which is not the order {order}")
+        named.append((kind.rpartition(".")[2], path))
+    names = [name for name, _ in named]
+    if names[:1] != ["Transformer"]:
+        raise ExportError(f"{MODULES} begins with {'no' if not names else names[0]} Transformer")
+    pools = names[_POOLING:][:1] in (["Pooling"], ["AttentionPooling"])
+    after = [(name, path) for name, path in named[_POOLING + pools :] if name != "Dropout"]
+    for name, _ in after:
+        if name not in _AFTER:
+            raise ExportError(
+                f"{MODULES} names {', '.join(names)}: {name} cannot be exported there; a "
+                f"Transformer, a Pooling, and any of {', '.join(_AFTER)} can"
+            )
+    normalize = [name for name, _ in after][-1:] == ["Normalize"]
     return Modules(
-        transformer=paths.get("Transformer", ""),
-        pooling=paths.get("AttentionPooling", paths.get("Pooling")),
-        attention="AttentionPooling" in paths,
-        normalize="Normalize" in paths,
+        transformer=named[0][1],
+        pooling=named[_POOLING][1] if pools else None,
+        attention=names[_POOLING:][:1] == ["AttentionPooling"],
+        after=tuple(after[: len(after) - normalize]),
+        normalize=normalize,
         listed=True,
     )
 
 
-def lists_normalize(folder: Path) -> bool:
-    """Whether a model's list of steps, of any kind, scales embeddings to length 1."""
-    with loading(MODULES):
-        steps = read_any_json(folder / MODULES) or []
-        return any(step["type"].endswith(".Normalize") for step in steps)
+def read_steps(folder: Path, modules: Modules, dimension: int) -> list[nn.Module]:
+    """Read the steps between a model's pooling and the scaling to length 1.
+
+    Args:
+        folder: The model's.
+        modules: Its steps.
+        dimension: Length of a pooled embedding.
+
+    Raises:
+        ExportError: A file cannot be read, or the steps do not belong together.
+    """
+    steps: list[nn.Module] = []
+    for kind, path in modules.after:
+        with loading(path or kind):
+            settings = read_json(folder / path / CONFIGURATION) or {}
+            activation = settings.get("activation_function") or "torch."
+            if not str(activation).startswith("torch."):
+                raise ExportError(f"{path} names {activation}, code of the model's own")
+            places = {settings.get(f"module_{end}_name") for end in ("input", "output")}
+            if places - {None, "sentence_embedding"}:
+                raise ExportError(f"{path} is for states of tokens, and cannot be exported")
+            step = getattr(steps_of_library, kind).load(str(folder / path), local_files_only=True)
+            width = {"Dense": "in_features", "LayerNorm": "dimension"}.get(kind)
+            if width is not None and getattr(step, width) != dimension:
+                raise ExportError(
+                    f"{path} is for {getattr(step, width)} numbers, and its input has {dimension}"
+                )
+            dimension = getattr(step, "out_features", dimension)
+            steps.append(step)
+    return steps
 
 
 def read_pooling(
@@ -315,6 +356,8 @@ def read_pooling(
             _check_modes(read_any_json(folder / modules.pooling / CONFIGURATION))
         pooling = kind.load(str(folder / modules.pooling), local_files_only=True)
         width = pooling.projection.in_features if modules.attention else pooling.embedding_dimension
+        if not getattr(pooling, "include_prompt", True):
+            raise ValueError("it leaves out the tokens of prompts, which a device does not know")
         if width != dimension:
             raise ValueError(f"it is for states of {width} numbers, the model's have {dimension}")
     return pooling
@@ -339,37 +382,39 @@ def _check_modes(settings: Any) -> None:  # noqa: ANN401  # JSON is of any type
         raise ValueError(f"its mode is {unknown[0] if unknown else 'none of all'}")
 
 
-def read_sentence_settings(
-    folder: Path, modules: Modules, ignore: Collection[str] = ()
-) -> SentenceSettings:
+def note_prompts(settings: SentenceSettings, prompt: str | None) -> dict[str, str]:
+    """A statement of the prompts that no text has before it, by ``prompts``.
+
+    Args:
+        settings: From ``read_settings``.
+        prompt: The prompt that all texts have; empty or None for none.
+    """
+    prompts = {name: text for name, text in settings.prompts.items() if text}
+    if prompt or not prompts:
+        return {}
+    named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
+    return {"prompts": f"{PROMPTS} has prompts, and none is put before a text: {named}"}
+
+
+def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
     """Read sentence-transformers' settings of a model's texts and embeddings.
 
     Args:
         folder: The model's.
         modules: Its steps.
-        ignore: Names of settings that the vendor leaves out on purpose; see ``ModelSource``.
 
     Raises:
-        ExportError: The texts are read, or the embeddings changed, in a way that cannot be
-            exported.
+        ExportError: The texts are read in a way that cannot be exported.
     """
-    notes: dict[str, str] = {}
     model = read_json(folder / PROMPTS) or {}
     with loading(PROMPTS):
-        prompts = {name: text for name, text in (model.get("prompts") or {}).items() if text}
+        prompts = {name: str(text or "") for name, text in (model.get("prompts") or {}).items()}
         default = model.get("default_prompt_name")
-        used = None if default is None else (model.get("prompts") or {})[default]
-    if used:
-        notes |= left_out(
-            "prompts", f"{PROMPTS} puts its prompt {default!r} before every text", ignore
-        )
-    elif prompts:
-        named = ", ".join(f"{name} ({text!r:.40})" for name, text in prompts.items())
-        notes["prompts"] = f"{PROMPTS} has prompts, and none is put before a text: {named}"
-    if (length := model.get("truncate_dim")) is not None:
-        notes |= left_out(
-            "truncate_dim", f"{PROMPTS} cuts embeddings to truncate_dim = {length}", ignore
-        )
+        if default is not None and default not in prompts:
+            raise ValueError(f"there is no prompt {default!r}, its default")
+        cut = model.get("truncate_dim")
+        if cut is not None and (type(cut) is not int or cut < 1):
+            raise ValueError("truncate_dim is not a whole number from 1")
     names = [(modules.transformer and f"{modules.transformer}/{n}") or n for n in SENTENCE_SETTINGS]
     name = next((name for name in names if (folder / name).is_file()), names[0])
     settings = read_json(folder / name) or {}
@@ -391,7 +436,9 @@ def read_sentence_settings(
     return SentenceSettings(
         longest=longest,
         lowercase=bool(lowercase),
-        not_kept=notes,
+        prompts=prompts,
+        default_prompt=default,
+        cut=cut,
     )
 
 
@@ -401,7 +448,7 @@ def left_out(name: str, statement: str, ignore: Collection[str]) -> dict[str, st
     Args:
         name: The setting's.
         statement: What it does, and in which file.
-        ignore: See ``read_sentence_settings``.
+        ignore: See ``ModelSource``.
 
     Raises:
         ExportError: It is not left out on purpose.

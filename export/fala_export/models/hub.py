@@ -148,7 +148,7 @@ def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
             folder = snapshot_download(
                 name, revision=revision, allow_patterns=sorted(files), etag_timeout=_PATIENCE
             )
-    except OSError as error:
+    except Exception as error:  # OSError, or one of the HTTP library's: httpx has its own tree
         # Where the hub does not respond, the library reports a missing cache entry; see its cause.
         no_response = isinstance(error, LocalEntryNotFoundError)
         raise _hub_error(revision, (error.__cause__ if no_response else None) or error) from error
@@ -192,7 +192,7 @@ def _model_info(name: str, revision: str) -> ModelInfo | str:
         if (status := _status(error)) == _TOO_MANY_REQUESTS or status >= 500:
             return f"the hub fails with status {status}"
         raise _hub_error(revision, error) from error
-    except OSError as error:
+    except Exception as error:  # OSError, or one of the HTTP library's
         return f"the hub at {constants.ENDPOINT} cannot be reached ({type(error).__name__})"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,20 +19,31 @@ from torch import nn
 from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
-from fala_export.graph.runtime import session
-from fala_export.models.encoder import DEFAULT_LENGTH, lower_case, token_ids
+from fala_export.graph.runtime import model_bytes, session
+from fala_export.models.encoder import DEFAULT_LENGTH, token_ids, uncut
 from fala_export.models.folder import (
     CONFIGURATION,
     TOKENIZER,
     Modules,
+    SentenceSettings,
     check_truncation,
     naming,
+    note_prompts,
     read_json,
     read_pooling,
-    read_sentence_settings,
+    read_settings,
 )
 from fala_export.models.onnx_reading import normal_form, read_graph
-from fala_export.models.onnx_steps import add_steps, modes, read_steps, run_steps, widths
+from fala_export.models.onnx_steps import (
+    add_steps,
+    cut_of,
+    cut_steps,
+    modes,
+    read_steps,
+    run_steps,
+    widths,
+)
+from fala_export.models.tokenizer import check_agreement, lower_case, put_before
 from fala_export.quiet import first_line
 
 _IDS, _MASK = "input_ids", "attention_mask"
@@ -43,12 +53,6 @@ _KINDS = {
     TensorProto.INT64: np.int64, TensorProto.INT32: np.int32, TensorProto.FLOAT: np.float32,
     TensorProto.BOOL: np.bool_,
 }  # fmt: skip
-# Settings of a tokenizer of BERT, and what its file calls them.
-_NORMALIZED = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
 _PADDING = ("[PAD]", "<pad>")
 _STATES = ("last_hidden_state", "token_embeddings")
 _UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
@@ -71,6 +75,7 @@ class OnnxFile:
         normalized: Whether embeddings have length 1.
         revision: None; only a model on the hub has one.
         not_kept: As of an ``Encoder``.
+        changed: As of an ``Encoder``.
     """
 
     tokenizer: bytes
@@ -85,11 +90,12 @@ class OnnxFile:
     _first_position: int = 0
     revision: None = None
     not_kept: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """Size of the graph, in bytes."""
-        return self._model.ByteSize()
+        return model_bytes(self._model)
 
     def length(self, wanted: int | None) -> int:
         """Tokens of a text to read: ``wanted``, or the length that the file was tested with."""
@@ -159,6 +165,8 @@ def load_onnx(
     pooling: str | None = None,
     max_length: int | None = None,
     ignore: Collection[str] = (),
+    prompt: str | None = None,
+    dimension: int | None = None,
 ) -> OnnxFile:
     """Load an ONNX file that returns a text's embedding, or the states of its tokens.
 
@@ -174,6 +182,8 @@ def load_onnx(
         max_length: Tokens of a text that are read; None takes 128, or the lower limit in the files
             beside it.
         ignore: As for ``load_encoder``.
+        prompt: As for ``load_encoder``.
+        dimension: As for ``load_encoder``.
 
     Raises:
         ExportError: One of the files cannot be read, or they do not belong together, or the graph
@@ -191,7 +201,7 @@ def load_onnx(
                 f"has no {TOKENIZER[0]} beside it: save its tokenizer there with transformers, or "
                 "name it with --tokenizer"
             )
-        return _load(path, folder, tokenizer, pooling, max_length, ignore)
+        return _load(path, folder, tokenizer, pooling, max_length, ignore, prompt, dimension)
 
 
 def _load(
@@ -201,18 +211,19 @@ def _load(
     pooling: str | None,
     max_length: int | None,
     ignore: Collection[str],
+    prompt: str | None,
+    dimension: int | None,
 ) -> OnnxFile:
     config = read_json(folder / CONFIGURATION) or {}
-    settings = read_sentence_settings(folder, Modules(), ignore)
+    settings = read_settings(folder, Modules())
     reader, pad_id = read_tokenizer(tokenizer)
     beside = read_json(tokenizer.with_name(TOKENIZER[1])) or {}
-    _check_agreement(reader, beside)
+    check_agreement(reader, beside)
     own = {**(reader.truncation or {}), **beside}
     side = own.get("truncation_side", own.get("direction"))
     cut = check_truncation(side, tokenizer.name, ignore)
     reader.no_truncation()
-    if settings.lowercase:
-        lower_case(reader)
+    text = prepare(reader, settings, prompt, ignore)
     first = _first_position(config)
     most = _most_tokens(config, settings.longest, own) - first
     default = min(most, own.get("max_length") or DEFAULT_LENGTH, DEFAULT_LENGTH)
@@ -227,23 +238,46 @@ def _load(
     # The largest token id at full length: a file that runs these texts runs any.
     values = _run(runner, np.full((2, longest), last), first)
     output, steps = _choose_output(values, folder, config, pooling, longest)
-    value = values[output]
+    value = values[output].astype(np.float32)
     pooled = [step for step in steps if isinstance(step, modules.Pooling)]
     lengths = np.linalg.norm(value, axis=1) if value.ndim == 2 else np.zeros(1)
     unit = not steps and bool((np.abs(lengths - 1) < _UNIT).all())
+    kept = kept_numbers(settings, dimension, ignore)
+    full = run_steps(steps, value, np.ones((2, longest), np.int64)).shape[1]
+    steps = cut_steps([*steps, modules.Normalize()] if unit else steps, full, kept)
     return OnnxFile(
         tokenizer=reader.to_str().encode(),
         pad_id=pad_id,
         longest=longest,
         pooling="+".join(modes(pooled[0])) if pooled else "none",
-        normalized=unit or (bool(steps) and isinstance(steps[-1], modules.Normalize)),
+        normalized=bool(steps) and isinstance(steps[-1], modules.Normalize),
         _model=model,
         _session=runner,
         _output=output,
         _steps=steps,
         _first_position=first,
-        not_kept={**settings.not_kept, **cut},
+        not_kept={**note_prompts(settings, text), **uncut(settings, ignore), **cut},
+        changed={**({"prompt": text} if text else {}), **cut_of(steps)},
     )
+
+
+def prepare(
+    reader: Tokenizer, settings: SentenceSettings, prompt: str | None, ignore: Collection[str]
+) -> str:
+    """Let a tokenizer read texts as a model's settings say; returns the prompt before them."""
+    if settings.lowercase:
+        lower_case(reader)
+    text = settings.prompt(prompt, ignore)
+    if text:
+        put_before(reader, text)
+    return text
+
+
+def kept_numbers(
+    settings: SentenceSettings, wanted: int | None, ignore: Collection[str]
+) -> int | None:
+    """How many numbers of an embedding are kept; None for all."""
+    return wanted or (None if "truncate_dim" in ignore else settings.cut)
 
 
 def _first_position(config: Mapping[str, Any]) -> int:
@@ -258,7 +292,7 @@ def _most_tokens(
 ) -> int:
     """The lowest limit of a text's tokens in a model's files, positions before them included."""
     limits = [
-        config.get("max_position_embeddings"),
+        config.get("max_position_embeddings", config.get("n_positions")),
         longest or tokenizer.get("model_max_length"),
     ]
     first = _first_position(config)
@@ -352,20 +386,6 @@ def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
     pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
     tokenizer.no_padding()
     return tokenizer, int(pad_id)
-
-
-def _check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
-    """Check that a tokenizer normalizes texts as the settings beside it say.
-
-    ``transformers`` follows the settings, other libraries the tokenizer.
-    """
-    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-    for name, own in _NORMALIZED.items():
-        if own in normalizer and settings.get(name, normalizer[own]) != normalizer[own]:
-            raise ExportError(
-                f"{TOKENIZER[1]} sets {name} to {settings[name]}, and the tokenizer beside it "
-                f"{own} to {normalizer[own]}: save both again with transformers"
-            )
 
 
 def _given(model: ModelProto) -> list[onnx.ValueInfoProto]:

@@ -39,6 +39,48 @@ _LOWEST = np.finfo(np.float32).min
 _ACTIVATIONS = {"Identity": "Identity", "Tanh": "Tanh", "ReLU": "Relu", "Sigmoid": "Sigmoid"}
 
 
+class Cut(nn.Module):
+    """Keep the first numbers of an embedding.
+
+    Args:
+        length: How many.
+    """
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Cut ``sentence_embedding``."""
+        kept = features["sentence_embedding"][:, : self.length]
+        return {**features, "sentence_embedding": kept}
+
+
+def cut_steps(steps: Sequence[nn.Module], full: int, kept: int | None) -> list[nn.Module]:
+    """Cut embeddings after some steps, but before they are scaled to length 1.
+
+    Args:
+        steps: The steps.
+        full: Length of their embeddings.
+        kept: Numbers of them to keep; None keeps all.
+
+    Raises:
+        ExportError: There are not as many.
+    """
+    if kept is None or kept == full:
+        return list(steps)
+    if kept > full:
+        raise ExportError(f"an embedding has {full} numbers, and cannot be cut to {kept}")
+    scaled = [step for step in steps[-1:] if isinstance(step, modules.Normalize)]
+    return [*steps[: len(steps) - len(scaled)], Cut(kept), *scaled]
+
+
+def cut_of(steps: Sequence[nn.Module]) -> dict[str, int]:
+    """``cut``, the numbers of an embedding that steps keep, if they cut it."""
+    lengths = [step.length for step in steps if isinstance(step, Cut)]
+    return {"cut": lengths[0]} if lengths else {}
+
+
 def read_steps(folder: Path, pooling: str | None, width: int | None) -> list[nn.Module] | None:
     """Read the steps after a transformer from its folder.
 
@@ -131,6 +173,9 @@ def add_steps(edit: GraphEdit, steps: Sequence[nn.Module], value: str, mask: str
             value = parts[0] if len(parts) == 1 else edit.add("Concat", parts, axis=1)
         elif isinstance(step, modules.Dense):
             value = _dense(edit, step, value)
+        elif isinstance(step, Cut):
+            bounds = [np.array([0]), np.array([step.length]), np.array([1])]
+            value = edit.add("Slice", [value, *(edit.constant(bound) for bound in bounds)])
         elif isinstance(step, modules.LayerNorm):
             norm = step.norm
             weights = [edit.constant(_array(part)) for part in (norm.weight, norm.bias)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
 
 from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
-from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
+from fala_export.models.folder import ATTENTION_TYPE, MODULES, PROMPTS, TOKENIZER, TYPES
 from fala_export.models.sentence_encoder import LayerPooling
+from fala_export.quiet import without_bars
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -27,13 +28,17 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     module = encoder.module
     if isinstance(module.pooler, LayerPooling):
         raise ExportError("a model that pools several layers cannot be saved as a folder")
-    module.transformer.save_pretrained(folder)
+    with without_bars():
+        module.transformer.save_pretrained(folder)
+    # Written here: which classes of tokenizers there are changes with the library's version.
     tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=tokenizer.id_to_token(encoder.pad_id),
-        model_max_length=encoder.longest,
-    ).save_pretrained(folder)
+    tokenizer.save(str(folder / TOKENIZER[0]))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": tokenizer.id_to_token(encoder.pad_id),
+        "model_max_length": encoder.longest,
+    }
+    _write(folder / TOKENIZER[1], settings)
     attention = module.pooling == "attention"
     pooling = "1_AttentionPooling" if attention else "1_Pooling"
     (folder / pooling).mkdir(exist_ok=True)
@@ -42,14 +47,22 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         ("", f"{TYPES}models.Transformer"),
         (pooling, ATTENTION_TYPE if attention else f"{TYPES}models.Pooling"),
     ]
+    for step in module.steps:
+        name = f"{len(steps)}_{type(step).__name__}"
+        (folder / name).mkdir(exist_ok=True)
+        saved: Any = step  # a module of sentence-transformers, which torch does not know
+        saved.save(str(folder / name))
+        steps.append((name, f"{TYPES}models.{type(step).__name__}"))
     if module.normalize:
-        steps.append(("2_Normalize", f"{TYPES}models.Normalize"))
-    (folder / MODULES).write_text(
-        json.dumps(
-            [
-                {"idx": index, "name": str(index), "path": path, "type": kind}
-                for index, (path, kind) in enumerate(steps)
-            ],
-            indent=2,
-        )
-    )
+        steps.append((f"{len(steps)}_Normalize", f"{TYPES}models.Normalize"))
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": kind}
+        for index, (path, kind) in enumerate(steps)
+    ]
+    _write(folder / MODULES, modules)
+    if module.cut is not None:
+        _write(folder / PROMPTS, {"truncate_dim": module.cut})
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -95,6 +95,9 @@ class SentenceEncoder(nn.Module):
         pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``, such as ``"mean"``
             (masked) or ``"cls"`` (the first token); or a module that pools.
         normalize: Whether embeddings are scaled to length 1.
+        steps: Modules of sentence-transformers between the pooling and that, such as ``Dense``.
+        cut: The embedding is the first numbers of what they return (Kusupati et al., "Matryoshka
+            Representation Learning", NeurIPS 2022); None takes all.
     """
 
     def __init__(
@@ -102,16 +105,21 @@ class SentenceEncoder(nn.Module):
         transformer: PreTrainedModel,
         pooling: str | Pooling | AttentionPooling,
         normalize: bool = False,
+        *,
+        steps: Sequence[nn.Module] = (),
+        cut: int | None = None,
     ) -> None:
         super().__init__()
         self.transformer = transformer
-        width = int(transformer.config.hidden_size)
+        width = state_width(transformer)
         self.pooler: Pooling | AttentionPooling | LayerPooling
         if pooling == "layers":
             self.pooler = LayerPooling(width, int(transformer.config.num_hidden_layers))
         else:
             self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
+        self.steps = nn.Sequential(*steps)
         self.normalize = normalize
+        self.cut = cut
 
     @property
     def pooling(self) -> str:
@@ -126,8 +134,16 @@ class SentenceEncoder(nn.Module):
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
+        return self.full_dimension if self.cut is None else self.cut
+
+    @property
+    def full_dimension(self) -> int:
+        """Length of an embedding before it is cut."""
+        for step in reversed(self.steps):
+            if isinstance(step, Dense):
+                return int(step.out_features)
         if isinstance(self.pooler, AttentionPooling):
-            return int(self.transformer.config.hidden_size)
+            return state_width(self.transformer)
         return int(self.pooler.pooling_output_dimension)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -164,8 +180,13 @@ class SentenceEncoder(nn.Module):
                 "all_layer_embeddings": layers,
             }
         )
-        pooled = features["sentence_embedding"]
+        pooled = self.steps(features)["sentence_embedding"][:, : self.cut]
         return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
+
+
+def state_width(transformer: PreTrainedModel) -> int:
+    """Length of the state of a token."""
+    return int(transformer.config.get_text_config().hidden_size)
 
 
 def drop_pooler(transformer: PreTrainedModel) -> None:

@@ -42,20 +42,24 @@ def load_source(
         ExportError: See ``load_encoder``, ``load_onnx`` and ``load_static``.
     """
     path = Path(model.source)
+    asked = (model.ignore, model.prompt, model.dimension)
     if path.suffix == ".onnx" and path.is_file():
         if tokenizer is None:
             raise ExportError(f"{path}: its tokenizer.json is needed, too (--tokenizer)")
-        return load_onnx(path, tokenizer, pooling, max_length, model.ignore), None
+        return load_onnx(path, tokenizer, pooling, max_length, *asked), None
     if path.is_dir() and is_static(path):
-        return load_static(path, pooling, max_length, model.ignore), None
+        return load_static(path, pooling, max_length, *asked), None
     graphs = _graphs(path)
     weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
     if graphs and weights is None:
         with naming(str(path)):
             graph = _choose(path, graphs)
-        encoder = load_onnx(graph, tokenizer, pooling, max_length, model.ignore)
+        encoder = load_onnx(graph, tokenizer, pooling, max_length, *asked)
         return encoder, graph.relative_to(path).as_posix()
-    loaded = load_encoder(model.source, pooling, model.revision, ignore=model.ignore)
+    loaded = load_encoder(
+        model.source, pooling, model.revision, ignore=model.ignore, prompt=model.prompt,
+        dimension=model.dimension,
+    )  # fmt: skip
     return loaded, weights if graphs else None
 
 

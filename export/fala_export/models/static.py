@@ -22,7 +22,7 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import lower_case
+from fala_export.models.encoder import uncut
 from fala_export.models.folder import (
     CONFIGURATION,
     MODULES,
@@ -32,13 +32,14 @@ from fala_export.models.folder import (
     find_weights,
     loading,
     naming,
+    note_prompts,
     read_any_json,
     read_json,
-    read_sentence_settings,
+    read_settings,
 )
-from fala_export.models.onnx_file import OnnxFile, read_tokenizer
+from fala_export.models.onnx_file import OnnxFile, kept_numbers, prepare, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
-from fala_export.models.onnx_steps import TINY, read_steps
+from fala_export.models.onnx_steps import TINY, cut_of, cut_steps, read_steps, widths
 
 _KIND = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
@@ -63,6 +64,8 @@ def load_static(
     pooling: str | None = None,
     max_length: int | None = None,
     ignore: Collection[str] = (),
+    prompt: str | None = None,
+    dimension: int | None = None,
 ) -> OnnxFile:
     """Load static embeddings as a graph.
 
@@ -71,6 +74,8 @@ def load_static(
         pooling: Only ``"mean"`` is possible.
         max_length: Tokens of a text that are read; None takes the model's most.
         ignore: As for ``load_encoder``.
+        prompt: As for ``load_encoder``.
+        dimension: As for ``load_encoder``.
 
     Raises:
         ExportError: A file is missing or cannot be read, or they do not belong together, or an
@@ -79,7 +84,7 @@ def load_static(
     with naming(str(folder)):
         if pooling not in (None, "mean"):
             raise ExportError("static embeddings are pooled by the mean alone")
-        settings = read_sentence_settings(folder, Modules(), ignore)
+        settings = read_settings(folder, Modules())
         listed = read_any_json(folder / MODULES) or [{"path": ""}]
         with loading(MODULES):
             inner = folder / str(listed[0]["path"])
@@ -90,10 +95,10 @@ def load_static(
         reader, _ = read_tokenizer(inner / TOKENIZER[0])
         most = (reader.truncation or {}).get("max_length", MAX_TOKENS)
         reader.no_truncation()
-        if settings.lowercase:
-            lower_case(reader)
         state = json.loads(reader.to_str())
         state["post_processor"] = None  # no token around a text has a part in the mean
+        reader = Tokenizer.from_str(json.dumps(state))
+        text = prepare(reader, settings, prompt, ignore)
         arrays = _read_arrays(find_weights(inner))
         config = (read_json(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
         rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
@@ -108,9 +113,12 @@ def load_static(
         longest = most if max_length is None else max_length
         if not 0 < longest <= most:
             raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
+        kept = kept_numbers(settings, dimension, ignore)
+        around = widths(steps)
+        steps = cut_steps(steps, rows.table.shape[1] if around is None else around[1], kept)
         graph = rows.graph()
         return OnnxFile(
-            tokenizer=json.dumps(state, ensure_ascii=False).encode(),
+            tokenizer=reader.to_str().encode(),
             pad_id=rows.padding,
             longest=longest,
             pooling="mean",
@@ -119,7 +127,8 @@ def load_static(
             _session=session(graph),
             _output=graph.graph.output[0].name,
             _steps=steps,
-            not_kept=settings.not_kept,
+            not_kept={**note_prompts(settings, text), **uncut(settings, ignore)},
+            changed={**({"prompt": text} if text else {}), **cut_of(steps)},
         )
 
 

@@ -109,7 +109,7 @@ class TransformerLearner(Learner):
     def embedding_digest(self) -> str:
         """SHA-256 over everything that an embedding depends on."""
         encoder = self.encoder
-        form = [self.digest, self.max_length, encoder.pooling, encoder.normalized]
+        form = [self.digest, self.max_length, encoder.pooling, encoder.normalized, self.dimension]
         return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -129,7 +129,14 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
         ExportError: See ``load_encoder``.
     """
     own = None if pooling == "attention" else pooling
-    encoder = load_encoder(model.source, own, model.revision, ignore=model.ignore)
+    encoder = load_encoder(
+        model.source,
+        own,
+        model.revision,
+        ignore=model.ignore,
+        prompt=model.prompt,
+        dimension=model.dimension,
+    )
     return attentive(encoder, seed) if pooling == "attention" else encoder
 
 
@@ -151,7 +158,9 @@ def attentive(encoder: Encoder, seed: int) -> Encoder:
         attention = AttentionPooling(module.transformer.config.hidden_size)
     with torch.no_grad():
         attention.query.zero_()
-    pooled = SentenceEncoder(module.transformer, attention, module.normalize)
+    pooled = SentenceEncoder(
+        module.transformer, attention, module.normalize, steps=[*module.steps], cut=module.cut
+    )
     return replace(encoder, module=pooled.eval())
 
 

@@ -201,7 +201,7 @@ class Training:
         """Train to the end. The module keeps the weights of the last step."""
         trainer = _Trainer(
             model=module,
-            args=self._arguments(validation, checkpoint),
+            args=self._arguments(len(batches), validation, checkpoint),
             train_dataset=_Epochs(batches),
             eval_dataset=validation,
         )
@@ -221,14 +221,17 @@ class Training:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         return trainer.state
 
-    def _arguments(self, validation: Batches | None, checkpoint: Path | None) -> TrainingArguments:
+    def _arguments(
+        self, batches: int, validation: Batches | None, checkpoint: Path | None
+    ) -> TrainingArguments:
         settings, on_gpu = self.settings, torch.cuda.is_available()
+        steps = settings.epochs * math.ceil(batches / _processes())
         arguments = TrainingArguments(
             output_dir=str(self.folder),
             num_train_epochs=settings.epochs,
             per_device_train_batch_size=1,  # a batch of ours is one item
             learning_rate=settings.learning_rate,
-            warmup_ratio=settings.warm_up,
+            warmup_steps=math.ceil(settings.warm_up * steps),
             weight_decay=settings.weight_decay,
             eval_strategy="no" if validation is None else "epoch",
             eval_on_start=validation is not None and checkpoint is None,

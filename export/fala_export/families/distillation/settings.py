@@ -53,7 +53,7 @@ class StudentRelease:
         seed: Seed of everything random.
     """
 
-    teacher: ModelSource
+    teacher: Annotated[ModelSource, Only("source", "revision", "ignore", "prompt")]
     texts: Annotated[tuple[File, ...], "--text"]
     work: Folder
     out: File

@@ -207,7 +207,7 @@ def choose_vocabulary(
     vocabulary = Vocabulary(teacher.tokenizer, teacher.pad_id)
     if size is not None:
         tokenizer = train_wordpiece(texts.vocabulary, size)
-        vocabulary = Vocabulary(tokenizer.to_str().encode(), tokenizer.token_to_id(PAD))
+        vocabulary = Vocabulary(tokenizer.to_str().encode(), tokenizer.get_vocab()[PAD])
     if trim is None:
         return vocabulary
     used = vocabulary.encode(texts.training, longest)

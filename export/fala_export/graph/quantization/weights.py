@@ -13,6 +13,9 @@ from fala_export.graph.quantization.integers import use_integers
 PRECISIONS = ("none", "fp16", "int8", "int4")
 """From the largest to the smallest file."""
 
+SHARES = {"none": 1.0, "fp16": 0.5, "int8": 0.25, "int4": 0.125}
+"""Size of a model by its precision, at least, as a share of the weights in float32."""
+
 # Operators on weights in four bits, those of blocks of any number of bits, and tensors' types. Ours
 # unpacks four bits by shifting bytes.
 _PACKED = {"BitShift", "MatMulBnb4"}

@@ -1,0 +1,190 @@
+"""A model's tokenizer: its tokenizer.json, and the settings beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Encoding, Tokenizer, normalizers
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
+
+from fala_export.errors import ExportError
+from fala_export.graph.sentences import parity_texts
+from fala_export.models.folder import TOKENIZER, VOCABULARIES, loading, read_json
+
+# Settings of a tokenizer of BERT, and what its file calls them.
+_NORMALIZED = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+_PIECE = 64  # most characters of a prefix, and tokens of a template's piece, that a device reads
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """A tokenizer, which neither truncates nor pads, and its settings.
+
+    Attributes:
+        tokenizer: It.
+        pad_id: The padding token's id.
+        longest: Most tokens of a text; None without a limit.
+        truncation_side: Where long texts are cut.
+    """
+
+    tokenizer: Tokenizer
+    pad_id: int
+    longest: int | None
+    truncation_side: str
+
+
+def load_tokenizer(folder: Path, pad_id: int | None, embeddings: int) -> TextReader:
+    """Load the tokenizer of a transformer.
+
+    Its ``tokenizer.json`` is read as it is, as a device reads it: ``transformers`` would build
+    another one for some families. Only without one ``transformers`` makes it of a vocabulary.
+
+    Args:
+        folder: The transformer's.
+        pad_id: The padding token's id in the model's configuration.
+        embeddings: Number of the model's token embeddings.
+
+    Raises:
+        ExportError: The folder has no tokenizer, a package is missing to read it, or it does not
+            belong to the model.
+    """
+    settings = read_json(folder / TOKENIZER[1]) or {}
+    if (folder / TOKENIZER[0]).is_file():
+        with loading(TOKENIZER[0]):
+            tokenizer = Tokenizer.from_file(str(folder / TOKENIZER[0]))
+        check_agreement(tokenizer, settings)
+        token = {**(read_json(folder / TOKENIZER[2]) or {}), **settings}.get("pad_token")
+        token = token.get("content") if isinstance(token, dict) else token
+        padding = None if token is None else tokenizer.token_to_id(str(token))
+        if padding is None:
+            padding = (tokenizer.padding or {}).get("pad_id", pad_id)
+    else:
+        made = _make(folder)
+        tokenizer, padding = made.backend_tokenizer, made.pad_token_id
+        settings = {**settings, "truncation_side": made.truncation_side,
+                    "model_max_length": made.model_max_length}  # fmt: skip
+    if padding is None:
+        raise ExportError("its tokenizer has no padding token")
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    last = max(ids, key=ids.__getitem__)
+    if ids[last] >= embeddings:
+        raise ExportError(
+            f"its tokenizer has the token {last!r} with id {ids[last]}, but the model "
+            f"has only {embeddings} token embeddings: they do not belong together"
+        )
+    truncation = tokenizer.truncation or {}
+    side = settings.get("truncation_side") or truncation.get("direction", "right")
+    longest = settings.get("model_max_length")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    limit = int(longest) if isinstance(longest, int | float) and longest > 0 else None
+    return TextReader(tokenizer, int(padding), limit, str(side))
+
+
+def _make(folder: Path) -> Any:  # noqa: ANN401  # of transformers, whose classes change
+    """Make a tokenizer of a vocabulary."""
+    files = [name for name in VOCABULARIES if (folder / name).is_file()]
+    if not files:
+        raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
+    if files[0].endswith(".model") and find_spec("sentencepiece") is None:
+        raise ExportError(
+            f"its tokenizer exists only as {files[0]}: pip install "
+            "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
+            f"{TOKENIZER[0]}"
+        )
+    with loading("tokenizer"):
+        made = AutoTokenizer.from_pretrained(
+            folder, use_fast=True, local_files_only=True, trust_remote_code=False
+        )
+    if not made.is_fast:
+        raise ExportError(f"its tokenizer, {type(made).__name__}, has no tokenizer.json form")
+    return made
+
+
+def check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:
+    """Check that a tokenizer normalizes texts as the settings beside it say.
+
+    ``transformers`` follows the settings, other libraries the tokenizer.
+
+    Raises:
+        ExportError: It does not.
+    """
+    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
+    for name, own in _NORMALIZED.items():
+        if own in normalizer and settings.get(name, normalizer[own]) != normalizer[own]:
+            raise ExportError(
+                f"{TOKENIZER[1]} sets {name} to {settings[name]}, and the tokenizer beside it "
+                f"{own} to {normalizer[own]}: save both again with transformers"
+            )
+
+
+def lower_case(tokenizer: Tokenizer) -> None:
+    """Let a tokenizer read texts in lower case."""
+    _normalize_first(tokenizer, normalizers.Lowercase())
+
+
+def put_before(tokenizer: Tokenizer, prompt: str) -> None:
+    """Let a tokenizer read a prompt before every text, as if both were one.
+
+    The prompt's tokens go into the template around a text. Where a prompt's end and a text's
+    beginning share a token, as those of byte-level tokenizers do, the prompt becomes a normalizer:
+    it then stands after each special token inside a text, too, which texts hardly have.
+
+    Args:
+        tokenizer: Changed.
+        prompt: The prompt.
+    """
+    texts = parity_texts(None)
+    expected = [encoding.ids for encoding in tokenizer.encode_batch([prompt + t for t in texts])]
+    plain = tokenizer.encode(texts[0], add_special_tokens=False).ids
+    both = tokenizer.encode(prompt + texts[0], add_special_tokens=False).ids
+    processor = tokenizer.post_processor
+    tokenizer.post_processor = _template(tokenizer, both[: len(both) - len(plain)])
+    if [encoding.ids for encoding in tokenizer.encode_batch(texts)] == expected:
+        return
+    tokenizer.post_processor = processor
+    for start in range(0, len(prompt), _PIECE):
+        _normalize_first(tokenizer, normalizers.Prepend(prompt[start : start + _PIECE]))
+
+
+def _template(tokenizer: Tokenizer, prompt: list[int]) -> TemplateProcessing:
+    """The template of a tokenizer, with a prompt's tokens before a text."""
+    parts = [prompt[start : start + _PIECE] for start in range(0, len(prompt), _PIECE)]
+    names = {f"prompt{number}": ids for number, ids in enumerate(parts)}
+
+    def pieces(encoding: Encoding) -> list[str]:
+        found = []
+        each = zip(encoding.sequence_ids, encoding.type_ids, encoding.ids, strict=True)
+        for (sequence, kind), run in groupby(each, key=lambda part: part[:2]):
+            if sequence is None:
+                for *_, token in run:
+                    names[str(token)] = [token]
+                    found.append(f"{token}:{kind}")
+                continue
+            if sequence == 0:
+                found += [f"{name}:{kind}" for name in names if name.startswith("prompt")]
+            found.append(f"${'AB'[sequence]}:{kind}")
+        return found
+
+    single, pair = pieces(tokenizer.encode("a")), pieces(tokenizer.encode("a", "a"))
+    tokens = [
+        {"id": name, "ids": ids, "tokens": [tokenizer.id_to_token(token) for token in ids]}
+        for name, ids in names.items()
+    ]
+    return TemplateProcessing(single=single, pair=pair, special_tokens=tokens)
+
+
+def _normalize_first(tokenizer: Tokenizer, first: normalizers.Normalizer) -> None:
+    rest = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([first, *rest])
