@@ -379,6 +379,35 @@ class TestSteps:
         assert ours.shape == (len(TEXTS), 16)
         np.testing.assert_allclose(ours, loaded.encode(TEXTS, 64), atol=1e-5)
 
+    @pytest.mark.parametrize("normalized", [False, True])
+    def test_an_embedding_is_cut_before_it_is_scaled(self, normalized, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        steps = [modules.Normalize()] if normalized else []
+        listed(tmp_path, modules.Pooling(WIDTH), *steps)
+        theirs = states(tmp_path / "model.onnx", tokenizer)[:, :10]
+        if normalized:
+            theirs = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)
+        for words, settings in (({"dimension": 10}, {}), ({}, {"truncate_dim": 10})):
+            (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+            loaded = load_onnx(tmp_path / "model.onnx", tokenizer, **words)
+            assert loaded.changed == {"cut": 10}
+            np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
+            np.testing.assert_allclose(loaded.encode(TEXTS, 64), theirs, atol=1e-5)
+        with pytest.raises(ExportError, match="cannot be cut to 1000"):
+            load_onnx(tmp_path / "model.onnx", tokenizer, dimension=1000)
+
+    def test_a_prompt_stands_before_every_text(self, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        prompts = {"prompts": {"query": "the film "}}
+        (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer, prompt="query")
+        theirs = states(tmp_path / "model.onnx", tokenizer, [f"the film {text}" for text in TEXTS])
+        np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
+        assert (
+            "none is put before"
+            in load_onnx(tmp_path / "model.onnx", tokenizer).not_kept["prompts"]
+        )
+
     @pytest.mark.parametrize("out", [4, 8, 16])
     def test_a_dense_step_beside_an_embedding_is_appended_once(self, out, tokenizer, tmp_path):
         model = onnx_model()  # of 8 dimensions

@@ -49,7 +49,7 @@ def session(
         )
         model = copy
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # a failure is raised, too
     options.intra_op_num_threads = threads
     if not fused:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -19,7 +19,7 @@ from torch import nn
 from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
-from fala_export.graph.runtime import session
+from fala_export.graph.runtime import model_bytes, session
 from fala_export.models.encoder import DEFAULT_LENGTH, changed, token_ids
 from fala_export.models.folder import (
     CONFIGURATION,
@@ -109,7 +109,7 @@ class OnnxFile:
     @property
     def size(self) -> int:
         """Size of the graph, in bytes."""
-        return self._model.ByteSize()
+        return model_bytes(self._model)
 
     def length(self, wanted: int | None) -> int:
         """Tokens of a text to read: ``wanted``, or the length that the file was tested with."""
@@ -289,7 +289,7 @@ def _most_tokens(
 ) -> int:
     """The lowest limit of a text's tokens in a model's files, positions before them included."""
     limits = [
-        config.get("max_position_embeddings"),
+        config.get("max_position_embeddings", config.get("n_positions")),
         longest or tokenizer.get("model_max_length"),
     ]
     first = _first_position(config)
