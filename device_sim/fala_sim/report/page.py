@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _MACHINE, _VERSION = "provenance.machine.", "provenance.versions."
+_ACCELERATOR = "provenance.accelerator"
 
 
 class Part(NamedTuple):
@@ -137,7 +138,7 @@ def provenance(records: pd.DataFrame) -> list[tuple[str, str]]:
     machine.columns = list(fields)
     versions = records.filter(like=_VERSION)
     origins = records.reindex(columns=["old", "new", "date", "provenance.commit",
-                                     "provenance.changed"])  # fmt: skip
+                                     "provenance.changed", _ACCELERATOR])  # fmt: skip
     dates = sorted(origins["date"].dropna())
     replaced = origins[origins["old"].fillna("") != ""]
     backbones = map(" → ".join, zip(replaced["old"], replaced["new"], strict=True))
@@ -156,6 +157,7 @@ def provenance(records: pd.DataFrame) -> list[tuple[str, str]]:
         ("Cores", _distinct(f"{cores:.0f}" for cores in machine["cores"] if cores == cores)),
         ("Memory", _distinct(f"{size / 2**30:.1f} GiB" for size in machine["memory"]
                              if size == size)),
+        ("Accelerator", _distinct(origins[_ACCELERATOR])),
         ("System", _distinct(machine["system"])),
         ("Python", _distinct(machine["python"])),
         *(
