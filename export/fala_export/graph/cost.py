@@ -43,19 +43,21 @@ def cost(model: ModelProto, longest: int = LENGTHS[-1]) -> dict[str, Any]:
 
 def _operations(model: ModelProto, lengths: list[int]) -> dict[str, int]:
     graph = model.graph
-    constants = {tensor.name for tensor in graph.initializer}
+    constants = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     products = [node for node in graph.node if node.op_type in ("MatMul", "Gemm")]
     if not products:  # a session without outputs cannot run
         return {str(length): 0 for length in lengths}
     inner = {node.input[0] for node in products} | {node.output[0] for node in products}
-    outputs = sorted(inner - constants - {entry.name for entry in graph.input})
+    outputs = sorted(inner - constants.keys() - {entry.name for entry in graph.input})
     # Fusion would remove the products.
     runner = session(model, outputs, fused=False)
     operations = {}
     for length in lengths:
         tokens = np.ones((1, length), dtype=np.int64)
         values = runner.run(outputs, {entry.name: tokens for entry in runner.get_inputs()})
-        shapes = {name: value.shape for name, value in zip(outputs, values, strict=True)}
+        shapes = constants | {
+            name: value.shape for name, value in zip(outputs, values, strict=True)
+        }
         operations[str(length)] = sum(
             2 * prod(shapes[node.output[0]]) * _sum_length(node, shapes[node.input[0]])
             for node in products
