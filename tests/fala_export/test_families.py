@@ -1,3 +1,4 @@
+import inspect
 import json
 
 import numpy as np
@@ -60,6 +61,8 @@ def embed(folder, texts, length, pooling=None):
     kind = AutoModelForTextEncoding if (folder.name == "t5") else AutoModel
     model = kind.from_pretrained(folder).eval()
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
+    if "token_type_ids" not in inspect.signature(model.forward).parameters:
+        inputs.pop("token_type_ids", None)
     with torch.inference_mode():
         states = model(**inputs).last_hidden_state
     if pooling == "cls":
