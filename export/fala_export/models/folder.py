@@ -222,7 +222,6 @@ class SentenceSettings:
         prompts: Texts to put before every text, by name.
         default_prompt: The name of the one that is put there where none is named.
         cut: Numbers of an embedding that are kept; None keeps all.
-        not_kept: What a bundle does not have of them, a sentence by the setting's name.
     """
 
     longest: int | None = None
@@ -230,7 +229,6 @@ class SentenceSettings:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     cut: int | None = None
-    not_kept: Mapping[str, str] = field(default_factory=dict)
 
     def prompt(self, name: str | None, ignore: Collection[str]) -> str:
         """The prompt of a name, or the default one; empty for none.
