@@ -4,9 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
 
 import export_command
-from bundles import write_onnx
+from bundles import WORDS, tokenizer_json, write_onnx
 from encoders import make_encoder, write_encoder
 from fala import Bundle
 from fala.bundle.format import ONNX
@@ -122,8 +125,21 @@ def test_a_recipe_of_word_vectors(kitchen, data):
     assert (bundle.head() is not None) == bool(data)
 
 
+def test_a_recipe_may_begin_with_static_embeddings(kitchen, tmp_path):
+    reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
+    table = np.random.default_rng(0).normal(size=(reader.get_vocab_size(), 256))
+    model = StaticEmbedding(reader, table.astype(np.float32))
+    SentenceTransformer(modules=[model], device="cpu").save(str(kitchen / "static"))
+    text = 'name = "s"\ndata = "rows.jsonl"\n[backbone]\nsource = "static"\n'
+    path, out = recipe(kitchen, text, "static"), tmp_path / "s.fala"
+    assert done(path, "--dry-run")["costs"] == []
+    assert done(path, "--out", out)["precision"] == "int8"
+    export_command.works("train", kitchen / "static", "--frozen", "--data",
+                         kitchen / "rows.jsonl", "--out", tmp_path / "same.fala")  # fmt: skip
+    assert Bundle.open(out).head() == Bundle.open(tmp_path / "same.fala").head()
+
+
 def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):
-    """Such as one of an ONNX file, which no recipe exports."""
     graph = write_onnx(kitchen / "graph.fala")
     text = 'name = "g"\nversion = 2\ndata = "rows.jsonl"\n[backbone]\nsource = "graph.fala"\n'
     path, out = recipe(kitchen, text, "bundled"), tmp_path / "g.fala"

@@ -22,7 +22,7 @@ from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 
 if TYPE_CHECKING:
-    from fala_export.models.encoder import Encoder
+    from fala_export.models.source import Source
     from fala_export.training.public_rows import PublicRows
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
@@ -92,7 +92,7 @@ def train(settings: Train) -> Summary:
 
 
 def _fit_frozen(
-    settings: Train, backbone: Encoder | Bundle, rows: PublicRows, options: ExportOptions, out: Path
+    settings: Train, backbone: Source | Bundle, rows: PublicRows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.training.release import export_learned, write_head
 
@@ -108,12 +108,15 @@ def _fit_frozen(
 
 
 def _train(
-    settings: Train, backbone: Encoder | Bundle, rows: PublicRows, options: ExportOptions, out: Path
+    settings: Train, backbone: Source | Bundle, rows: PublicRows, options: ExportOptions, out: Path
 ) -> Summary:
+    from fala_export.models.onnx_file import OnnxFile
     from fala_export.training.global_model import train as train_model
     from fala_export.training.release import save_model, write_words
 
     work = settings.work or Path()
+    if isinstance(backbone, OnnxFile):
+        raise TypeError("a graph cannot be trained")
     summary = train_model(
         backbone, rows, settings.training, work, out, options, resume=settings.resume
     )
@@ -122,12 +125,16 @@ def _train(
     return {**summary, **write_words(out, rows, out)} if settings.lexical else summary
 
 
-def _load(settings: Train) -> Encoder | Bundle:
+def _load(settings: Train) -> Source | Bundle:
     source = settings.model.source
-    if Path(source).is_file():
+    if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):
             raise ExportError(f"{source}: is a bundle; {flag} is for a model")
         return Bundle.open(source)
+    if settings.frozen and settings.pooling != "attention":
+        from fala_export.models.source import load_source
+
+        return load_source(settings.model, settings.pooling, settings.export.max_length)[0]
     from fala_export.training.backbones import load_to_train
 
     return load_to_train(settings.model, settings.pooling, settings.training.seed)

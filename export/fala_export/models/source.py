@@ -41,7 +41,7 @@ def load_source(
         model: The model.
         pooling: As for ``load_encoder``.
         max_length: As for ``load_onnx``.
-        tokenizer: The ``tokenizer.json`` of an ONNX file; a folder has its own.
+        tokenizer: The ``tokenizer.json`` of an ONNX file; None takes the one beside it.
 
     Returns:
         The model; and the name of the file that was read, where the folder has graphs.
@@ -54,8 +54,6 @@ def load_source(
     }  # fmt: skip
     path = Path(model.source)
     if path.suffix == ".onnx" and path.is_file():
-        if tokenizer is None:
-            raise ExportError(f"{path}: its tokenizer.json is needed, too (--tokenizer)")
         return load_onnx(path, tokenizer, pooling, max_length, **settings), None
     if path.is_dir() and is_static(path):
         return load_static(path, pooling, max_length, **settings), None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,6 +23,8 @@ from fala_export.bundles import write_admitted, write_again, write_bundle
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
+from fala_export.models.encoder import Encoder
+from fala_export.models.source import Source, load_source
 from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
@@ -39,9 +41,6 @@ from fala_export.training.release import export_learned, write_head, write_words
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_export.writing import digest_of, megabytes, writing
-
-if TYPE_CHECKING:
-    from fala_export.models.encoder import Encoder
 
 
 class Pipeline:
@@ -117,7 +116,7 @@ class Pipeline:
             raise TypeError("a recipe without an earlier release")
         return recipe.bridge.from_[0]
 
-    def load(self, table: BackboneTable) -> Encoder | Bundle:
+    def load(self, table: BackboneTable) -> Source | Bundle:
         """Load the recipe's model, or open its bundle.
 
         Raises:
@@ -126,8 +125,11 @@ class Pipeline:
         """
         if table.bundle is not None:
             return open_earlier(table.bundle)
-        training = self.recipe.training
-        return load_to_train(table.model, table.pooling, 0 if training is None else training.seed)
+        if (training := self.recipe.training) is not None:
+            return load_to_train(table.model, table.pooling, training.seed)
+        if table.pooling == "attention":
+            raise ExportError('pooling = "attention" is learned: it needs [training]')
+        return load_source(table.model, table.pooling, table.export.max_length)[0]
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
@@ -187,13 +189,15 @@ class Pipeline:
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"
         with temporary_folder() as folder:
-            source: Encoder | Bundle
+            source: Source | Bundle
             if isinstance(table, VectorsTable):
                 vectors = folder / "vectors.fala"
                 self._export_vectors(table, vectors)
                 source = Bundle.open(vectors)
             else:
                 source = self._loaded(table)
+            if not isinstance(source, Encoder | Bundle):
+                raise TypeError("a graph cannot be trained")
             summary = train(
                 source, self.rows, settings, checkpoints, out, self.recipe.export,
                 resume=True, embedder=self.embedder,
@@ -207,7 +211,7 @@ class Pipeline:
         lexical = self.recipe.lexical
         return write_head(before, self.rows, out, lexical=lexical, embedder=self.embedder)
 
-    def _loaded(self, table: BackboneTable) -> Encoder | Bundle:
+    def _loaded(self, table: BackboneTable) -> Source | Bundle:
         """The recipe's model, whose bundles fit the disks, or its bundle."""
         source = self.load(table)
         if not isinstance(source, Bundle):

@@ -11,6 +11,7 @@ from fala.backbones import Backbone
 from fala.cli import counted
 from fala.examples import unique_texts
 from fala_export.embedding import seconds_of
+from fala_export.models.encoder import Encoder
 from fala_export.release.pipeline import Pipeline
 from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.settings import CheckSettings
@@ -65,7 +66,7 @@ def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
         source = pipeline.load(table)
         if isinstance(source, Bundle):
             backbone, digest = source.backbone(), source.backbone_digest
-        else:
+        elif isinstance(source, Encoder):
             length = source.length(table.export.max_length)
             backbone = learner = TransformerLearner(source, length)
             new += ", at most"  # it is quicker than the model

@@ -49,11 +49,11 @@ _EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
 
 @dataclass(frozen=True, kw_only=True)
 class BackboneTable:
-    """``[backbone]``: a transformer, or a bundle, which is taken as it is.
+    """``[backbone]``: a model of any form, or a bundle, which is taken as it is.
 
     Attributes:
-        model: Its folder, or its name on the hub with the full commit as revision, since a branch
-            moves; or a bundle, as ``fala-export backbone`` makes one of an ONNX file.
+        model: Its folder, its ONNX file beside its tokenizer.json, or its name on the hub with the
+            full commit as revision, since a branch moves; or a bundle.
         pooling: None takes the model's own.
         export: The export options.
     """
@@ -73,7 +73,7 @@ class BackboneTable:
     def bundle(self) -> Path | None:
         """The bundle; None of a model."""
         path = Path(self.model.source)
-        return path if path.is_file() else None
+        return path if path.is_file() and path.suffix != ".onnx" else None
 
     def to_details(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""

@@ -18,6 +18,7 @@ from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
+from fala_export.models.source import Source
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
@@ -33,7 +34,7 @@ _MOST_EXAMPLES = 300
 
 
 def export_learned(
-    source: Encoder | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
+    source: Source | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
 ) -> dict[str, Any]:
     """Write a loaded or trained backbone as a bundle without a head.
 
@@ -49,7 +50,7 @@ def export_learned(
     Raises:
         ExportError: The backbone cannot be exported so, or the output cannot be written.
     """
-    if isinstance(source, Encoder):
+    if not isinstance(source, WordLearner):
         return pack(convert(source, options, _some_examples(rows)), out)
     words, vectors = source.table()
     details = {**source.manifest.details, **options.details}
