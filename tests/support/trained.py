@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Tokenizer
 
 import bundles
 from bundles import onnx_files, onnx_manifest
@@ -57,7 +58,11 @@ def write_new(folder, head, family="bert", details=None):
     model = write_model(folder / "model", family)
     details = {"pad_id": 0, "pooling": "mean", "normalized": False} if details is None else details
     manifest = onnx_manifest(DIMENSION, max_length=LENGTH, details=details)
-    write_bundle(folder / "backbone.fala", manifest, onnx_files(dimension=DIMENSION))
+    files = onnx_files(dimension=DIMENSION)
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.no_truncation()
+    files["backbone/tokenizer.json"] = tokenizer.to_str().encode()
+    write_bundle(folder / "backbone.fala", manifest, files)
     release = folder / "release.fala"
     write_release(release, Bundle.open(folder / "backbone.fala"), head, {"head": "random"})
     return model, release

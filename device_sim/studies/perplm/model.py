@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,6 +19,10 @@ from fala.model.heads import Head
 from fala_export import Encoder, ExportError, cross_entropies
 from fala_export.accelerator import device
 from studies.perplm.inputs import PLAIN, Inputs
+
+_VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
+# The argument of keys and values that were computed before.
+_CACHE = "past_key_values" if _VERSION < (5, 24) else "cache"
 
 #: How many times as fast as the backbone a writer's bias moves; see ``SoftPrompts``.
 _BIAS_PACE = 300.0
@@ -200,8 +205,8 @@ class PromptedEncoder(nn.Module):
         visible = (writers != PLAIN).to(mask.dtype)[:, None].expand(-1, self.prompts.length)
         full_mask = torch.cat([visible, mask], dim=1)
         if self._every_layer:
-            past = cache_of(self.prefix(writers))
-            return self._run(full_mask, self.positions(mask), input_ids=ids, past_key_values=past)
+            past = {_CACHE: cache_of(self.prefix(writers))}
+            return self._run(full_mask, self.positions(mask), input_ids=ids, **past)
         transformer = self.encoder.transformer
         vectors = self.prompts(writers)
         embeddings = torch.cat([vectors, transformer.get_input_embeddings()(ids)], dim=1)
@@ -239,7 +244,7 @@ class PromptedEncoder(nn.Module):
         if not self._both_ways:
             rows = full_mask[:, None, :].expand(-1, full_mask.shape[1], -1).clone()
             rows[:, :start, start:] = 0
-            full_mask = rows
+            full_mask = _mask_by_token(rows)
         tokens = torch.cat([context, ids], dim=1)
         return self._run(full_mask, positions, input_ids=tokens)[:, start:]
 
@@ -252,6 +257,17 @@ class PromptedEncoder(nn.Module):
             **inputs,
         ).last_hidden_state
         return states
+
+
+def _mask_by_token(rows: Tensor) -> Tensor:
+    """A mask with a row for each token, (n, length, length), as ``transformers`` reads it.
+
+    Version 4 makes it a term of the attention's scores, version 5 takes such a term.
+    """
+    if _VERSION < (5,):
+        return rows
+    hidden = torch.finfo(torch.get_default_dtype()).min
+    return (1 - rows[:, None]).to(torch.get_default_dtype()) * hidden
 
 
 def cache_of(prefix: Tensor) -> DynamicCache:
