@@ -340,30 +340,38 @@ def read_steps(folder: Path, modules: Modules, dimension: int) -> list[nn.Module
     """
     steps: list[nn.Module] = []
     for kind, path in modules.after:
-        with loading(path or kind):
-            settings = read_json(folder / path / CONFIGURATION) or {}
-            activation = settings.get("activation_function") or "torch."
-            if not str(activation).startswith("torch."):
-                raise ExportError(f"{path} names {activation}, code of the model's own")
-            places = {settings.get(f"module_{end}_name") for end in ("input", "output")}
-            if places - {None, "sentence_embedding"}:
-                raise ExportError(f"{path} is for states of tokens, and cannot be exported")
-            step = getattr(steps_of_library, kind).load(str(folder / path), local_files_only=True)
-            width = {"Dense": "in_features", "LayerNorm": "dimension"}.get(kind)
-            if width is not None and getattr(step, width) != dimension:
-                raise ExportError(
-                    f"{path} is for {getattr(step, width)} numbers, and its input has {dimension}"
-                )
-            dimension = getattr(step, "out_features", dimension)
-            steps.append(step)
+        step = read_step(folder, kind, path)
+        width = {"Dense": "in_features", "LayerNorm": "dimension"}.get(kind)
+        if width is not None and getattr(step, width) != dimension:
+            raise ExportError(
+                f"{path} is for {getattr(step, width)} numbers, and its input has {dimension}"
+            )
+        dimension = getattr(step, "out_features", dimension)
+        steps.append(step)
     return steps
 
 
-def lists_normalize(folder: Path) -> bool:
-    """Whether a model's list of steps, of any kind, scales embeddings to length 1."""
-    with loading(MODULES):
-        steps = read_any_json(folder / MODULES) or []
-        return any(step["type"].endswith(".Normalize") for step in steps)
+def read_step(folder: Path, kind: str, path: str) -> Any:  # noqa: ANN401  # one of the library's
+    """Read a step on embeddings.
+
+    Args:
+        folder: The model's.
+        kind: The library's class of it, such as ``Dense``.
+        path: Its folder in the model's.
+
+    Raises:
+        ExportError: A file cannot be read, or the step is not of embeddings.
+    """
+    with loading(path or kind):
+        settings = read_json(folder / path / CONFIGURATION) or {}
+        activation = settings.get("activation_function") or "torch."
+        if not str(activation).startswith("torch."):
+            raise ExportError(f"{path} names {activation}, code of the model's own")
+        places = {settings.get(f"module_{end}_name") for end in ("input", "output")}
+        if places - {None, "sentence_embedding"}:
+            raise ExportError(f"{path} is for states of tokens, and cannot be exported")
+        step = getattr(steps_of_library, kind).load(str(folder / path), local_files_only=True)
+    return step.eval()
 
 
 def read_pooling(

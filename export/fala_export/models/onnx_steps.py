@@ -17,14 +17,13 @@ from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.models.folder import (
     ATTENTION_TYPE,
-    CONFIGURATION,
     MODULES,
     TYPES,
     Modules,
     loading,
     read_any_json,
-    read_json,
     read_pooling,
+    read_step,
 )
 
 TRANSFORMERS = ("Transformer", "StaticEmbedding")
@@ -116,19 +115,14 @@ def _read_step(
         return modules.Normalize()
     if name not in _WEIGHTED:
         raise ExportError(f"{MODULES} names {name}, which cannot be exported")
-    settings = read_json(folder / path / CONFIGURATION) or {}
-    activation = str(settings.get("activation_function") or "Identity").rpartition(".")[2]
-    if name == "Dense" and activation not in _ACTIVATIONS:
+    step: nn.Module = read_step(folder, name, path)
+    activation = type(getattr(step, "activation_function", nn.Identity())).__name__
+    if activation not in _ACTIVATIONS:
         raise ExportError(
             f"{path} has the activation {activation}, and a graph can have one of "
             f"{', '.join(_ACTIVATIONS)}"
         )
-    inner, outer = settings.get("module_input_name"), settings.get("module_output_name")
-    if {inner, outer} - {None, "sentence_embedding"}:
-        raise ExportError(f"{path} is not of embeddings, and cannot be exported")
-    with loading(path):
-        step: nn.Module = getattr(modules, name).load(str(folder / path), local_files_only=True)
-    return step.eval()
+    return step
 
 
 def add_steps(edit: GraphEdit, steps: Sequence[nn.Module], value: str, mask: str) -> str:
