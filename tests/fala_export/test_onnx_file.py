@@ -298,7 +298,8 @@ class TestRefusals:
         small = onnx_model(words=WORDS[:2])
         onnx.save(small, tmp_path / "small.onnx")
         common = ("backbone", "--out", out, "--quantize", "none")
-        assert "--tokenizer" in failed(*common, file)
+        (tmp_path / "alone").mkdir()
+        assert "--tokenizer" in failed(*common, write(tmp_path / "alone" / "model.onnx"))
         for source, reader, part in (
             (tmp_path / "bad.onnx", tokenizer, "cannot be read as ONNX"),
             (tmp_path / "pointer.onnx", tokenizer, "run git lfs pull there"),
