@@ -19,7 +19,6 @@ from fala_export.graph.quantization.weights import PRECISIONS, quantize
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
-from fala_export.models.onnx_graph import encoder_graph
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
@@ -42,7 +41,7 @@ def graph_of(tmp_path_factory):
             folder = tmp_path_factory.mktemp(family)
             encoder = load_encoder(str(write_model(folder, family, **shape)))
             sequences = token_sequences(encoder.tokenizer, LENGTH)
-            cache[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
+            cache[family] = (encoder.graph(), encoder.tokenizer, sequences)
         return cache[family]
 
     return give
@@ -198,7 +197,7 @@ def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]
     encoder = load_encoder(str(teacher.get_model_path()))
-    graph = encoder_graph(encoder.module)
+    graph = encoder.graph()
     # An eighth of them; all take most of a minute, and are more accurate.
     sequences = token_sequences(encoder.tokenizer, 128)[::8]
     model = quantize(graph, "int4", sequences)
