@@ -63,7 +63,8 @@ def test_the_export_says_what_a_device_asks_of_its_tokenizer(tiny, tmp_path):
             tmp_path / "y.fala", lambda path: export_encoder(other, path, options)
         )
 
-    summary = split_by({"Regex": r"\p{L}+(?=ing)|\S"})
+    # The second part keeps the time of a long word linear.
+    summary = split_by({"Regex": r"[a-z]+(?=ing)|\p{L}+|\S"})
     assert "of no known tokenizer family" in summary["must be signed"]
     assert Bundle.open(tmp_path / "y.fala").backbone().encode(["going"]).any()
     (tmp_path / "y.fala").unlink()
