@@ -23,6 +23,11 @@ from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
 
+#: A trace takes seconds: the fast tests take families of which other tests here need one, too.
+EACH = [
+    pytest.param(family, marks=[] if family in ("roberta", "albert") else pytest.mark.thorough)
+    for family in FAMILIES
+]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 WIDE_DISTILBERT = {"dim": 64, "hidden_dim": 128, "n_heads": 4}
 TEXTS = CORPUS[:6]
@@ -62,7 +67,7 @@ def large_floats(model):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     expected = encode(graph, tokenizer)
@@ -75,7 +80,7 @@ def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
     assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_unused_adapter_inputs_do_not_change_embeddings(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     model = quantize(graph, "int8", sequences[::8])
