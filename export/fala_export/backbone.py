@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -69,12 +70,12 @@ class Export:
 
 
 def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
-    """Check that the bundle of an encoder fits its format, and the disks of some folders.
+    """Check that the bundle of an encoder fits its format, and the disks that it is written to.
 
     Args:
         encoder: A loaded encoder, or the ONNX file of one.
         options: The export options.
-        folders: They, or folders above them, exist.
+        folders: They, or folders above them, exist; the temporary folder is checked, too.
 
     Raises:
         ExportError: It does not.
@@ -84,7 +85,8 @@ def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
             f"{options.name}: {encoder.size / 1e9:.1f} GB of weights are too large for --quantize "
             f"{options.precision}: the file in a bundle ends at 2 GB; int8 takes a quarter"
         )
-    check_room(encoder.size * SHARES.get(options.precision, min(SHARES.values())), *folders)
+    needed = encoder.size * SHARES.get(options.precision, min(SHARES.values()))
+    check_room(needed, Path(tempfile.gettempdir()), *folders)  # it is tried out as on a device
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:

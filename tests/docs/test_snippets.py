@@ -49,7 +49,8 @@ COMMANDS = {
 }
 
 #: Other programs that pages call.
-OTHERS = {"cd", "git", "mkdocs", "mypy", "pip", "pytest", "python", "ray", "ruff"}
+OTHERS = {"cd", "git", "mkdocs", "mypy", "optimum-cli", "pip", "pytest", "python", "ray",
+          "ruff"}  # fmt: skip
 
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"

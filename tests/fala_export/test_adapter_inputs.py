@@ -16,7 +16,6 @@ from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
-from fala_export.models.onnx_graph import encoder_graph
 from families import CORPUS, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
@@ -43,7 +42,7 @@ def encoder(folder):
 @pytest.fixture(scope="module")
 def graphs(encoder):
     """Plain graphs by precision."""
-    graph = encoder_graph(encoder.module)
+    graph = encoder.graph()
     sequences = token_sequences(encoder.tokenizer, LENGTH)[::4]
     return {name: quantize(graph, name, sequences) for name in ("none", "fp16", "int8", "int4")}
 
@@ -86,7 +85,7 @@ def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     used = backbone.encode(TEXTS, AdapterWeights(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
     # A separate export differs only in the order of sums.
-    apart = encoder_of(encoder_graph(encoder.module), encoder.tokenizer)
+    apart = encoder_of(encoder.graph(), encoder.tokenizer)
     np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
 
 

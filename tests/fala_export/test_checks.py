@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -96,14 +97,12 @@ def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Encoder, "encode", work)
     monkeypatch.setattr(Encoder, "graph", work)
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: usage._replace(free=9_000))
-    assert f"{tempfile.gettempdir()}: 0 MB are needed" in failed(
-        "backbone", folder, "--out", "x.fala"
-    )
-    disks = {tmp_path: 5_000}
+    disks = {(temporary := Path(tempfile.gettempdir())): 5_000}
     monkeypatch.setattr(
         checks.shutil, "disk_usage", lambda disk: usage._replace(free=disks.get(disk, 10**9))
     )
+    assert f"{temporary}: 0 MB are needed" in failed("backbone", folder, "--out", "x.fala")
+    disks = {tmp_path: 5_000}
     assert "MB are needed there" in failed("backbone", folder, "--out", tmp_path / "x.fala")
     (inputs / "r.toml").write_text(f'name = "m"\n[backbone]\nsource = "{folder}"\n')
     words = ("release", inputs / "r.toml", "--out", tmp_path / "x.fala")

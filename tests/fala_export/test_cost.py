@@ -5,13 +5,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from encoders import POSITIONS, make_encoder
 from fala_export.graph.cost import cost
-from fala_export.models.onnx_graph import encoder_graph
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
 def test_operations_and_parameters_equal_torchs_counts(pooling):
     encoder = make_encoder(pooling)
-    counted = cost(encoder_graph(encoder.module), encoder.longest)
+    counted = cost(encoder.graph(), encoder.longest)
     for length in (16, POSITIONS):
         ids = torch.ones(1, length, dtype=torch.long)
         # torch counts attention only as products, not as one fused operator.

@@ -193,7 +193,8 @@ def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file
     for name in list(files):
         if name not in ("config.json", ".gitattributes", "model.safetensors", "modules.json"):
             del files[name]
-    files["modules.json"] = b"[]"
+    module = {"type": "sentence_transformers.models.Transformer", "path": ""}
+    files["modules.json"] = json.dumps([module]).encode()
     hub.before = fall_silent
     check_error(hub, tmp_path, "the hub did not give ", ": try again later")
 

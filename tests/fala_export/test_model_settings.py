@@ -24,7 +24,6 @@ from fala_export.graph.quantization.weights import stored_precision
 from fala_export.models import encoder as encoder_module
 from fala_export.models.encoder import load_encoder, load_encoder_of
 from fala_export.models.onnx_file import load_onnx
-from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.tokenizer import put_before
 from fala_export.release.recipe import read_recipe
 from families import BERT_TOKENS, CORPUS, ROBERTA_TOKENS, make_tokenizer, write_model
@@ -45,7 +44,7 @@ def model(tmp_path_factory):
 def graphs(model):
     """The graphs of the model: its states, and its states quantized."""
     encoder = load_encoder(str(model))
-    pooled = encoder_graph(encoder.module)
+    pooled = encoder.graph()
     (states,) = [node for node in pooled.graph.node if node.op_type == "LayerNormalization"][-1:]
     graph = type(pooled)()
     graph.CopyFrom(pooled)
@@ -314,7 +313,7 @@ class TestOnnx:
         assert "tokenizer_config.json sets do_lower_case" in failed(*words)
 
     def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(self, model, tmp_path):
-        pooled = encoder_graph(make_encoder("cls", False).module)
+        pooled = make_encoder("cls", False).graph()
         words = self.write(model, tmp_path / "m", pooled)
         summary = done(*words, "--quantize", "none")
         assert (summary["pooling"], summary["normalized"]) == ("none", True)

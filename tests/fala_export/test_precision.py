@@ -19,11 +19,15 @@ from fala_export.graph.quantization.weights import PRECISIONS, quantize
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
-from fala_export.models.onnx_graph import encoder_graph
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
 
+#: A trace takes seconds: the fast tests take families of which other tests here need one, too.
+EACH = [
+    pytest.param(family, marks=[] if family in ("roberta", "albert") else pytest.mark.thorough)
+    for family in FAMILIES
+]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 WIDE_DISTILBERT = {"dim": 64, "hidden_dim": 128, "n_heads": 4}
 TEXTS = CORPUS[:6]
@@ -42,7 +46,7 @@ def graph_of(tmp_path_factory):
             folder = tmp_path_factory.mktemp(family)
             encoder = load_encoder(str(write_model(folder, family, **shape)))
             sequences = token_sequences(encoder.tokenizer, LENGTH)
-            cache[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
+            cache[family] = (encoder.graph(), encoder.tokenizer, sequences)
         return cache[family]
 
     return give
@@ -63,7 +67,7 @@ def large_floats(model):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     expected = encode(graph, tokenizer)
@@ -76,7 +80,7 @@ def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
     assert sizes == sorted(sizes, reverse=True)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EACH)
 def test_unused_adapter_inputs_do_not_change_embeddings(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     model = quantize(graph, "int8", sequences[::8])
@@ -198,7 +202,7 @@ def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]
     encoder = load_encoder(str(teacher.get_model_path()))
-    graph = encoder_graph(encoder.module)
+    graph = encoder.graph()
     # An eighth of them; all take most of a minute, and are more accurate.
     sequences = token_sequences(encoder.tokenizer, 128)[::8]
     model = quantize(graph, "int4", sequences)

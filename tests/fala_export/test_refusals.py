@@ -19,7 +19,7 @@ import export_command
 import warm
 from fala import Bundle
 from fala.cli import progress_bars
-from fala_export import backbone
+from fala_export import backbone, bundles
 from fala_export.models import tokenizer as model_tokenizer
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
@@ -334,11 +334,15 @@ def test_a_full_disk_leaves_the_previous_bundle(fails, model, command, out, temp
     assert Bundle.open(out).manifest.name == "bert"
 
 
-def test_a_process_without_disk_space_for_the_trial_ends_in_one_line(process, out, temporary):
-    done = process(file_limit=20_000).wait(timeout=120)
-    assert (done.returncode, done.stdout) == (1, "")
-    parts = (str(temporary), "cannot be written: File too large")
-    check(done.stderr, parts, out, temporary)
+def test_a_full_disk_of_temporary_files_ends_in_one_line(fails, model, temporary, monkeypatch):
+    write = bundles.write_release
+
+    def limited(*arguments):
+        with files_of_at_most(10_000):
+            return write(*arguments)
+
+    monkeypatch.setattr(bundles, "write_release", limited)
+    fails(model, f"{temporary}/", "cannot be written: File too large")
 
 
 def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, out, temporary):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto
 from torch import nn
 
 from fala_export.checks import check_room
@@ -93,12 +94,26 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     finally:
         transformer.set_attn_implementation(own)
     graph = program.model_proto
+    _share_equal(graph.graph)
     del graph.graph.output[:]
     edit = GraphEdit(graph)
     for node in edit.source:
         edit.keep(node)
     edit.add_output(_OUTPUT, "embedding", ["batch_size", encoder.dimension])
     return edit.finish()
+
+
+def _share_equal(graph: GraphProto) -> None:
+    """Let equal weights be one: the exporter turns a weight that layers share for each of them."""
+    first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+    names: dict[str, str] = {}
+    for tensor in graph.initializer:
+        if len(tensor.dims) > 1:
+            digest = hashlib.sha256(tensor.raw_data).digest()
+            key = (tensor.data_type, tuple(tensor.dims), digest)
+            names[tensor.name] = first.setdefault(key, tensor.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
 
 
 def _reason(error: BaseException) -> str:
