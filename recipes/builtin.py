@@ -18,7 +18,8 @@ import click
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import Bundle
 from fala.cli import Command
-from fala_export.backbone import export_encoder, versions
+from fala_export.backbone import export_encoder
+from fala_export.bundles import versions
 from fala_export.commands.summary import text_of
 from fala_export.errors import ExportError
 from fala_export.families.distillation.settings import Distillation

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 import fala_export
 from fala import Bundle
 from fala.cli import Command
-from fala_export.backbone import versions
+from fala_export.bundles import versions
 from fala_export.rows.user_rows import Row
 from fala_sim.meter import Meter
 from fala_sim.methods.lora import Lora

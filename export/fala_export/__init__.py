@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from fala_export.training.loop import Training
     from fala_export.training.matcher import user_vectors
     from fala_export.training.public_rows import PublicRows, divide
-    from fala_export.training.release import save_model, write_head, write_words
+    from fala_export.training.release import write_head, write_words
+    from fala_export.training.saving import save_model
     from fala_export.training.settings import LoopSettings, TrainingSettings
     from fala_export.training.texts import EpochPlan, Texts, length_batches
 
@@ -85,7 +86,7 @@ _MODULES = {
     "pad": "fala_export.embedding.tokens",
     "read_rows": "fala_export.rows.user_rows",
     "run": "fala_export.cli",
-    "save_model": "fala_export.training.release",
+    "save_model": "fala_export.training.saving",
     "scores": "fala_export.fitting.metrics",
     "train": "fala_export.training.global_model",
     "user_vectors": "fala_export.training.matcher",

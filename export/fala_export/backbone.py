@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from fala.bundle.manifest import Manifest
 from fala.cli import progress
 from fala.examples import Example, unique_texts
 from fala.model.heads import Vectors
-from fala_export.bundles import write_bundle
+from fala_export.bundles import versions, write_bundle
 from fala_export.checks import check_room
 from fala_export.embedding import embed
 from fala_export.errors import ExportError
@@ -246,8 +245,3 @@ def export_encoder(
         ExportError: See ``convert`` and ``pack``.
     """
     return pack(convert(encoder, options, parity_texts(parity_text)), out)
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """The installed versions of packages, for the manifest."""
-    return {package: metadata.version(package) for package in packages}

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -509,3 +510,8 @@ def _step(row: NDArray[np.float32], most: int) -> float:
     mantissa, exponent = math.frexp(largest / most)
     # Rounded up: no number exceeds the largest code.
     return math.ldexp(math.ceil(math.ldexp(mantissa, _DIGITS)), exponent - _DIGITS)
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The installed versions of packages, for the manifest."""
+    return {package: metadata.version(package) for package in packages}

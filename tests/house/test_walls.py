@@ -138,11 +138,12 @@ def test_no_package_imports_a_study():
 
 
 def test_importing_a_package_loads_no_heavy_library():
-    """Names load at their first use; the parts of a release and the walk need NumPy alone."""
+    """Names load at their first use; a release without a training, and the walk, need NumPy alone."""
     code = """
 import sys, fala_export, fala_sim
 print(*sys.modules)
 fala_export.fit_head, fala_export.fit_bridge, fala_export.load_rows, fala_sim.sample_release
+fala_export.write_head, fala_export.write_words
 import fala_sim.playground.command
 print(*sys.modules)
 """

@@ -94,7 +94,8 @@ def train(settings: Train) -> Summary:
 def _fit_frozen(
     settings: Train, backbone: Source | Bundle, rows: PublicRows, options: ExportOptions, out: Path
 ) -> Summary:
-    from fala_export.training.release import export_learned, write_head
+    from fala_export.training.release import write_head
+    from fala_export.training.saving import export_learned
 
     summary: Summary = {}
     with temporary_folder() as folder:
@@ -112,7 +113,8 @@ def _train(
 ) -> Summary:
     from fala_export.models.onnx_file import OnnxFile
     from fala_export.training.global_model import train as train_model
-    from fala_export.training.release import save_model, write_words
+    from fala_export.training.release import write_words
+    from fala_export.training.saving import save_model
 
     work = settings.work or Path()
     if isinstance(backbone, OnnxFile):

@@ -37,7 +37,8 @@ from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
 from fala_export.training.public_rows import PublicRows, checked_public_rows
-from fala_export.training.release import export_learned, write_head, write_words
+from fala_export.training.release import write_head, write_words
+from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_export.writing import digest_of, megabytes, writing

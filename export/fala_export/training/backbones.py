@@ -16,10 +16,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from fala import Bundle
-from fala.backbones import Backbone
 from fala.backbones.word_vectors import words
-from fala.examples import tokenizer_inputs, unique_texts
-from fala_export.embedding import Embedder, Embeddings
+from fala.examples import tokenizer_inputs
 from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
@@ -27,7 +25,6 @@ from fala_export.models.sentence_encoder import (
     SentenceEncoder,
     drop_pooler,
 )
-from fala_export.rows.user_rows import Row
 from fala_export.settings import AnyPooling, ModelSource
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
@@ -242,11 +239,3 @@ class _MeanOfVectors(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         weights = mask.unsqueeze(-1).to(self.vectors.dtype)
         return (self.vectors[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)
-
-
-def embed_rows(
-    backbone: Backbone, rows: Sequence[Row], embedder: Embedder | None = None, digest: str = ""
-) -> Embeddings:
-    """Embed all texts of some rows, by text; see ``Embedder.mapping``."""
-    texts = unique_texts(row.example for row in rows)
-    return (embedder or Embedder()).mapping(backbone, digest, texts, "embedding texts")

@@ -10,8 +10,9 @@ import click
 
 from fala.backbones import Backbone
 from fala.cli import counted, progress
-from fala.examples import MATCHING, Match
+from fala.examples import MATCHING, Match, unique_texts
 from fala.model.heads import Head, Vectors
+from fala_export.embedding import Embedder, Embeddings
 from fala_export.fitting import heads
 from fala_export.fitting.heads import fit_joint_head, fit_plain_head, kind_of
 from fala_export.fitting.joint import MOST_STEPS
@@ -20,7 +21,6 @@ from fala_export.fitting.streamed_rows import FEW
 from fala_export.fitting.words import add_words
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-from fala_export.training.backbones import embed_rows
 from fala_export.training.public_rows import Division, PublicRows
 
 
@@ -52,6 +52,14 @@ def start_of(backbone: Backbone, division: Division, public: PublicRows) -> Star
     embeddings = embed_rows(backbone, [*fitted, *division.held_out])
     head, _ = closed_form(backbone, division.training, public, embeddings, lexical=False)
     return Start(head, embeddings)
+
+
+def embed_rows(
+    backbone: Backbone, rows: Sequence[Row], embedder: Embedder | None = None, digest: str = ""
+) -> Embeddings:
+    """Embed all texts of some rows, by text; see ``Embedder.mapping``."""
+    texts = unique_texts(row.example for row in rows)
+    return (embedder or Embedder()).mapping(backbone, digest, texts, "embedding texts")
 
 
 def rows_of_head(rows: Sequence[Row]) -> Rows:

@@ -18,19 +18,15 @@ from fala_export.errors import ExportError
 from fala_export.fitting.samples import drawn
 from fala_export.models.encoder import Encoder
 from fala_export.settings import ExportOptions
-from fala_export.training.backbones import Learner, TransformerLearner, WordLearner, embed_rows
+from fala_export.training.backbones import Learner, TransformerLearner, WordLearner
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.closed_form import Start, start_of
+from fala_export.training.closed_form import Start, embed_rows, start_of
 from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.release import (
-    export_learned,
-    recipe_of,
-    training_details,
-    write_trained,
-)
+from fala_export.training.release import training_details, write_trained
+from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 
 _FEWEST_ANNOTATORS = 2  # a single annotator's head would equal the shared one
@@ -206,3 +202,14 @@ def _objective(
         ClassifierBatches(learner, training, rows.labels, batch, seed, annotators),
         ClassifierBatches(learner, validation, rows.labels, batch, seed),
     )
+
+
+def recipe_of(rows: PublicRows, learner: Learner, batch: int) -> dict[str, Any]:
+    """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
+    return {
+        "task": rows.task,
+        "data": rows.digest,
+        "backbone": learner.digest,
+        "max_length": learner.max_length,
+        "batch": batch,
+    }

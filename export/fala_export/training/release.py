@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle
 from fala.backbones import Backbone
-from fala.examples import MATCHING, Example
+from fala.examples import MATCHING
 from fala.model.heads import Head
-from fala_export.backbone import convert, pack, versions
-from fala_export.bundles import write_release
+from fala_export.bundles import versions, write_release
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers
-from fala_export.models.encoder import Encoder
-from fala_export.models.saving import save_encoder
-from fala_export.models.source import Source
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import Row
-from fala_export.settings import ExportOptions
-from fala_export.training.backbones import Learner, WordLearner, embed_rows
-from fala_export.training.closed_form import closed_form, rows_of_head, with_words
+from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.unseen import training_division
-from fala_export.vectors.table import write_vectors
 from fala_export.writing import megabytes, writing
-
-_MOST_EXAMPLES = 300
-
-
-def export_learned(
-    source: Source | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
-) -> dict[str, Any]:
-    """Write a loaded or trained backbone as a bundle without a head.
-
-    Args:
-        source: The backbone.
-        rows: Some of their texts measure an encoder's parity; held-out ones if there are any.
-        out: The bundle; left alone when anything fails.
-        options: The export options; word vectors take only name and details from them.
-
-    Returns:
-        As ``pack`` or ``write_vectors``.
-
-    Raises:
-        ExportError: The backbone cannot be exported so, or the output cannot be written.
-    """
-    if not isinstance(source, WordLearner):
-        return pack(convert(source, options, _some_examples(rows)), out)
-    words, vectors = source.table()
-    details = {**source.manifest.details, **options.details}
-    precision = source.manifest.precision
-    return write_vectors(out, words, vectors, precision, name=options.name, details=details)
 
 
 def write_head(
@@ -172,17 +136,6 @@ def training_details(
     }
 
 
-def recipe_of(rows: PublicRows, learner: Learner, batch: int) -> dict[str, Any]:
-    """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
-    return {
-        "task": rows.task,
-        "data": rows.digest,
-        "backbone": learner.digest,
-        "max_length": learner.max_length,
-        "batch": batch,
-    }
-
-
 def write_trained(
     out: Path, bundle: Bundle, backbone: Backbone, head: Head, training: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -211,24 +164,3 @@ def write_trained(
         "megabytes": megabytes(out),
         "training": training,
     }
-
-
-def save_model(encoder: Encoder, folder: Path) -> None:
-    """Write a model folder, whole or not at all; an existing folder is replaced.
-
-    Args:
-        encoder: The model.
-        folder: The folder.
-    """
-    part = folder.with_name(f".{folder.name}.part")
-    with writing(folder):
-        shutil.rmtree(part, ignore_errors=True)
-        save_encoder(encoder, part)
-        if folder.exists():
-            shutil.rmtree(folder)
-        part.replace(folder)
-
-
-def _some_examples(rows: Sequence[Row]) -> list[Example]:
-    measured = Rows.of(rows).documents_once()
-    return [row.example for row in measured[:: -(-len(measured) // _MOST_EXAMPLES)]]

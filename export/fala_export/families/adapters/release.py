@@ -16,10 +16,10 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, TrainedTask, measure_task
 from fala_export.fitting.probes import expected_answers
 from fala_export.settings import ExportOptions
-from fala_export.training.backbones import embed_rows
-from fala_export.training.closed_form import rows_of_head, with_words
+from fala_export.training.closed_form import embed_rows, rows_of_head, with_words
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.release import export_learned, training_details, write_trained
+from fala_export.training.release import training_details, write_trained
+from fala_export.training.saving import export_learned
 from fala_export.writing import megabytes, writing
 
 

@@ -35,12 +35,11 @@ from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import Start
-from fala_export.training.global_model import train_from_start
+from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.release import recipe_of
 from fala_export.training.settings import Best
 
 _TEXTS = 32  # each is compared alone, and in a pair with the next

@@ -1,0 +1,68 @@
+"""Write a loaded or trained backbone: as a bundle, and as a model folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fala.examples import Example
+from fala_export.backbone import convert, pack
+from fala_export.models.encoder import Encoder
+from fala_export.models.saving import save_encoder
+from fala_export.models.source import Source
+from fala_export.rows.table import Rows
+from fala_export.rows.user_rows import Row
+from fala_export.settings import ExportOptions
+from fala_export.training.backbones import WordLearner
+from fala_export.vectors.table import write_vectors
+from fala_export.writing import writing
+
+_MOST_EXAMPLES = 300
+
+
+def export_learned(
+    source: Source | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
+) -> dict[str, Any]:
+    """Write a loaded or trained backbone as a bundle without a head.
+
+    Args:
+        source: The backbone.
+        rows: Some of their texts measure an encoder's parity; held-out ones if there are any.
+        out: The bundle; left alone when anything fails.
+        options: The export options; word vectors take only name and details from them.
+
+    Returns:
+        As ``pack`` or ``write_vectors``.
+
+    Raises:
+        ExportError: The backbone cannot be exported so, or the output cannot be written.
+    """
+    if not isinstance(source, WordLearner):
+        return pack(convert(source, options, _some_examples(rows)), out)
+    words, vectors = source.table()
+    details = {**source.manifest.details, **options.details}
+    precision = source.manifest.precision
+    return write_vectors(out, words, vectors, precision, name=options.name, details=details)
+
+
+def save_model(encoder: Encoder, folder: Path) -> None:
+    """Write a model folder, whole or not at all; an existing folder is replaced.
+
+    Args:
+        encoder: The model.
+        folder: The folder.
+    """
+    part = folder.with_name(f".{folder.name}.part")
+    with writing(folder):
+        shutil.rmtree(part, ignore_errors=True)
+        save_encoder(encoder, part)
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.replace(folder)
+
+
+def _some_examples(rows: Sequence[Row]) -> list[Example]:
+    measured = Rows.of(rows).documents_once()
+    return [row.example for row in measured[:: -(-len(measured) // _MOST_EXAMPLES)]]
