@@ -138,7 +138,7 @@ def test_no_package_imports_a_study():
 
 
 def test_importing_a_package_loads_no_heavy_library():
-    """Names load at their first use; a release without a training, and the walk, need NumPy alone."""
+    """Names load at their first use; fitted heads, bridges and the walk need NumPy alone."""
     code = """
 import sys, fala_export, fala_sim
 print(*sys.modules)
