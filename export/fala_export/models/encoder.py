@@ -212,7 +212,10 @@ def _load(
     with loading("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
         config.use_cache = False  # of a model that writes: it would return its memory, too
-        kind = AutoModelForTextEncoding if config.is_encoder_decoder else AutoModel
+        # An encoder that was saved alone says so by its class only.
+        names = config.architectures or ()
+        halved = config.is_encoder_decoder or any(name.endswith("EncoderModel") for name in names)
+        kind = AutoModelForTextEncoding if halved else AutoModel
         skeleton = _skeleton(kind, config)
         positions = _positions(skeleton)
         embeddings = skeleton.get_input_embeddings().num_embeddings
