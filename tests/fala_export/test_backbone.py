@@ -74,7 +74,12 @@ def test_the_export_says_what_a_device_asks_of_its_tokenizer(tiny, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "normalize"), [("mean", False), ("cls", True), ("attention", True)]
+    ("pooling", "normalize"),
+    [
+        pytest.param("mean", False, marks=pytest.mark.thorough),
+        pytest.param("cls", True, marks=pytest.mark.thorough),
+        ("attention", True),
+    ],
 )
 def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path, pooling, normalize):
     encoder = make_encoder(pooling, normalize)

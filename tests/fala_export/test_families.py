@@ -79,9 +79,9 @@ def embed(folder, texts, length, pooling=None):
     return ((states * mask).sum(1) / mask.sum(1)).numpy()
 
 
-#: Three of them in every run: a trace takes seconds.
+#: One of them in every run, unlike BERT, which other tests export: a trace takes seconds.
 EACH = [
-    pytest.param(family, marks=[] if family in ("mpnet", "modernbert", "qwen3") else thorough)
+    pytest.param(family, marks=[] if family == "qwen3" else thorough)
     for family in (*FAMILIES, *LATER)
 ]
 
@@ -117,8 +117,15 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     ("family", "settings", "longest"),
     [
         ("mpnet", {"max_position_embeddings": 30, "pad_token_id": 3}, 28),
-        ("bert", {"max_position_embeddings": 30, "position_embedding_type": "relative_key"}, 30),
-        ("bert", {"max_position_embeddings": 90}, LENGTH),  # what its tokenizer says
+        pytest.param(
+            "bert",
+            {"max_position_embeddings": 30, "position_embedding_type": "relative_key"},
+            30,
+            marks=thorough,
+        ),
+        pytest.param(  # what its tokenizer says
+            "bert", {"max_position_embeddings": 90}, LENGTH, marks=thorough
+        ),
     ],
 )
 def test_the_longest_length_runs_and_one_more_token_fails(family, settings, longest, tmp_path):
