@@ -46,7 +46,9 @@ def pytest_runtest_setup(item):
 def shared_traces(tmp_path_factory):
     """The traces of this run, of all its workers."""
     folder = tmp_path_factory.getbasetemp()
-    traces.share((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "traces")
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "traces"
+    os.environ[traces.FOLDER] = str(folder)
+    traces.share(folder)
 
 
 @pytest.fixture

@@ -11,6 +11,10 @@ import os
 import pickle
 import sys
 
+#: Names the folder of the run's traces to the processes that tests start.
+FOLDER = "FALA_TEST_TRACES"
+#: Families whose graphs hold their weights as they are.
+SHARED = ("albert", "bert", "distilbert", "electra", "mpnet", "roberta")
 LEAST = 2  # numbers of a constant that can only be of a weight
 
 
@@ -29,6 +33,8 @@ def share(folder):
     def shared(encoder):
         from onnx import load_from_string
 
+        if encoder.transformer.config.model_type not in SHARED:
+            return trace(encoder)
         path = folder / _digest(encoder)
         if path.is_file():
             graph, places = pickle.loads(path.read_bytes())

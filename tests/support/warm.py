@@ -15,6 +15,9 @@ import sys
 import tempfile
 import time
 from multiprocessing import forkserver
+from pathlib import Path
+
+import traces
 
 #: Modules that import all of what the vendor's commands and the laboratory's jobs do, most of it in
 #: their functions.
@@ -23,11 +26,15 @@ PRELOADED = [
     "sklearn.metrics",
     "fala_export.cli",
     "fala_export.backbone",
+    "fala_export.training.global_model",
     "fala_export.training.release",
+    "fala_export.training.saving",
     "fala_export.families.adapters.release",
     "fala_export.models.onnx_graph",
     "transformers.models.bert.modeling_bert",
     "transformers.trainer",
+    "onnxscript",
+    "torch._dynamo",
 ]
 _server = None
 
@@ -118,6 +125,8 @@ def _run(code, arguments, printed, environment, file_limit):
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None  # chosen anew, by this environment
+    if traces.FOLDER in environment:
+        traces.share(Path(environment[traces.FOLDER]))
     sys.argv = ["-c", *arguments]
     try:
         exec(compile(code, "<string>", "exec"), {"__name__": "__main__"})
