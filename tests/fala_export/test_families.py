@@ -113,21 +113,22 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     assert apart.min() > 0.05  # texts differ, so agreement is no accident
 
 
-@pytest.mark.parametrize(
-    ("family", "settings", "longest"),
-    [
-        ("mpnet", {"max_position_embeddings": 30, "pad_token_id": 3}, 28),
-        pytest.param(
-            "bert",
-            {"max_position_embeddings": 30, "position_embedding_type": "relative_key"},
-            30,
-            marks=thorough,
-        ),
-        pytest.param(  # what its tokenizer says
-            "bert", {"max_position_embeddings": 90}, LENGTH, marks=thorough
-        ),
-    ],
-)
+LONGEST = [
+    ("mpnet", {"max_position_embeddings": 30, "pad_token_id": 3}, 28),
+    ("bert", {"max_position_embeddings": 30, "position_embedding_type": "relative_key"}, 30),
+    ("bert", {"max_position_embeddings": 90}, LENGTH),  # what its tokenizer says
+]
+
+
+@pytest.mark.parametrize(("family", "settings", "longest"), LONGEST)
+def test_a_model_has_positions_for_its_longest_length(family, settings, longest, tmp_path):
+    encoder = load_encoder(str(write_model(tmp_path / family, family, **settings)))
+    assert encoder.longest == longest
+    assert np.isfinite(encoder.encode(TEXTS, longest)).all()
+
+
+@thorough
+@pytest.mark.parametrize(("family", "settings", "longest"), LONGEST)
 def test_the_longest_length_runs_and_one_more_token_fails(family, settings, longest, tmp_path):
     folder = write_model(tmp_path / family, family, **settings)
     encoder, exported = export(folder, tmp_path / "x.fala")
