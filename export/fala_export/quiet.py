@@ -35,7 +35,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_bars() -> Iterator[None]:
-    """Hide transformers' progress bars, which it draws even where nobody can see them."""
+    """Hide transformers' progress bars: it draws them without a terminal, too."""
     from transformers.utils import logging as settings
 
     shown = settings.is_progress_bar_enabled()

@@ -111,18 +111,16 @@ def _fit_frozen(
 def _train(
     settings: Train, backbone: Source | Bundle, rows: PublicRows, options: ExportOptions, out: Path
 ) -> Summary:
-    from fala_export.models.onnx_file import OnnxFile
+    from fala_export.models.encoder import Encoder
     from fala_export.training.global_model import train as train_model
     from fala_export.training.release import write_words
     from fala_export.training.saving import save_model
 
     work = settings.work or Path()
-    if isinstance(backbone, OnnxFile):
-        raise TypeError("a graph cannot be trained")
     summary = train_model(
         backbone, rows, settings.training, work, out, options, resume=settings.resume
     )
-    if not isinstance(backbone, Bundle):
+    if isinstance(backbone, Encoder):
         save_model(backbone, work / "model")
     return {**summary, **write_words(out, rows, out)} if settings.lexical else summary
 

@@ -55,5 +55,5 @@ class Ranks:
 
         from fala_export.accelerator import device
 
-        # It connects processes without GPUs only where it is told that there are none.
+        # Accelerate connects processes without GPUs only with cpu=True.
         return PartialState(cpu=device().type == "cpu")

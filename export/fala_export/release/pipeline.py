@@ -23,7 +23,6 @@ from fala_export.bundles import write_admitted, write_again, write_bundle
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
-from fala_export.models.encoder import Encoder
 from fala_export.models.source import Source, load_source
 from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
@@ -197,8 +196,6 @@ class Pipeline:
                 source = Bundle.open(vectors)
             else:
                 source = self._loaded(table)
-            if not isinstance(source, Encoder | Bundle):
-                raise TypeError("a graph cannot be trained")
             summary = train(
                 source, self.rows, settings, checkpoints, out, self.recipe.export,
                 resume=True, embedder=self.embedder,

@@ -107,7 +107,7 @@ def closed_form(
     labels = [row.label for row in drawn]
     fitted = heads.PublicRows.of(
         backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
-        **kind_of(public.link),
+        every=True, **kind_of(public.link),
     )  # fmt: skip
     details = {"fitted_on": {**fitted.details(), "of_rows": len(rows)}}
     if not lexical:

@@ -17,6 +17,7 @@ from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.samples import drawn
 from fala_export.models.encoder import Encoder
+from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
@@ -36,7 +37,7 @@ _MOST_ANNOTATORS = 4_000
 
 
 def train(
-    source: Encoder | Bundle,
+    source: Source | Bundle,
     rows: PublicRows,
     settings: TrainingSettings,
     work: Path,
@@ -105,7 +106,7 @@ def train(
 
 
 def _learner(
-    source: Encoder | Bundle, rows: PublicRows, max_length: int | None
+    source: Source | Bundle, rows: PublicRows, max_length: int | None
 ) -> TransformerLearner | WordLearner:
     if isinstance(source, Bundle):
         if source.manifest.kind != WORD_VECTORS:
@@ -114,6 +115,8 @@ def _learner(
                 "--frozen to fit a head only"
             )
         return WordLearner(source, unique_texts(row.example for row in rows.rows))
+    if not isinstance(source, Encoder):
+        raise TypeError("a graph cannot be trained")
     return TransformerLearner(source, source.length(max_length))
 
 
