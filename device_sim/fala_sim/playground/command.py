@@ -203,8 +203,10 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     the old embeddings, their representatives through the new backbone, and a ridge regression of a
     personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
-    F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
-    label. Accuracy is at probability 1/2 for all. Ratings have their error and rank correlation.
+    Wrong of 100: how many of 100 new texts are decided otherwise than this user would, by all
+    models at probability 1/2. --json also has accuracy, and F1 at a threshold that each model
+    chooses for this user by the same rule, without a held-out label. Ratings have their error and
+    rank correlation.
     """
     columns = Columns(**{name: arguments.pop(name) for name in (*FIELDS, "skip_bad_rows")})
     options = Options(**arguments, columns=columns)

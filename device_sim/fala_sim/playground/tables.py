@@ -12,7 +12,7 @@ from fala_export.rows.data_set import AllRows
 from fala_sim.playground.walk import mean
 
 _TITLES = {
-    "auc": "AUC", "f1": "F1", "accuracy": "accuracy", "rmse": "RMSE",
+    "wrong": "wrong of 100", "cross_entropy": "log loss", "auc": "AUC", "rmse": "RMSE",
     "rank_correlation": "rank correlation",
 }  # fmt: skip
 _MODELS = {
@@ -25,8 +25,9 @@ old: the old personal model. new: the vendor's new model. instant: the personal 
 backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
 """
 _OF_LABELS = """\
-F1: each model decides at a threshold that it chooses for the user by the same rule, without a
-held-out label. Accuracy: all decide at probability 1/2."""
+Wrong of 100: how many of 100 new texts are decided otherwise than the user would, by all models at
+probability 1/2; less is better, as of the log loss. --json also has accuracy, and F1 at a threshold
+that each model chooses for the user by the same rule, without a held-out label."""
 _OF_RATINGS = """\
 RMSE: the root of the mean squared error, in the unit of the ratings; less is better. Rank
 correlation: Spearman's, of values and ratings."""
@@ -66,7 +67,8 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
         )
         for metric in metrics:
             values = user[metric]
-            line += "   " + " ".join(_figure(values[m], _width(m)) for m in models)
+            digits = 1 if metric == "wrong" else 3
+            line += "   " + " ".join(_figure(values[m], _width(m), digits) for m in models)
         lines.append(f"{line}   {user['decision']}".rstrip())
     legend = _LEGEND + (_OF_RATINGS if "rmse" in metrics else _OF_LABELS)
     return "\n".join([*lines, "", legend, *_conclusion(users)])
@@ -118,8 +120,8 @@ def _width(model: str) -> int:
     return max(5, len(_MODELS[model]))
 
 
-def _figure(value: float | None, width: int) -> str:
-    return f"{'-' if value is None else f'{value:.3f}':>{width}}"
+def _figure(value: float | None, width: int, digits: int = 3) -> str:
+    return f"{'-' if value is None else f'{value:.{digits}f}':>{width}}"
 
 
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -9,8 +9,12 @@ _MODELS = {
     "frozen": "frozen backbone", "trained": "trained", "with_words": "trained, with words",
 }  # fmt: skip
 _METRICS = {
-    "auc": "AUC", "f1": "F1", "accuracy": "accuracy", "rmse": "RMSE",
-    "rank_correlation": "rank correlation",
+    "wrong": "wrong of 100 (at probability 1/2)", "cross_entropy": "log loss", "auc": "AUC",
+    "f1": "F1", "accuracy": "accuracy", "rmse": "RMSE", "rank_correlation": "rank correlation",
+}  # fmt: skip
+_DEVICES = {
+    "new_global": "with the release as shipped", "old_personal": "with the old personal model",
+    "instant": "at once", "fala": "after the forward passes",
 }  # fmt: skip
 
 
@@ -78,8 +82,8 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
                 yield f"  {title + ', ' + scope:<32}{cells}"
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _figure(value: float | None, digits: int = 4) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _words(words: Mapping[str, Any]) -> str:
@@ -136,11 +140,11 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
     metric, interval = check["metric"], check["interval"]
     yield f"  check: {check['devices']} held-out annotators, played as devices from {check['from']}"
     for name in (name for name in _METRICS if name in check):
-        means = check[name]
-        yield (
-            f"    {_METRICS[name]} {_figure(means['fala'])}; {_figure(means['new_global'])} with "
-            f"the release as shipped, {_figure(means['old_personal'])} with the old personal model"
-        )
+        digits = 1 if name == "wrong" else 4
+        cells = [
+            f"{_figure(check[name][model], digits)} {where}" for model, where in _DEVICES.items()
+        ]
+        yield f"    {_METRICS[name]}: {', '.join(cells)}"
     within = ""
     if interval is not None:
         within = f" (95 % interval {interval[0]:+.4f} to {interval[1]:+.4f})"

@@ -34,6 +34,11 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
     }
 
 
+def wrong_of_100(accuracy: float | None) -> float | None:
+    """How many of 100 rows are decided otherwise than their labels say; None without accuracy."""
+    return None if accuracy is None else 100 * (1 - accuracy)
+
+
 def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float | None]:
     """The means of figures (such as those of tags), without undefined values."""
     parts = list(figures)

@@ -21,12 +21,12 @@ from fala.model.labels import Label
 from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
-from fala_export.fitting.metrics import averaged, f1, scores
+from fala_export.fitting.metrics import averaged, f1, scores, wrong_of_100
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.user_rows import shown_labels
 
-#: Figures for labels, and for ratings.
-FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
+#: Figures for labels, what a user feels first; and for ratings.
+FIGURES = ("wrong", "cross_entropy", "auc", "f1", "accuracy", "rmse", "rank_correlation")
 MODELS = ("old_personal", "new_global", "instant", "fala")
 
 
@@ -196,8 +196,8 @@ class Truth:
                 those that a device would choose, from the model's probabilities without labels.
 
         Returns:
-            ``auc``, ``f1``, ``accuracy`` and ``cross_entropy`` (for tags, means over the tags); or
-            ``rmse`` and ``rank_correlation``.
+            ``wrong`` (of 100, at probability 1/2; not for tags), ``cross_entropy``, ``auc``, ``f1``
+            and ``accuracy`` (for tags, means over the tags); or ``rmse`` and ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
@@ -209,6 +209,8 @@ class Truth:
             if thresholds is None:
                 thresholds = [f1_threshold(logit[:, None]) for logit in z.T]
             figures = averaged(map(_logit_scores, shares.T, z.T, thresholds))
+        if link.kind != "tags":
+            figures["wrong"] = wrong_of_100(figures["accuracy"])
         return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
 
 

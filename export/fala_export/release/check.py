@@ -24,7 +24,12 @@ from fala_export.settings import CheckSettings
 
 #: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
 WORSE = 0.005
-_COMPARED = ("old_personal", "new_global", "fala")
+#: The figures of a verdict by the head's kind of label.
+_FIGURES = {
+    "labels": ("wrong", "cross_entropy", "auc"),
+    "tags": ("auc",),
+    "rating": ("rmse", "rank_correlation"),
+}
 _DIGITS = 4
 
 
@@ -101,19 +106,18 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         link: Link of the release's head.
 
     Returns:
-        ``devices``, those with test rows of two labels; their mean ``auc`` with the old personal
-        model, with the new release as shipped, and with the new personal model, or for ratings
-        their ``rmse`` and ``rank_correlation``; the mean ``gain`` of the new personal model over
-        the new release, in AUC or as a fall of RMSE (``metric``), with Student's 95 % ``interval``
-        over annotators (None for fewer than two); and the share who are ``worse`` by more than
-        ``WORSE``.
+        ``devices``, those with test rows of two labels; their mean ``wrong`` of 100,
+        ``cross_entropy`` and ``auc`` (for tags ``auc`` alone, for ratings ``rmse`` and
+        ``rank_correlation``) with the old personal model, with the new release as shipped, and with
+        the new personal model at once (where there is one) and after its forward passes; the mean
+        ``gain`` of the last over the new release, in AUC or as a fall of RMSE (``metric``), with
+        Student's 95 % ``interval`` over annotators (None for fewer than two); and the share who are
+        ``worse`` by more than ``WORSE``.
 
     Raises:
         DataError: There is no such device.
     """
-    rated = link.kind == "rating"
-    metrics, sign = (("rmse", "rank_correlation"), -1) if rated else (("auc",), 1)
-    metric = metrics[0]
+    metric, sign = ("rmse", -1) if link.kind == "rating" else ("auc", 1)
     scored = [user for user in users if user[metric]["fala"] is not None]
     if not scored:
         raise DataError("no held-out annotator has test rows of two labels: nothing is checked")
@@ -125,7 +129,10 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     means = mean(scored)
     return {
         "devices": len(scored),
-        **{name: {model: _rounded(means[name][model]) for model in _COMPARED} for name in metrics},
+        **{
+            name: {model: _rounded(value) for model, value in means[name].items()}
+            for name in _FIGURES[link.kind]
+        },
         "metric": metric,
         "gain": _rounded(gains.mean()),
         "interval": interval,

@@ -15,7 +15,7 @@ from command_lines import SCRIPTS, data_rows, done, fails, jsonl, run, works
 from program import without_progress
 from public_data import write_table
 
-METRICS = ("auc", "f1", "accuracy")
+METRICS = ("wrong", "cross_entropy", "auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
 
 
@@ -37,7 +37,8 @@ def check_result(result, budget, bridged=True):
         assert (figures["instant"] is not None) == bridged
         for metric in METRICS:
             assert list(figures[metric]) == MODELS
-            assert all(value is None or 0 <= value <= 1 for value in figures[metric].values())
+            highest = {"wrong": 100, "cross_entropy": 20}.get(metric, 1)
+            assert all(value is None or 0 <= value <= highest for value in figures[metric].values())
     for user in result["users"]:
         assert isinstance(user["user"], str)
         assert user["decision"] in ("personal", "calibrated", "vendor")
@@ -53,7 +54,7 @@ def check_result(result, budget, bridged=True):
 def test_a_walk_prints_a_table(tiny, data):
     walk = works(*tiny, "--users", 1)
     for part in (
-        "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
+        "synthetic", "wrong of 100", "log loss", "AUC", "F1", "instant", "forwards", "decision",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
         "sample, 1 user, seed 0: 1 user, ", " of 1 user. ", "it is not known yet",
     ):  # fmt: skip

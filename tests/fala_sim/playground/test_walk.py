@@ -171,6 +171,8 @@ def test_scores_equal_those_of_a_devices_decisions(tmp_path, walked):
         figures = scores(truth.astype(int), shares)
         assert result["f1"][model] == f1(truth, np.array(device.predict(texts)) == "1")
         assert result["accuracy"][model] == figures["accuracy"]
+        wrong = sum((shares[:, 1] > 0.5) != truth)
+        assert result["wrong"][model] == pytest.approx(100 * wrong / len(texts))
         assert result["auc"][model] == pytest.approx(figures["auc"], abs=1e-3)
 
     with fala.Device.create(tmp_path / "device", sides[0].release) as device:
