@@ -23,10 +23,11 @@ from fala_export.options import (
     Share,
 )
 
-#: How the states of a text's tokens become its embedding, where the backbone is not trained.
-FrozenPooling: TypeAlias = Literal["mean", "cls", "lasttoken", "layers"]
+#: How the states of a text's tokens become its embedding, where the backbone is not trained:
+#: by the pooling of the model's files, by a mode of the last layer's states, or of three layers'.
+FrozenPooling: TypeAlias = Literal["own", "mean", "cls", "lasttoken", "layers", "layers+max"]
 #: Attention is learned, so only a training offers it.
-AnyPooling: TypeAlias = Literal["mean", "cls", "lasttoken", "layers", "attention"]
+AnyPooling: TypeAlias = Literal[FrozenPooling, "attention"]
 
 
 #: Settings of a model's files that change its embeddings, and that a bundle may do without.

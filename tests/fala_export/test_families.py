@@ -47,7 +47,7 @@ TEXTS = [
 thorough = pytest.mark.thorough
 
 
-def export(folder, out, pooling=None, **options):
+def export(folder, out, pooling="own", **options):
     """Export a folder in float32 at its full length; return the encoder and the bundle's."""
     encoder = load_encoder(str(folder), pooling)
     options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
@@ -91,7 +91,7 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     if family not in MODEL_MAPPING_NAMES:
         pytest.skip(f"this version of transformers has no {family}")
     folder = write_model(tmp_path / family, family)
-    chosen = "lasttoken" if family in READS_FORWARDS else None
+    chosen = "lasttoken" if family in READS_FORWARDS else "own"
     encoder, exported = export(folder, tmp_path / "x.fala", pooling=chosen)
     assert encoder.longest == LENGTH
 

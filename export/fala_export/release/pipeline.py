@@ -129,7 +129,7 @@ class Pipeline:
             return load_to_train(table.model, table.pooling, training.seed)
         if table.pooling == "attention":
             raise ExportError('pooling = "attention" is learned: it needs [training]')
-        return load_source(table.model, table.pooling, table.export.max_length)[0]
+        return load_source(table.model, table.pooling, table.export)[0]
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")

@@ -54,7 +54,7 @@ class BackboneTable:
     Attributes:
         model: Its folder, its ONNX file beside its tokenizer.json, or its name on the hub with the
             full commit as revision, since a branch moves; or a bundle.
-        pooling: None takes the model's own.
+        pooling: None takes three layers, or with a training the model's own.
         export: The export options.
     """
 
@@ -300,8 +300,10 @@ def _check(recipe: Recipe) -> None:
         return
     if table.pooling == "attention" and recipe.training is None:
         raise ExportError('pooling = "attention" is trained: add [training]')
-    if table.pooling == "layers" and recipe.training is not None:
-        raise ExportError('pooling = "layers" is of a model that is not trained: omit [training]')
+    if table.pooling in ("layers", "layers+max") and recipe.training is not None:
+        raise ExportError(
+            f'pooling = "{table.pooling}" is of a model that is not trained: omit [training]'
+        )
     source, revision = table.model.source, table.model.revision
     if table.bundle is not None:
         alone = BackboneTable(model=ModelSource(source), export=ExportOptions())
