@@ -46,6 +46,8 @@ class ModelSource:
         prompt: Name of a prompt in the model's files to put before every text (default: theirs).
         dimension: Numbers of an embedding to keep, for a model that was trained so (default: all,
             or what the model's files say).
+        layers: Layers of a transformer to keep, the first ones: a smaller file, and fewer
+            operations (default: all).
     """
 
     source: Annotated[str, Argument("DIR_OR_NAME")]
@@ -53,6 +55,7 @@ class ModelSource:
     ignore: tuple[Ignored, ...] = ()
     prompt: str | None = None
     dimension: Annotated[Count | None, "--dim"] = None
+    layers: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,36 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
         assert "adapters need another pooling" in message
 
 
+def test_a_model_is_cut_after_a_layer(tiny, tmp_path):
+    words = ("backbone", tiny, "--quantize", "none", "--max-length", POSITIONS)
+    whole, out = tmp_path / "whole.fala", tmp_path / "x.fala"
+    summaries = [done(*words, "--pooling", "own", "--out", whole),
+                 done(*words, "--pooling", "own", "--layers", 1, "--out", out)]  # fmt: skip
+    assert [summary["layers"] for summary in summaries] == [[2], [1]]
+    parameters = [summary["cost"]["parameters"] for summary in summaries]
+    layer = sum(
+        each.numel()
+        for each in load_encoder(str(tiny)).module.transformer.encoder.layer[1].parameters()
+    )
+    assert parameters[0] - parameters[1] == layer
+    assert whole.stat().st_size - out.stat().st_size > 4 * layer
+    operations = [summary["cost"]["flops"]["64"] for summary in summaries]
+    assert operations[1] * 1.9 < operations[0]
+    bundle = Bundle.open(out)
+    assert bundle.manifest.details["layers"] == [1]
+    encoded = bundle.backbone().encode(TEXTS)
+    again = load_encoder_of(bundle, str(tiny))
+    np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-5)
+    with torch.no_grad():
+        ids = torch.tensor(again.token_ids(TEXTS[:1], POSITIONS))
+        transformer = load_encoder(str(tiny)).module.transformer
+        states = transformer(ids, output_hidden_states=True).hidden_states
+    mean = states[1][0].mean(dim=0).numpy()
+    np.testing.assert_allclose(encoded[0], mean / np.linalg.norm(mean), atol=1e-5)
+    message = failed(*words, "--layers", 3, "--out", out)
+    assert "has 2 layers, and cannot be cut after layer 3" in message
+
+
 def test_the_maxima_of_three_layers_follow_their_means():
     plain, both = (make_encoder(pooling, normalize=False) for pooling in ("layers", "layers+max"))
     ids = plain.token_ids(TEXTS, POSITIONS)

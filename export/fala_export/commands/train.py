@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
 _WORK = 4
 _FOR_MODELS = (
-    "pooling", "revision", "ignore", "prompt", "dim", "max_length", "quantize", "min_cosine",
+    "pooling", "revision", "ignore", "prompt", "dim", "layers", "max_length", "quantize",
+    "min_cosine",
 )  # fmt: skip
 
 

@@ -46,7 +46,14 @@ from fala_export.models.folder import (
 )
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
-from fala_export.models.sentence_encoder import LayerPooling, SentenceEncoder, state_width
+from fala_export.models.sentence_encoder import (
+    LAYER_POOLINGS,
+    LayerPooling,
+    SentenceEncoder,
+    has_layers,
+    keep_layers,
+    state_width,
+)
 from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
 from fala_export.quiet import first_line, quiet, without_bars
 from fala_export.settings import FrozenPooling
@@ -96,8 +103,8 @@ class Encoder:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """``prompt`` and ``cut``, the numbers of an embedding that are kept, where there are."""
-        return changed(self.prompt, self.module.cut)
+        """Details of its embeddings: ``layers``, those that are pooled; see ``changed``."""
+        return {"layers": self.module.layers, **changed(self.prompt, self.module.cut)}
 
     @property
     def size(self) -> int:
@@ -167,6 +174,7 @@ def load_encoder(
     ignore: Collection[str] = (),
     prompt: str | None = None,
     dimension: int | None = None,
+    layers: int | None = None,
     exported: bool = True,
 ) -> Encoder:
     """Load an encoder of any family of ``transformers`` from a folder or from the hub.
@@ -184,15 +192,16 @@ def load_encoder(
         prompt: Name of the prompt in the model's files that is put before every text; None takes
             the default one, if they have one.
         dimension: Numbers of an embedding that are kept; None keeps as many as the files say.
+        layers: Layers that are kept, the first ones; None keeps all.
         exported: Whether the model itself becomes a bundle, so that its size is limited.
 
     Raises:
         ExportError: No model that reads texts, a missing tokenizer or missing weights,
-            no such folder or name, no network, too many weights, or an embedding that cannot be
-            exported as the model's files describe it.
+            no such folder or name, no network, too many weights, not so many layers, or an
+            embedding that cannot be exported as the model's files describe it.
     """
     with progress("loading the model"), quiet(), naming(source):
-        encoder = _load(source, pooling, revision, ignore, prompt, dimension, exported)
+        encoder = _load(source, pooling, revision, ignore, prompt, dimension, layers, exported)
     _note_unused_cuda()
     return encoder
 
@@ -204,6 +213,7 @@ def _load(
     ignore: Collection[str],
     prompt: str | None,
     dimension: int | None,
+    layers: int | None,
     exported: bool,
 ) -> Encoder:
     folder, hub = _find(source, revision)
@@ -214,6 +224,7 @@ def _load(
     with loading("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
         config.use_cache = False  # of a model that writes: it would return its memory, too
+        shortened = layers is not None and keep_layers(config, layers)
         # An encoder that was saved alone says so by its class only.
         names = config.architectures or ()
         halved = config.is_encoder_decoder or any(name.endswith("EncoderModel") for name in names)
@@ -237,6 +248,11 @@ def _load(
         hub.fetch_weights(modules.transformer)
     with loading("weights"), without_bars():
         transformer = _load_weights(inner, kind, config)
+    if (shortened or pooling in LAYER_POOLINGS) and not has_layers(transformer):
+        raise ExportError(
+            f"a {config.model_type} model does not return the states of its layers one by one: "
+            "choose --pooling own, without --layers"
+        )
     if pooling == "own" and not modules.listed and reads_forwards(transformer):
         raise ExportError(
             f"a {config.model_type} model reads a text from left to right, and its files name no "
@@ -306,11 +322,12 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     pooling = details.get("pooling")
     # Any other pooling has weights or settings, which the model's own files hold.
     named = str(pooling) if pooling in get_args(FrozenPooling) else "own"
-    not_kept, cut = details.get("not_kept"), details.get("cut")
+    not_kept, cut, layers = (details.get(name) for name in ("not_kept", "cut", "layers"))
     not_kept = not_kept if isinstance(not_kept, dict) else {}
     encoder = load_encoder(
         source, named, revision, ignore=[*not_kept, "prompts"],
         dimension=cut if isinstance(cut, int) else None,
+        layers=max(layers) if isinstance(layers, list) and layers else None,
     )  # fmt: skip
     # The bundle's tokenizer has the prompt, too.
     tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")

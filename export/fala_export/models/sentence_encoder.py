@@ -6,6 +6,7 @@ none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
+
+from fala_export.errors import ExportError
 
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
 _WEIGHTS = "model.safetensors"
+# Names of settings with a value for each layer: "layer_types", "attention_window".
+_EACH_LAYER = re.compile("layer|window")
 LAYER_POOLINGS = ("layers", "layers+max")
 """Names of ``LayerPooling``, without and with the maxima."""
 
@@ -118,8 +123,8 @@ class SentenceEncoder(nn.Module):
         width = state_width(transformer)
         self.pooler: Pooling | AttentionPooling | LayerPooling
         if pooling in LAYER_POOLINGS:
-            layers = int(transformer.config.get_text_config().num_hidden_layers)
-            self.pooler = LayerPooling(width, layers, maxima=pooling == LAYER_POOLINGS[1])
+            maxima = pooling == LAYER_POOLINGS[1]
+            self.pooler = LayerPooling(width, layer_count(transformer.config), maxima=maxima)
         else:
             self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
         self.steps = nn.Sequential(*steps)
@@ -135,6 +140,13 @@ class SentenceEncoder(nn.Module):
             return LAYER_POOLINGS[self.pooler.maxima]
         mode = self.pooler.pooling_mode
         return mode if isinstance(mode, str) else "+".join(mode)
+
+    @property
+    def layers(self) -> list[int]:
+        """The pooled layers, counted from 1."""
+        if isinstance(self.pooler, LayerPooling):
+            return self.pooler.layers
+        return [layer_count(self.transformer.config)]
 
     @property
     def dimension(self) -> int:
@@ -192,6 +204,48 @@ class SentenceEncoder(nn.Module):
 def state_width(transformer: PreTrainedModel) -> int:
     """Length of the state of a token."""
     return int(transformer.config.get_text_config().hidden_size)
+
+
+def layer_count(config: PretrainedConfig) -> int:
+    """The number of a transformer's layers; 0 where its configuration has none."""
+    return int(getattr(config.get_text_config(), "num_hidden_layers", 0))
+
+
+def keep_layers(config: PretrainedConfig, kept: int) -> bool:
+    """Let a configuration be that of a transformer's first layers: only these are loaded.
+
+    Args:
+        config: Changed in place.
+        kept: Number of layers.
+
+    Returns:
+        Whether it had more.
+
+    Raises:
+        ExportError: There are not so many layers, or the family has no such number.
+    """
+    layers, text = layer_count(config), config.get_text_config()
+    if kept > layers:
+        raise ExportError(f"the model has {layers} layers, and cannot be cut after layer {kept}")
+    if kept == layers:
+        return False
+    for name, value in vars(text).copy().items():
+        if isinstance(value, list) and len(value) == layers and _EACH_LAYER.search(name):
+            setattr(text, name, value[:kept])
+    try:
+        text.num_hidden_layers = kept
+    except (AttributeError, NotImplementedError) as error:
+        raise ExportError(f"a {config.model_type} model cannot be cut after a layer") from error
+    return True
+
+
+def has_layers(transformer: PreTrainedModel) -> bool:
+    """Whether a transformer returns the states of each of its layers, from the embeddings on."""
+    ids = torch.zeros((1, 1), dtype=torch.long)
+    with torch.inference_mode():
+        output = transformer(ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+    widths = [states.shape[-1] for states in output.hidden_states or ()]
+    return widths == [state_width(transformer)] * (layer_count(transformer.config) + 1)
 
 
 def drop_pooler(transformer: PreTrainedModel) -> None:

@@ -11,7 +11,7 @@ from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder, reads_forwards
 from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx
-from fala_export.models.sentence_encoder import SentenceEncoder
+from fala_export.models.sentence_encoder import SentenceEncoder, has_layers
 from fala_export.models.static import is_static, load_static
 from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
 
@@ -29,6 +29,8 @@ _GRAPHS = ("model.onnx", "encoder_model.onnx")
 
 # Why the default pooling is a model's own; see ``with_layers``.
 _NO_GRAPHS, _NO_TABLES = "a graph returns no inner layers", "static embeddings have no layers"
+
+_NO_LAYERS = "layers = N and --layers are for a transformer's folder with its weights"
 
 
 def load_source(
@@ -59,6 +61,8 @@ def load_source(
         "ignore": model.ignore, "prompt": model.prompt, "dimension": model.dimension
     }  # fmt: skip
     path, max_length = Path(model.source), options.max_length
+    if model.layers is not None and (path.suffix == ".onnx" or (path.is_dir() and is_static(path))):
+        raise ExportError(f"{path}: {_NO_LAYERS}")
     graph_pooling = None if pooling == "own" else pooling
     default = pooling is None
     if path.suffix == ".onnx" and path.is_file():
@@ -72,9 +76,13 @@ def load_source(
     if graphs and weights is None:
         with naming(str(path)):
             graph = _choose(path, graphs)
+            if model.layers is not None:
+                raise ExportError(_NO_LAYERS)
         file = load_onnx(graph, tokenizer, graph_pooling, max_length, **settings)
         return replace(file, not_layers=_NO_GRAPHS * default), graph.relative_to(path).as_posix()
-    loaded = load_encoder(model.source, pooling or "own", model.revision, **settings)
+    loaded = load_encoder(
+        model.source, pooling or "own", model.revision, layers=model.layers, **settings
+    )
     return with_layers(loaded, options) if default else loaded, weights if graphs else None
 
 
@@ -92,6 +100,8 @@ def with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
         reason = f"{type(module.steps[0]).__name__} follows the model's own pooling"
     elif module.cut is not None:
         reason = "embeddings that are cut are the model's own"
+    elif not has_layers(module.transformer):
+        reason = "the model does not return the states of its layers"
     elif reads_forwards(module.transformer):
         reason = "the model reads a text from left to right"
     if reason:

@@ -142,6 +142,7 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
         ignore=model.ignore,
         prompt=model.prompt,
         dimension=model.dimension,
+        layers=model.layers,
     )
     return attentive(encoder, seed) if pooling == "attention" else encoder
 
