@@ -5,7 +5,7 @@ import pytest
 from checkout import real_data
 from conversions import check, split
 from fala.errors import DataError
-from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.crehate import read_folder
 from fala_sim.convert.left_out import LeftOut
 
@@ -89,7 +89,7 @@ def test_real_annotators():
         sum(len(document.labels) for document in documents) + sum(left_out.counts().values())
         == 39_486
     )
-    by_user = check(convert(documents, users=5, seed=0, left_out=left_out))
+    by_user = check(convert(documents, users=busiest(documents)[:5], seed=0, left_out=left_out))
     by_user.pop(None)
     assert max(map(len, by_user.values())) == 188
     for rows in by_user.values():

@@ -2,7 +2,7 @@ from collections import Counter
 
 from checkout import real_data
 from conversions import check, split
-from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.taste import ANIME, BOOKS, read_folder
 
@@ -81,7 +81,9 @@ def test_real_ratings():
     labels = Counter(label for document in documents for label in document.labels.values())
     assert labels.total() == 419_943
     assert 0.6 < labels[1] / labels.total() < 0.61
-    by_user = check(convert(documents, users=5, seed=0, public=3000, left_out=left_out))
+    by_user = check(
+        convert(documents, users=busiest(documents)[:5], seed=0, public=3000, left_out=left_out)
+    )
     assert len(by_user.pop(None)) == 3000
     for rows in by_user.values():
         assert len(rows) > 1000

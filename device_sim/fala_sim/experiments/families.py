@@ -62,7 +62,10 @@ def data_option(default: str, about: str) -> Option:
 
 def users_option(default: int, note: str = "") -> Option:
     """The number of people of a run."""
-    about = f"The busiest people of each data set, whose models are compared{note}."
+    about = (
+        "The busiest people, of the half of each data set's people that tables show, whose models "
+        f"are compared{note}."
+    )
     return count("--users", default, about)
 
 

@@ -147,6 +147,8 @@ def _of_folder(name: str, folder: Path, work: Path) -> Source:
 
 def _pretrained(name: str, work: Path) -> Source:
     path, tokenizer = MODELS[name].path(), MODELS[name].tokenizer()
+    if path.suffix == ".fala":
+        return Source(name, file_digest(path), path, None)
     if tokenizer is None:
         return _of_folder(name, path, work)
     digest = digest_of((file_digest(path), file_digest(tokenizer)))
