@@ -12,7 +12,6 @@ import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,8 +26,7 @@ from fala.backbones.word_vectors import words
 from fala.selection.representatives import select
 from fala_sim import frame
 from fala_sim.experiments.labels.plots import labels as few_labels
-from fala_sim.experiments.replacement import blends
-from fala_sim.metric.statistics import describe, mean_over_users, over_users
+from fala_sim.metric.statistics import compare, mean_over_users
 from fala_sim.metric.value import Value
 from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, of_tasks, parts
@@ -36,25 +34,23 @@ from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
 RESULTS = Path(__file__).parents[1] / "device_sim" / "results"
 
-#: The studies of the first picture, with their backbones and people.
-STUDIES: Mapping[str, str] = {
-    "replacement": "MiniLM, 14 people",
-    "trained": "MPNet, 9 people",
+#: The people of the first picture, a data set of a study at a time, by their title.
+PEOPLE: Mapping[str, tuple[str, str]] = {
+    "MiniLM: MD-Agreement, 5 people": ("replacement", "md-agreement"),
+    "MiniLM: HS-Brexit, 4": ("replacement", "hs-brexit"),
+    "MiniLM: MovieLens, 5": ("replacement", "movielens"),
+    "MPNet: MD-Agreement, 5": ("trained", "md-agreement"),
+    "MPNet: HS-Brexit, 4": ("trained", "hs-brexit"),
 }
 
 #: The methods of the first picture, from its top, with their titles.
 SHOWN: Mapping[str, str] = {
-    "fala-instant": "FaLA at once",
-    "fala": "FaLA",
+    "fala": "FaLA, 20 passes",
     "full": "full fine-tuning",
     "adapter": "adapters",
     "lora": "LoRA",
     "top": "a trained top layer",
-    "fala-paper": "the paper's FaLA",
 }
-
-#: Methods with as many backward passes as forward passes.
-TRAINED = ("full", "adapter", "lora")
 
 #: Fewest texts that contain a word of the last picture.
 LEAST = 5
@@ -102,99 +98,62 @@ def interval(value: Value) -> tuple[float, float]:
     return value.low, value.high
 
 
-@dataclass(frozen=True)
-class Gain:
-    """A method's AUC above the vendor's new model.
+def gains(study: str, data: str) -> dict[str, Value]:
+    """AUC above the vendor's new model as shipped, on the people of a study's data set.
 
-    Attributes:
-        method: The method.
-        title: Its name, with the passes of a replacement.
-        alone: Without a blend.
-        blended: Blended with the user's words and the old model; None if the method reads words, or
-            if records are missing.
+    Args:
+        study: The study.
+        data: The data set.
+
+    Returns:
+        The differences by method.
     """
-
-    method: str
-    title: str
-    alone: Value
-    blended: Value | None
-
-
-def gains(study: str) -> list[Gain]:
-    """The methods of a study, compared with the vendor's new model as shipped."""
-    records = frame(RESULTS / study, "replacement", "search")
-    runs = of_tasks(records, "replacement")
-    vendor = over_users(runs[runs["method"] == "global-words"], "scores.auc")
-    both = blends.best_blends(blends.with_blends(runs, records))
-
-    def above(name: str) -> Value | None:
-        by_user = over_users(both[both["method"] == name], "scores.auc")
-        return describe([auc - vendor[user] for user, auc in by_user.items()]) if by_user else None
-
-    shown = []
-    for name, title in SHOWN.items():
-        if (alone := above(name)) is not None:
-            passes = f"{mean(runs[runs['method'] == name], 'cost.total.forward_passes'):,.0f}"
-            passes = f"{passes} + {passes}" if name in TRAINED else passes
-            blended = above(name + blends.BEST)
-            shown.append(Gain(name, f"{title}: {passes} passes", alone, blended))
-    return shown
+    runs = of_tasks(frame(RESULTS / study, "replacement"), "replacement")
+    methods = dict(parts(runs[runs["data"] == data], "method"))
+    tests = {name: compare(methods[name], methods["global-words"], "scores.auc") for name in SHOWN}
+    return {name: test.difference for name, test in tests.items() if test is not None}
 
 
 def quality() -> Plot:
-    """AUC above the vendor's new model as shipped, with intervals over people."""
-    studies = {title: gains(study) for study, title in STUDIES.items()}
+    """AUC above the vendor's new model as shipped, a data set at a time, with intervals."""
+    people = {title: gains(*which) for title, which in PEOPLE.items()}
 
     def paint(axes: Axes) -> None:
         axes.axvline(0, color=MUTED, linewidth=0.9, linestyle="--")
         rows: list[str] = []
-        for title, shown in studies.items():
+        for title, shown in people.items():
             rows.append(title)
-            for gain in shown:
-                colour, marker = look(gain.method)
-                marks = [(gain.alone, 0.0, 8, colour), (gain.blended, 0.32, 6, "none")]
-                for value, below, size, filled in marks:
-                    if value is not None:
-                        row = len(rows) + below
-                        axes.hlines(row, *interval(value), color=colour, linewidth=size / 5)
-                        axes.plot(value.mean, row, marker, color=colour, markersize=size,
-                                  markerfacecolor=filled, zorder=3)  # fmt: skip
-                rows.append(gain.title.replace(": ", "\n"))
+            for name, value in shown.items():
+                colour, marker = look(name)
+                axes.hlines(len(rows), *interval(value), color=colour, linewidth=1.6)
+                axes.plot(value.mean, len(rows), marker, color=colour, markersize=8, zorder=3)
+                rows.append(SHOWN[name])
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
         for label in axes.get_yticklabels():
-            if label.get_text() in studies:
+            if label.get_text() in people:
                 label.set_fontweight("bold")
         axes.set_ylim(len(rows) - 0.3, -0.5)
         axes.grid(visible=False, axis="y")
         axes.tick_params(labelsize=9)
         axes.set_xlabel(
-            "AUC above the vendor's new model with words\n"
-            "means over people, 95 % intervals; hollow: with the\n"
-            "user's words and the old model blended in",
+            "AUC above the vendor's new model with words,\nmeans over people, 95 % intervals",
             fontsize=9, loc="right",
         )  # fmt: skip
 
     summary = " ".join(
         f"{title}: "
         + "; ".join(
-            "{}, {:+.3f} ({:.3f} to {:.3f})".format(
-                gain.title, gain.alone.mean, *interval(gain.alone)
-            )
-            + (
-                ""
-                if gain.blended is None
-                else f", with words and the old model {gain.blended.mean:+.3f}"
-            )
-            for gain in shown
+            "{} {:+.3f} ({:.3f} to {:.3f})".format(SHOWN[name], value.mean, *interval(value))
+            for name, value in shown.items()
         )
         + "."
-        for title, shown in studies.items()
+        for title, shown in people.items()
     )
     return Plot(
-        "quality", "all", "Quality and forward passes", "",
-        "AUC above the vendor's new model with words, means with 95 % intervals over people, and "
-        f"passes of a replacement, forward + backward. {summary}",
-        draw(6.0, paint),
+        "quality", "all", "Quality, a data set at a time", "",
+        "AUC above the vendor's new model with words, means with 95 % intervals over people. "
+        f"{summary}",
+        draw(6.5, paint),
     )  # fmt: skip
 
 

@@ -236,7 +236,8 @@ def report_command(results: Path, out: Path | None) -> None:
 def pack_command(results: Path, as_json: bool) -> None:
     """Write a run's records as one small file, records.jsonl.gz in --results.
 
-    Tables and reports read it like the records themselves.
+    Tables and reports read it like the records themselves. Records that were made with uncommitted
+    changes of the code are rejected.
     """
     path = Store(results).pack()
     size = path.stat().st_size

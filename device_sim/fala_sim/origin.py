@@ -25,19 +25,25 @@ _CONTAINER_LIMITS = (
 )
 
 
+#: The code that a record is of; changes of tests and docs change no figure.
+_CODE = (":/sdk", ":/export", ":/device_sim/fala_sim", ":/device_sim/studies")
+
+
 @cache
 def provenance(node: str = "local") -> dict[str, Any]:
     """The commit, the machine, its accelerator and the versions of a record.
 
     Args:
         node: The machine's name in a cluster.
+
+    Returns:
+        Plain values; ``changed`` is whether the code differs from its commit.
     """
     commit = commit_of(Path(__file__))
+    changes = "status", "--porcelain", "--untracked-files=no", "--", *_CODE
     return {
         "commit": commit,
-        "changed": bool(
-            commit and _git(Path(__file__).parent, "status", "--porcelain", "--untracked-files=no")
-        ),
+        "changed": bool(commit and _git(Path(__file__).parent, *changes)),
         "machine": {
             "node": node,
             "cpu": _cpu(),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fala import DataError
+from fala.errors import counted
 from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
@@ -161,13 +162,21 @@ class Store:
         """Write all records as one small file; its bytes are deterministic.
 
         Raises:
-            DataError: If there are none, one cannot be read, or the file cannot be written.
+            DataError: If there are none, one was made with uncommitted changes of the code or
+                cannot be read, or the file cannot be written.
         """
         from fala.files import write_atomically
 
         records = self.read()
         if not records:
             raise DataError(f"{self._results}: no records to pack")
+        changed = [record for record in records if record["provenance"].get("changed")]
+        if changed:
+            raise DataError(
+                f"{self._results}: uncommitted changes of the code made {len(changed)} of "
+                f"{counted(len(records), 'record')}, the first: {key_of(changed[0])}; commit, and "
+                "run in another folder (--results)"
+            )
         path = self._results / PACKED
 
         def write(part: Path) -> None:

@@ -6,7 +6,7 @@ Each test has users or seeds of one side alone, whose figures would turn the res
 import pytest
 
 from fala_sim.data_frame import framed
-from fala_sim.metric.statistics import compare
+from fala_sim.metric.statistics import Comparison, compare
 from fala_sim.report.groups import comparable
 from fala_sim.report.overview import overview
 from sim_tables import TABLES, USERS, cell, cost, frame_of, replaced
@@ -60,11 +60,54 @@ def test_differences_are_means_over_common_users_and_seeds():
     table = TABLES["comparisons"](frame_of({"replacement": [*ours, *theirs]}))
     value = cell(table, "difference in AUC", against="Top")
     assert value.mean == pytest.approx(0.02)
-    assert (value.n, cell(table, "users above", against="Top")) == (5, 5)
-    assert cell(table, "p", against="Top") == 2 / 32
+    assert (value.n, cell(table, "people", against="Top")) == (5, 5)
+    assert (cell(table, "ahead", against="Top"), cell(table, "behind", against="Top")) == (5, 0)
+    assert cell(table, "verdict", against="Top") == "better"
     turned = compare(framed(theirs), framed(ours), AUC)
     assert turned.difference.mean == pytest.approx(-0.02)
-    assert turned.above == 0
+    assert (turned.above, turned.ahead, turned.behind, turned.p) == (0, 0, 5, 2 / 32)
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ((0.001, 0.002, 0.003), "as good as"),
+        ((-0.003, -0.002, -0.001), "as good as"),
+        ((0.02, 0.021, 0.022), "better"),
+        ((-0.02, -0.021, -0.022), "worse"),
+        ((0.02, -0.02, 0.001), "not resolved"),
+        ((0.008, 0.009, 0.012), "better"),
+        ((0.5, 0.5), "not resolved"),
+    ],
+)
+def test_a_verdict_is_of_the_interval(differences, verdict):
+    """The mean of the last but one is within the margin, its interval is not; of two is none."""
+    assert Comparison(differences).verdict == verdict
+
+
+def test_one_person_makes_no_majority():
+    """The mean is high by one ruined run of the other method."""
+    compared = Comparison((0.3, 0.004, -0.006, -0.007))
+    assert (compared.above, compared.ahead, compared.behind) == (2, 1, 2)
+
+
+def test_a_comparison_of_several_commits_or_processors_is_marked():
+    def runs(method, commit, cpu, **fields):
+        origin = {"commit": commit, "changed": False, "machine": {"cpu": cpu}}
+        return replaced(method, provenance=origin, **fields)
+
+    ours = runs("fala", "a1", "EPYC")
+    others = [
+        *runs("top", "a1", "EPYC"),
+        *runs("full", "b2", "EPYC"),
+        *runs("lora", "b2", "Xeon"),
+        # Another commit on a seed that FaLA lacks is in no difference.
+        *runs("top", "b2", "Xeon", seeds=(1,)),
+    ]
+    table = TABLES["comparisons"](frame_of({"replacement": [*ours, *others]}))
+    made = {name: cell(table, "made by", against=name) for name in ("Top", "Full", "LoRA")}
+    assert made == {"Top": None, "Full": "2 commits", "LoRA": "2 commits, 2 processors"}
+    assert "fala at a1, b2" in table.measured
 
 
 def test_differences_pair_equal_seeds():

@@ -26,12 +26,15 @@ def sentence(start, *runs):
     return line
 
 
-def test_the_overview_states_the_mean_auc():
-    first, *_ = overview(framed(records(0.04)))
+def test_the_overview_states_wrong_decisions_and_the_mean_auc():
+    wrong, first, *_ = overview(framed(records(0.04)))
+    runs = framed(records(0.04)).groupby("method")["scores.accuracy"].mean()
+    assert f"FaLA decides {100 - 100 * runs['fala']:.1f} of 100 new texts" in wrong
+    assert f"the vendor's new model has {100 - 100 * runs['global']:.1f}" in wrong
     mean = sum(USERS.values()) / len(USERS)
     assert f"FaLA's mean AUC is {mean + 0.04:.3f} for {len(USERS)} people of tweets" in first
     assert f"the vendor's new model has {mean:.3f}" in first
-    assert len(overview(framed(records(0.04)))) <= 5
+    assert len(overview(framed(records(0.04)))) <= 6
 
 
 def test_the_overview_follows_the_sign():
@@ -43,8 +46,8 @@ def test_the_overview_follows_the_sign():
     assert f"{len(USERS)} of {len(USERS)} people are worse" in sentence(worse, records(-0.03))
 
 
-def test_the_overview_counts_data_sets_on_both_sides():
-    """A method that is lower everywhere is not described as higher."""
+def test_the_overview_counts_data_sets_by_verdict():
+    """The mean of all data sets hides none."""
 
     def sets(*gains):
         return [
@@ -54,9 +57,9 @@ def test_the_overview_counts_data_sets_on_both_sides():
         ]
 
     full = "Against what trains"
-    assert "lower on 3 of 3 data sets" in sentence(full, sets(-0.03, -0.02, -0.01))
-    assert "higher on 3" not in sentence(full, sets(-0.03, -0.02, -0.01))
-    assert "higher on 1 of 3 and lower on 2 of 3" in sentence(full, sets(0.1, -0.02, -0.01))
+    assert ", worse on 3 of 3 data sets" in sentence(full, sets(-0.03, -0.02, -0.01))
+    assert "better on 1 and worse on 2 of 3 data sets" in sentence(full, sets(0.3, -0.02, -0.01))
+    assert "as good as on 1 and better on 1 of 2" in sentence(full, sets(0.051, 0.3))
 
 
 def test_the_overview_states_uncertainty():

@@ -3,17 +3,21 @@
 import contextlib
 import gzip
 import multiprocessing
+import runpy
 import sqlite3
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from fala import DataError
+from fala_sim import origin
 from fala_sim.origin import commit_of
 from fala_sim.records import DATABASE, PACKED, Key, Store, read_records
 from sim_command import fails, run, works
 
 RECORDS = 60
+COMMITTED = {"commit": "a1b2c3d", "changed": False}
 
 
 def keys(count=RECORDS, start=0):
@@ -22,7 +26,7 @@ def keys(count=RECORDS, start=0):
 
 def write(results, record_keys):
     for key in record_keys:
-        Store(results).append(key, {"scores": {"auc": key.seed / 100}})
+        Store(results).append(key, {"scores": {"auc": key.seed / 100}}, origin=COMMITTED)
 
 
 def race(results, number, barrier, wins):
@@ -110,6 +114,14 @@ def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
     fails(run("report", "--results", tmp_path), "history", "damaged")
 
 
+def test_records_of_uncommitted_changes_are_not_packed(tmp_path):
+    write(tmp_path, keys(2))
+    Store(tmp_path).append(Key("labels", "d", "m", "u", 9), {}, origin={"changed": True})
+    message = "uncommitted changes of the code made 1 of 3 records, the first: labels d m u seed 9"
+    fails(run("pack", "--results", tmp_path), message)
+    assert not (tmp_path / PACKED).exists()
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_one_record_is_read_without_the_others(tmp_path, packed):
     write(tmp_path, keys(9))
@@ -131,18 +143,39 @@ def test_one_record_is_read_without_the_others(tmp_path, packed):
             store.get(second)
 
 
-def test_commit_of_ignores_an_enclosing_repository(tmp_path):
-    def git(*arguments):
-        author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
+def git(folder, *arguments):
+    author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *author, *arguments], cwd=folder, check=True, capture_output=True)
 
+
+def test_a_record_says_whether_the_code_was_changed(tmp_path):
+    """A changed test or table does not change what is measured."""
+    code, table = tmp_path / "device_sim/fala_sim/origin.py", tmp_path / "device_sim/results/a.md"
+    for path in (code, table):
+        path.parent.mkdir(parents=True)
+        path.write_text(Path(origin.__file__).read_text())
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "All")
+
+    def changed():
+        return runpy.run_path(str(code))["provenance"]()["changed"]
+
+    assert not changed()
+    table.write_text("another")
+    assert not changed()
+    code.write_text(code.read_text() + "\n")
+    assert changed()
+
+
+def test_commit_of_ignores_an_enclosing_repository(tmp_path):
     inside = tmp_path / "venv" / "origin.py"
     inside.parent.mkdir()
     inside.write_text("")
     assert commit_of(inside) == ""
     (tmp_path / "theirs.py").write_text("")
-    git("init", "-q")
-    git("add", "theirs.py")
-    git("commit", "-qm", "Theirs")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "theirs.py")
+    git(tmp_path, "commit", "-qm", "Theirs")
     assert len(commit_of(tmp_path / "theirs.py")) >= 7
     assert commit_of(inside) == ""

@@ -51,7 +51,7 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     plain = TABLES["2"](frame_of({"replacement": replaced("top")}))
     assert "Top + old" not in column(plain, "method")
     against = TABLES["comparisons"](records)
-    blend = {"against": "Top, best blend"}
+    blend = {"against": "Top, blend best in hindsight"}
     assert cell(against, "difference in AUC", **blend).mean == pytest.approx(-0.03)
     assert cell(against, "difference in AUC", against="Top").mean == pytest.approx(0.0)
 
@@ -133,7 +133,7 @@ def test_peers_have_rows_with_words_at_the_best_weights_in_hindsight():
     assert not [name for name in column(table, "method") if str(name).startswith("FaLA + ")]
     against = TABLES["comparisons"](records)
     names = column(against, "against")
-    assert {"Full", "Full, best blend"} <= set(names)
+    assert {"Full", "Full, blend best in hindsight"} <= set(names)
     assert "Full + words" not in names
 
 
@@ -179,4 +179,4 @@ def test_every_method_has_f1_at_an_own_threshold_without_a_label():
     assert cell(headline, "F1, own threshold", method="Full").mean == pytest.approx(
         np.mean(by_hand)
     )
-    assert cell(headline, "AUC", method="Full, best blend").mean > mean_auc(0, 0)
+    assert cell(headline, "AUC", method="Full, blend best in hindsight").mean > mean_auc(0, 0)

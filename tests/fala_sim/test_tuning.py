@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 
+import fala_export
 from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError
@@ -23,11 +24,12 @@ from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.methods.lora import Lora
 from fala_sim.preparation import tuning
+from fala_sim.preparation.embeddings import embedder_of
 from fala_sim.preparation.releases import load, prepare
 from fala_sim.preparation.sources import find_source
 from fala_sim.preparation.tuning import public_rows, tune
 from fala_sim.records import read_records
-from fala_sim.situation import texts_of
+from fala_sim.situation import distinct_texts, texts_of
 from fala_sim.training.transformer import open_encoder
 from laboratory import write_data
 from public_data import write_rows
@@ -92,6 +94,24 @@ def test_a_tuned_backbone_is_released_and_is_the_peers_start(prepared, model, wo
     # The head that was trained with it is the vendor's, and the checkpoints are gone.
     assert Bundle.open(loaded.new.path).head() == loaded.new.head
     assert not list(work.glob("tuned-*/training/checkpoint-*"))
+
+
+def test_a_tuned_release_is_what_the_exporter_makes(prepared, folder, work, tmp_path):
+    """The steps of a recipe after its training: words, then the bridge."""
+    shipped, data = prepared[0].shipped, f"lewidi:{folder}"
+    rows = PublicRows.of(public_rows(Partition(data, folder, users=2, seed=0)))
+    (trained,) = work.glob("tuned-*/tuned.fala")
+    out, embedder = tmp_path / "x.fala", embedder_of(work)
+    fala_export.write_words(trained, rows, out, embedder)
+    bundle, ours = Bundle.open(out), Bundle.open(shipped.path)
+    assert bundle.head() == shipped.head == ours.head()
+    assert bundle.head().lexical is not None
+    old = find_source("glove", work).bundle
+    texts = distinct_texts(prepared[0].division.public)
+    fala_export.build_bridge(old, out, texts, out, embedder=embedder)
+    digest = Bundle.open(old).backbone_digest
+    bridges = [each.bridges()[digest].matrix for each in (Bundle.open(out), ours)]
+    assert np.array_equal(*bridges)
 
 
 def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, model, work):

@@ -1,22 +1,32 @@
+import shutil
+
 import pytest
 
 pytest.importorskip("pandas")
 
 from checkout import ROOT
-from runs import rows
+from runs import compared
+from sim_tables import cell
+from tables import write
 
 RESULTS = ROOT / "device_sim" / "results"
 
 
 def test_fala_of_one_run_is_compared_with_methods_of_another():
-    lines = list(rows(RESULTS / "layersbase", RESULTS / "trained"))
-    assert lines[0] == "| | AUC | FaLA minus it | FaLA, all documents minus it |"
-    # As docs/figures.md has them, rounded.
-    expected = "| LoRA | 0.8916 | -0.0015 (-0.0132 to 0.0102) | +0.0060 (-0.0045 to 0.0164) |"
-    assert expected in lines
+    table = compared(RESULTS / "layersbase", RESULTS / "trained")
+    where = {"data": "md-agreement", "against": "LoRA"}
+    # As docs/figures.md has it, rounded.
+    difference = cell(table, "difference in AUC", **where)
+    assert (difference.mean, difference.low, difference.high) == pytest.approx(
+        (0.0065, -0.0077, 0.0207), abs=5e-5
+    )
+    assert cell(table, "verdict", **where) == "not resolved"
+    assert cell(table, "made by", **where) == "2 commits"
 
 
-def test_a_run_differs_from_itself_by_nothing():
-    lines = list(rows(RESULTS / "layersbase", RESULTS / "layersbase"))
-    (own,) = [line for line in lines if line.startswith("| FaLA |")]
-    assert "+0.0000 (0.0000 to 0.0000)" in own
+def test_a_runs_tables_are_written_again(tmp_path):
+    run = shutil.copytree(RESULTS / "profiles", tmp_path / "profiles")
+    (run / "tables/profiles.md").write_text("stale")
+    write(run)
+    recorded = RESULTS / "profiles/tables/profiles.md"
+    assert (run / "tables/profiles.md").read_text() == recorded.read_text()

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from fala import DataError, FalaError
 from fala_sim.engine.job import Call, Ended, Engine, Job, Log
+from fala_sim.origin import provenance
 from fala_sim.records import Key, Store
 
 Parameters = ParamSpec("Parameters")
@@ -124,6 +125,8 @@ def run_all(
         if str(call) not in reported:
             log(f"{job.label}, and jobs like it: cannot be prepared: {call}")
         reported.add(str(call))
+    if ready and provenance()["changed"]:
+        log("the code has uncommitted changes: `fala-sim pack` will reject what is recorded now")
     rejected: dict[int, str] = {}
     count = 0
     for event in engine.run(ready):

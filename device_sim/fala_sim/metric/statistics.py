@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -21,6 +22,12 @@ FEWEST_USERS = 3
 
 #: Confidence level of the intervals.
 CONFIDENCE = 0.95
+
+#: Two methods are as good as each other if the interval of their difference in AUC is within this.
+MARGIN = 0.01
+
+#: Difference in AUC from which a person counts as ahead, or behind.
+AHEAD = 0.005
 
 #: Draws of a sign-flip test with too many users to enumerate.
 RESAMPLES = 9999
@@ -105,24 +112,78 @@ class Comparison:
     """A method compared with another, over the users of both.
 
     Attributes:
-        difference: First minus second.
-        above: Users for whom the first is higher.
-        p: Of the two-sided sign-flip test: the probability of a mean difference at least as far
-            from zero if each user's difference had a random sign.
-        smallest_p: The smallest possible p with so many users.
+        differences: Each user's, first minus second.
     """
 
-    difference: Value
-    above: int
-    p: float
-    smallest_p: float
+    differences: Sequence[float]
+
+    @cached_property
+    def difference(self) -> Value:
+        """The mean difference, with its interval."""
+        return describe(self.differences)
+
+    @property
+    def above(self) -> int:
+        """Users for whom the first is higher."""
+        return sum(difference > 0 for difference in self.differences)
+
+    @property
+    def ahead(self) -> int:
+        """Users for whom it is higher by more than ``AHEAD``."""
+        return sum(difference > AHEAD for difference in self.differences)
+
+    @property
+    def behind(self) -> int:
+        """Users for whom it is lower by more than ``AHEAD``."""
+        return sum(difference < -AHEAD for difference in self.differences)
+
+    @property
+    def verdict(self) -> str:
+        """The difference in AUC in words, by its interval.
+
+        As good as: the interval is within ``MARGIN`` of 0. Better, or worse: it is on one side
+        of 0. Else, and without an interval: not resolved.
+        """
+        low, high = self.difference.low, self.difference.high
+        if low is None or high is None:
+            return "not resolved"
+        if low >= -MARGIN and high <= MARGIN:
+            return "as good as"
+        return "better" if low > 0 else "worse" if high < 0 else "not resolved"
+
+    @cached_property
+    def p(self) -> float:
+        """Of the two-sided sign-flip test.
+
+        The probability of a mean difference at least as far from zero if each user's difference had
+        a random sign. Up to thirteen users, all signs are enumerated; for more, they are drawn at
+        random.
+        """
+        from scipy import stats  # late: it takes longer to load than a table takes to write
+
+        if len(self.differences) < 2 or not any(self.differences):
+            return 1.0
+        return float(
+            stats.permutation_test(
+                (np.array(self.differences),),
+                np.mean,
+                permutation_type="samples",
+                n_resamples=RESAMPLES,
+                random_state=np.random.default_rng(0),
+                vectorized=True,
+            ).pvalue
+        )
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest possible p with so many users."""
+        return min(1.0, max(2 * 0.5 ** len(self.differences), 2 / (RESAMPLES + 1)))
 
 
 def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Comparison | None:
-    """Test a method against another on the same users; None if they share none.
+    """Compare a method with another on the same users; None if they share none.
 
-    Only a user's common seeds count: another seed is another division of the user's data. Up to
-    thirteen users, all signs are enumerated; for more, they are drawn at random.
+    Only a user's common seeds count: another seed is another division of the user's data.
 
     Args:
         first: The method's runs, of one data set or of several.
@@ -130,12 +191,7 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Compariso
         figure: The column that is compared.
     """
     values = differences(first, second, figure)
-    if not values:
-        return None
-    value = describe(values)
-    smallest = min(1.0, max(2 / 2**value.n, 2 / (RESAMPLES + 1)))
-    above = sum(1 for difference in values if difference > 0)
-    return Comparison(value, above, _sign_flips(values), smallest)
+    return Comparison(values) if values else None
 
 
 def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[float]:
@@ -154,23 +210,6 @@ def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[
     by_split = dict(zip(splits(second), second[figure], strict=True))
     theirs = np.array([by_split.get(split) for split in splits(first)], dtype=float)
     return _finite(_by_user(first, first[figure].astype(float) - theirs))
-
-
-def _sign_flips(values: list[float]) -> float:
-    from scipy import stats  # late: it takes longer to load than a table takes to write
-
-    if len(values) < 2 or not any(values):
-        return 1.0
-    return float(
-        stats.permutation_test(
-            (np.array(values),),
-            np.mean,
-            permutation_type="samples",
-            n_resamples=RESAMPLES,
-            random_state=np.random.default_rng(0),
-            vectorized=True,
-        ).pvalue
-    )
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

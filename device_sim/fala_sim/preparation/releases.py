@@ -47,7 +47,8 @@ class Prepared:
         old: The release that devices have.
         new: The new backbone with a plain head, from which every peer starts.
         shipped: The new backbone as FaLA's devices get it: with a head on embeddings and words, and
-            with what the vendor learnt from the public for replacements.
+            with what the vendor learnt from the public for replacements; ``new`` for validation
+            users.
         words: The vendor's head on words alone; its one dense input is 0.
         transformer: See ``Source``; the new backbone's.
         vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"``, ``"scales"`` if there
@@ -114,9 +115,10 @@ def prepare(
         _release(source, division, work, work / f"{digest}-{side}.fala", log)
         for side, source in (("old", old), ("new", new))
     )
-    shipped = _shipped(new, second, division, trained_on, work / f"{digest}-shipped.fala", log)
-    # Validation users choose settings; ours has none, so their release needs no bridge.
+    shipped = second
+    # Validation users choose settings; ours has none, so they need no release for its devices.
     if role == "test":
+        shipped = _shipped(new, second, division, trained_on, work / f"{digest}-shipped.fala", log)
         vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
     log(f"{data}: fitting the head on words alone")
     words = fit_head(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fala import DataError
+from fala.errors import counted
 from fala_sim.methods.registry import METHODS, find_method
 from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value
@@ -180,6 +181,17 @@ def seeds_of(runs: pd.DataFrame) -> str:
     """The seeds of some runs in words."""
     seeds = sorted(runs["seed"].unique())
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+
+
+def origins(*groups: pd.DataFrame) -> str | None:
+    """The numbers of commits and kinds of processor that made some runs; None if it is one each."""
+    columns = {"commit": "provenance.commit", "processor": "provenance.machine.cpu"}
+    counts = {
+        word: len(set().union(*(having(runs, column)[column].dropna() for runs in groups)))
+        for word, column in columns.items()
+    }
+    several = [counted(count, word) for word, count in counts.items() if count > 1]
+    return ", ".join(several) or None
 
 
 def measured(runs: pd.DataFrame) -> str:

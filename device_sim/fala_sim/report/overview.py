@@ -1,12 +1,20 @@
-"""A summary of the records in at most five sentences."""
+"""A summary of the records in at most six sentences."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fala_sim.methods.registry import SHIPPED, TRAINED, VENDOR
-from fala_sim.metric.statistics import Comparison, compare, differences, mean_over_users
+from fala_sim.metric.statistics import (
+    AHEAD,
+    MARGIN,
+    Comparison,
+    compare,
+    differences,
+    mean_over_users,
+)
 from fala_sim.metric.value import number
 from fala_sim.report.groups import by_method, by_setting, shared_by, title
 from fala_sim.report.plot import times
@@ -14,22 +22,19 @@ from fala_sim.report.plot import times
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Loss of AUC against the vendor's model from which a person counts as worse off.
-WORSE = 0.005
-
-_AUC = "scores.auc"
+_AUC, _WRONG = "scores.auc", "scores.wrong"
 _PASSES = "cost.total.forward_passes"
 _COSTS = {"forward passes": _PASSES, "FLOPs": "cost.total.flops", "seconds": "cost.total.seconds"}
 
 
 def overview(runs: pd.DataFrame) -> list[str]:
-    """FaLA's quality at once and within its budget, comparisons, cost, and who is worse off.
+    """FaLA's wrong decisions and AUC, comparisons, cost, and who is worse off.
 
     Args:
         runs: Replacements, with the same seeds for every method of a data set.
 
     Returns:
-        The sentences for which there are records, at most five; none if FaLA as shipped was not
+        The sentences for which there are records, at most six; none if FaLA as shipped was not
         run.
     """
     methods = dict(by_method(runs))
@@ -39,6 +44,7 @@ def overview(runs: pd.DataFrame) -> list[str]:
     vendor = next((name for name in VENDOR if name in methods), "")
     trained = {name: methods[name] for name in TRAINED if name in methods}
     sentences = [
+        _wrong(ours, methods, vendor),
         _quality(ours, methods, vendor),
         _at_once(methods, vendor),
         _against(ours, trained),
@@ -48,23 +54,40 @@ def overview(runs: pd.DataFrame) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
+def _wrong(ours: pd.DataFrame, methods: Mapping[str, pd.DataFrame], vendor: str) -> str:
+    value = mean_over_users(ours, _WRONG)
+    if value is None:
+        return ""
+    others = _beside(ours, methods, vendor, _WRONG, 1)
+    beside = f", {others}" if others else ""
+    return f"FaLA decides {value.mean:.1f} of 100 new texts otherwise than people would{beside}."
+
+
 def _quality(ours: pd.DataFrame, methods: Mapping[str, pd.DataFrame], vendor: str) -> str:
     value, passes = mean_over_users(ours, _AUC), mean_over_users(ours, _PASSES)
     if value is None:
         return ""
     users = "1 person" if value.n == 1 else f"{value.n} people"
     within = f" with {number(passes.mean)} forward passes each" if passes else ""
-    comparisons = [
-        f"{words} {reference.mean:.3f}"
-        for name, words in (
-            (vendor, "the vendor's new model has"),
-            ("old", "the old personal one"),
-        )
-        if name in methods and (reference := mean_over_users(shared_by(methods[name], ours), _AUC))
-    ]
-    beside = f"; on the same people {_listed(comparisons)}" if comparisons else ""
+    others = _beside(ours, methods, vendor, _AUC, 3)
+    beside = f"; on the same people {others}" if others else ""
     data = _listed(sorted(ours["data"].unique()))
     return f"FaLA's mean AUC is {value.mean:.3f} for {users} of {data}{within}{beside}."
+
+
+def _beside(
+    ours: pd.DataFrame, methods: Mapping[str, pd.DataFrame], vendor: str, figure: str, digits: int
+) -> str:
+    """The same figure of the vendor's model and the old one, on the same people."""
+    names = (vendor, "the vendor's new model has"), ("old", "the old personal one")
+    return _listed(
+        [
+            f"{words} {value.mean:.{digits}f}"
+            for name, words in names
+            if name in methods
+            and (value := mean_over_users(shared_by(methods[name], ours), figure))
+        ]
+    )
 
 
 def _at_once(methods: Mapping[str, pd.DataFrame], vendor: str) -> str:
@@ -84,14 +107,13 @@ def _against(ours: pd.DataFrame, trained: Mapping[str, pd.DataFrame]) -> str:
         if test is None:
             continue
         sets = [compare(shared_by(ours, part), part, _AUC) for _, part in by_setting(theirs)]
-        means = [each.difference.mean for each in sets if each is not None]
-        where = f", {_counted(means)}" if len(means) > 1 else ""
-        parts.append(f"{_by(test)} {title(name, theirs)} {_interval(test)}{where}")
+        verdicts = [each.verdict for each in sets if each is not None]
+        parts.append(f"{_by(test)} {title(name, theirs)} {_interval(test)}, {_counted(verdicts)}")
     if not parts:
         return ""
     return (
         f"Against what trains the transformer on the same labels it is {'; '.join(parts)}. "
-        "An interval that holds zero tells no difference."
+        f"As good as: the interval is within ±{MARGIN}."
     )
 
 
@@ -112,10 +134,10 @@ def _worse(ours: pd.DataFrame, vendor: pd.DataFrame | None) -> str:
     gains = [] if vendor is None else differences(ours, vendor, _AUC)
     if not gains:
         return ""
-    below = sum(gain < -WORSE for gain in gains)
+    below = sum(gain < -AHEAD for gain in gains)
     people = "nobody" if not below else f"{below} of {len(gains)} people"
     return (
-        f"By more than {WORSE} AUC on their held-out rows, {people} {'is' if below < 2 else 'are'} "
+        f"By more than {AHEAD} AUC on their held-out rows, {people} {'is' if below < 2 else 'are'} "
         "worse off than with the vendor's new model."
     )
 
@@ -132,11 +154,12 @@ def _interval(test: Comparison) -> str:
     return f"[{value.low:+.3f}, {value.high:+.3f}]"
 
 
-def _counted(means: Sequence[float]) -> str:
-    """The numbers of data sets on which it is higher, and lower."""
-    counts = {"higher": sum(mean > 0 for mean in means), "lower": sum(mean < 0 for mean in means)}
-    parts = [f"{word} on {count} of {len(means)}" for word, count in counts.items() if count]
-    return f"{_listed(parts) or 'level on all'} data sets"
+def _counted(verdicts: Sequence[str]) -> str:
+    """The numbers of data sets with each verdict."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    parts = [f"{word} on {count}" for word, count in Counter(sorted(verdicts)).items()]
+    return f"{_listed(parts)} of {len(verdicts)} data sets"
 
 
 def _ratio(theirs: pd.DataFrame, ours: pd.DataFrame, column: str) -> float | None:

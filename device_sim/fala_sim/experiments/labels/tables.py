@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FIGURES = {
-    "AUC": "scores.auc",
+    "wrong of 100": "scores.wrong",
     "log loss": "scores.loss",
-    "accuracy at 1/2": "scores.accuracy",
+    "AUC": "scores.auc",
     "F1 at the expected threshold": "own_threshold.f1",
     "F1 as decided": "decided.f1",
 }
@@ -43,11 +43,12 @@ def labels(records: pd.DataFrame) -> Table:
 
     So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. Mean over people,
     each the mean of the draws [95 % t interval over people]. Less the vendor's: the difference from
-    the vendor's model with words on the same people. F1 is by one rule for all: at the threshold
-    where a method's own probabilities of the test texts expect the best F1. As decided: a device
-    does not know those texts; it goes by its labelled examples, and by the F1 that its release
-    expects of public ones. Settings are those that validation users chose at that number of labels,
-    or at all of theirs. All data sets together: the methods that were run on each of them.
+    the vendor's model with words on the same people. Wrong of 100: how many of 100 new texts are
+    decided otherwise than the person would, at probability 1/2. F1 is by one rule for all: at the
+    threshold where a method's own probabilities of the test texts expect the best F1. As decided: a
+    device does not know those texts; it goes by its labelled examples, and by the F1 that its
+    release expects of public ones. Settings are those that validation users chose at that number of
+    labels, or at all of theirs. All data sets together: the methods that were run on each of them.
     """
     runs = of(records, "labels")
     rows: list[TableRow] = []

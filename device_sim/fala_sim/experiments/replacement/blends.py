@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: these blends, and labels decided at the device's own threshold.
 WORDED, BLENDED, BEST, DECIDED = "+words", "+old", "+best", "+threshold"
 
+#: The title of a ``BEST`` blend.
+IN_HINDSIGHT = "blend best in hindsight"
+
 #: The old model's weight if no search has chosen one.
 UNSEARCHED = 0.5
 
@@ -108,10 +111,7 @@ def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
-    """Keep only the best blend of each method in some runs.
-
-    The best has the highest mean AUC on these users.
-    """
+    """Keep only each method's blend that is best in hindsight: of the highest mean AUC here."""
     selected = []
     for _, part in by_setting(runs):
         blends: dict[str, list[pd.DataFrame]] = {}
@@ -124,7 +124,7 @@ def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
         for plain, groups in blends.items():
             chosen = max(groups, key=_mean_auc)
             name = title(plain, chosen).partition(" + ")[0]
-            selected.append(chosen.assign(method=plain + BEST, title=f"{name}, best blend"))
+            selected.append(chosen.assign(method=plain + BEST, title=f"{name}, {IN_HINDSIGHT}"))
     return joined(*selected)
 
 

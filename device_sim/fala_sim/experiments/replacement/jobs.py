@@ -23,6 +23,9 @@ from fala_sim.records import Key, Kind, Store
 #: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
 
+#: People whose models are tested on one another's texts, too: as many as a figure shows.
+CROSSED = 10
+
 
 @timed
 def replacement(key: Key, path: Path, settings: Settings) -> Records:
@@ -37,12 +40,13 @@ def replacement(key: Key, path: Path, settings: Settings) -> Records:
     logits = scores(subject.user.test)
     content |= outcome(situation, scores, logits, words=method.with_words)
     content |= {"logits": rounded(logits), **truth(situation), "cost": cost}
-    if not method.trained or method.name == "full":
-        # A trained model must encode the other users' documents; one such method is enough.
+    crossed = subject.prepared.division.users[:CROSSED]
+    # A trained model must encode the other users' documents; one such method is enough.
+    if subject.user in crossed and (not method.trained or method.name == "full"):
         content["cross"] = {
             other.name: figures_of(situation.new.head, scores(other.test), other.test_labels)
-            for other in subject.prepared.division.users
-            if other.name != key.user
+            for other in crossed
+            if other is not subject.user
         }
     yield Made(key, content)
 

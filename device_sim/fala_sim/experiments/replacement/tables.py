@@ -15,7 +15,14 @@ from fala_sim.experiments.replacement import (
 )
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
-from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
+from fala_sim.metric.statistics import (
+    AHEAD,  # noqa: F401 - a caption names it
+    MARGIN,  # noqa: F401 - the same
+    Comparison,
+    compare,
+    holm,
+    mean_over_users,
+)
 from fala_sim.report.groups import (
     MB,
     by_data,
@@ -30,6 +37,7 @@ from fala_sim.report.groups import (
     measured,
     of,
     of_tasks,
+    origins,
     parts,
     plain_mean,
     score_cells,
@@ -43,6 +51,9 @@ from fala_sim.situation import TaskType
 if TYPE_CHECKING:
     import pandas as pd
 
+#: What a user feels first, then how sure a model is, then how it ranks.
+_FELT = {"wrong of 100": "scores.wrong", "log loss": "scores.loss", "AUC": "scores.auc"}
+
 #: The budget of forward passes with a row beside the methods.
 _BESIDE = "100"
 
@@ -52,11 +63,13 @@ _BESIDE = "100"
 def headline(records: pd.DataFrame) -> Table:
     """What a replacement keeps, and what it costs, by the methods that matter most.
 
-    AUC and F1: mean over users [95 % t interval over users], F1 at the logit 0 and at an own
-    threshold, found without the test examples' labels. Best blend: with words alone, with the old
-    personal model, or with both, by weights that are the best in hindsight on these very users
-    where no validation users chose them. Cost: mean over users of one whole replacement, with
-    whatever chooses, encodes, solves and trains.
+    Wrong of 100: how many of 100 new texts are decided otherwise than these people would, at
+    probability 1/2; it, the log loss and AUC are means over people [95 % t interval over people].
+    F1: at an own threshold, found without the test examples' labels. Blend best in hindsight: with
+    words alone, with the old personal model, or with both, whichever has the highest AUC on these
+    very people, by weights that validation people chose or, without them, the best in hindsight,
+    too. Cost: mean over people of one whole replacement, with whatever chooses, encodes, solves and
+    trains.
     """
     plain = of_tasks(records, "replacement")
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
@@ -69,9 +82,9 @@ def headline(records: pd.DataFrame) -> Table:
         {
             "data": setting.data,
             "method": title(name, group),
-            "AUC": interval_only(mean(group, "scores.auc")),
-            "F1": interval_only(mean(group, "scores.f1")),
+            **{words: interval_only(mean(group, figure)) for words, figure in _FELT.items()},
             "F1, own threshold": interval_only(mean_over_users(group, "own_threshold.f1")),
+            "people": group["user"].nunique() or None,
             "forward passes": plain_mean(group, "cost.total.forward_passes"),
             "FLOPs": plain_mean(group, "cost.total.flops"),
             "seconds": plain_mean(group, "cost.total.seconds"),
@@ -131,38 +144,47 @@ def table_2(records: pd.DataFrame) -> Table:
 @table("comparisons", "FaLA as shipped against each other method", "quality", "replacement",
        reads=("search",))  # fmt: skip
 def comparisons(records: pd.DataFrame) -> Table:
-    """FaLA as shipped against each other method, on each data set and on all together.
+    """FaLA as shipped against each other method, a data set at a time; all together come last.
 
-    Best blend: of those with words, with the old model, or with both, the one with the highest mean
-    AUC on these very users of a data set. {blends.WORDS} Difference in AUC, FaLA's less the
-    other's: mean over users ± deviation [95 % t interval over users], over the users and seeds that
-    both have; for how many users FaLA is higher; p of a two-sided sign-flip test, with Holm's
-    correction over the data set's rows, and the smallest p that so many users can give.
+    FaLA's figure less the other's: mean over people [95 % t interval over people], over the people
+    and seeds that both have. Wrong of 100: decided otherwise than the person would, at probability
+    1/2; for it and the log loss less is better. Verdict, of the AUC: as good as, if the interval is
+    within ±{MARGIN}; better or worse, if it is on one side of 0; else not resolved. Ahead, behind:
+    people whose AUC is higher, or lower, by more than {AHEAD}; a mean may be one person's. Blend
+    best in hindsight: of those with words, with the old model, or with both, the one with the
+    highest mean AUC on these very people of a data set. {blends.WORDS} Made by: a comparison of
+    records of several commits or kinds of processor; without an entry all are of one.
     """
     runs = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
     rows: list[TableRow] = []
     for data, new, part in by_data(runs):
         methods = dict(by_method(part))
-        tests = _tests(methods, methods.pop(SHIPPED, None), ours_first=True)
-        corrected = holm({name: test.p for name, test in tests.items()})
-        rows += [
-            {
-                "data": data,
-                "new": new,
-                "against": title(name, methods[name]),
-                "difference in AUC": test.difference,
-                "users above": test.above,
-                "users": test.difference.n,
-                "p": test.p,
-                "p (Holm)": corrected[name],
-                "smallest p": test.smallest_p,
-            }
-            for name, test in tests.items()
-        ]
+        ours = methods.pop(SHIPPED, part.iloc[:0])
+        for name, theirs in methods.items():
+            tests = {words: compare(ours, theirs, figure) for words, figure in _FELT.items()}
+            if (area := tests["AUC"]) is None:
+                continue
+            rows.append(
+                {
+                    "data": data,
+                    "new": new,
+                    "against": title(name, theirs),
+                    **{
+                        f"difference in {words}": interval_only(test.difference) if test else None
+                        for words, test in tests.items()
+                    },
+                    "verdict": area.verdict,
+                    "ahead": area.ahead,
+                    "behind": area.behind,
+                    "people": area.difference.n,
+                    "made by": origins(shared_by(ours, theirs), shared_by(theirs, ours)),
+                }
+            )
     return Table.of(
         rows,
         described(runs),
-        () if rows else ("No user has an AUC both of FaLA as shipped and of another method.",),
+        () if rows else ("No person has an AUC both of FaLA as shipped and of another method.",),
+        measured(runs),
     )
 
 
@@ -386,17 +408,12 @@ def _best_baseline(runs: pd.DataFrame) -> str:
 
 
 def _tests(
-    methods: Mapping[str, pd.DataFrame], other: pd.DataFrame | None, *, ours_first: bool = False
+    methods: Mapping[str, pd.DataFrame], other: pd.DataFrame | None
 ) -> dict[str, Comparison]:
     """Each method's AUC against another's, if they share users."""
     if other is None:
         return {}
-    tests = {
-        name: compare(other, group, "scores.auc")
-        if ours_first
-        else compare(group, other, "scores.auc")
-        for name, group in methods.items()
-    }
+    tests = {name: compare(group, other, "scores.auc") for name, group in methods.items()}
     return {name: test for name, test in tests.items() if test is not None}
 
 

@@ -43,6 +43,8 @@ _MOST_GROUPS, _MOST_ROWS = 4, 20_000
 _PARTS = 16  # parts of the people that are tried side by side
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
+# A change of a scale lowers the loss by that many standard errors over people.
+_CLEAR = 2.0
 
 #: The groups of some people, and each one's last minimum.
 _Part: TypeAlias = "tuple[list[list[LeftOut]], list[list[Floats | None]]]"
@@ -208,7 +210,7 @@ def _part_losses(scales: Scales, part: _Part) -> list[tuple[float, list[Floats |
 def _is_lower(losses: Floats, than: Floats) -> bool:
     """Whether people's losses are lower by more than a standard error of the mean difference."""
     gains = than - losses
-    return bool(gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)))
+    return bool(gains.mean() > _CLEAR * gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def _descend(
