@@ -187,19 +187,17 @@ def write_sentence_model(folder, family, pooling="mean", normalize=False, **sett
 @pytest.mark.parametrize(
     ("family", "pooling", "normalize", "settings"),
     [
-        ("bert", "mean", True, {"max_seq_length": 20}),
-        ("xlm-roberta", "cls", True, {"do_lower_case": True}),
-        ("bert", ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"),
-         False, {}),
+        # Of forms that other tests here trace.
+        ("bert", "mean", False, {"max_seq_length": 20}),
+        ("roberta", "cls", True, {"do_lower_case": True}),
     ],
-)  # fmt: skip
+)
 def test_a_sentence_transformers_folder_sets_pooling_and_normalization(
     family, pooling, normalize, settings, tmp_path
 ):
     model = write_sentence_model(tmp_path, family, pooling, normalize, **settings)
     encoder, exported = export(tmp_path / "saved", tmp_path / "x.fala")
-    joined = pooling if isinstance(pooling, str) else "+".join(pooling)
-    assert (encoder.module.pooling, encoder.module.normalize) == (joined, normalize)
+    assert (encoder.module.pooling, encoder.module.normalize) == (pooling, normalize)
     assert encoder.longest == model.max_seq_length == settings.get("max_seq_length", LENGTH)
     expected = model.encode(TEXTS)
     np.testing.assert_allclose(encoder.encode(TEXTS, encoder.longest), expected, atol=1e-5)
