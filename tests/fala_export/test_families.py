@@ -79,18 +79,18 @@ def embed(folder, texts, length, pooling=None):
     return ((states * mask).sum(1) / mask.sum(1)).numpy()
 
 
-#: One of them in every run, unlike BERT, which other tests export: a trace takes seconds.
+#: One of them in every run, unlike BERT, which other tests export: a trace takes seconds a layer.
 EACH = [
-    pytest.param(family, marks=[] if family == "qwen3" else thorough)
-    for family in (*FAMILIES, *LATER)
+    ("qwen3", {"num_hidden_layers": 1}),
+    *(pytest.param(family, {}, marks=thorough) for family in (*FAMILIES, *LATER)),
 ]
 
 
-@pytest.mark.parametrize("family", EACH)
-def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
+@pytest.mark.parametrize(("family", "settings"), EACH)
+def test_a_bundle_has_the_embeddings_of_transformers(family, settings, tmp_path):
     if family not in MODEL_MAPPING_NAMES:
         pytest.skip(f"this version of transformers has no {family}")
-    folder = write_model(tmp_path / family, family)
+    folder = write_model(tmp_path / family, family, **settings)
     chosen = "lasttoken" if family in READS_FORWARDS else None
     encoder, exported = export(folder, tmp_path / "x.fala", pooling=chosen)
     assert encoder.longest == LENGTH
