@@ -84,9 +84,6 @@ def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     set_inputs(insert_adapters(encoder.module.transformer, 5), inputs)
     used = backbone.encode(TEXTS, AdapterWeights(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
-    # A separate export differs only in the order of sums.
-    apart = encoder_of(encoder.graph(), encoder.tokenizer)
-    np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
 
 
 def test_one_session_switches_between_tasks_of_any_size(backbone):

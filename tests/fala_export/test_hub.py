@@ -47,7 +47,7 @@ def folders(tmp_path_factory):
     """Folders of the model on the main branch, and of the model at a tag."""
     root = tmp_path_factory.mktemp("models")
     write_model(root / "new")
-    write_model(root / "old", type_vocab_size=3)  # another shape, so other random weights
+    write_model(root / "old", vocab_size=400)  # another shape, so other random weights
     return root
 
 

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 PROMPTS = "config_sentence_transformers.json"
 POOLING = "1_Pooling/config.json"
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,20 @@ def graphs(model):
     output = helper.make_tensor_value_info(states.output[0], TensorProto.FLOAT, shape)
     graph.graph.output.append(output)
     return graph
+
+
+def first_tokens(graph):
+    """A graph of states, extended by their pooling."""
+    pooled = type(graph)()
+    pooled.CopyFrom(graph)
+    pooled.graph.initializer.append(numpy_helper.from_array(np.array(0), "first"))
+    names = [pooled.graph.output[0].name, "first"]
+    pooled.graph.node.append(helper.make_node("Gather", names, ["first_tokens"], axis=1))
+    shape = ["batch_size", DIMENSION]
+    output = helper.make_tensor_value_info("first_tokens", TensorProto.FLOAT, shape)
+    del pooled.graph.output[:]
+    pooled.graph.output.append(output)
+    return pooled
 
 
 def changed(model, folder, **files):
@@ -96,8 +111,8 @@ def dense_model(folder, transformer, prompts, **settings):
     """A folder with all steps that are kept, written by sentence-transformers."""
     steps = [
         modules.Transformer(str(transformer)),
-        modules.Pooling(DIMENSION, ("cls", "mean")),
-        modules.Dense(2 * DIMENSION, 24),
+        modules.Pooling(DIMENSION, POOLINGS),
+        modules.Dense(len(POOLINGS) * DIMENSION, 24),
         modules.Dropout(0.1),
         modules.LayerNorm(24),
         modules.Dense(24, 12, bias=False, activation_function=nn.Identity()),
@@ -119,6 +134,7 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
         )
         np.testing.assert_allclose(encoder.encode(TEXTS, 64), expected, atol=1e-5)
         assert encoder.normalized
+        assert encoder.module.pooling == "+".join(POOLINGS)
         return expected
 
     check(load_encoder(folder), 8)  # as its files say
@@ -314,8 +330,10 @@ class TestOnnx:
         words = self.write(model, tmp_path / "m", graphs, tokenizer_config__json=other)
         assert "tokenizer_config.json sets do_lower_case" in failed(*words)
 
-    def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(self, model, tmp_path):
-        pooled = make_encoder("cls", False).graph()
+    def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(
+        self, model, graphs, tmp_path
+    ):
+        pooled = first_tokens(graphs)
         words = self.write(model, tmp_path / "m", pooled)
         summary = done(*words, "--quantize", "none")
         assert (summary["pooling"], summary["normalized"]) == ("none", True)

@@ -23,9 +23,9 @@ from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
 
-#: A trace takes seconds: the fast tests take families of which other tests here need one, too.
+#: A trace takes seconds: the fast tests take families of which other tests need one, too.
 EACH = [
-    pytest.param(family, marks=[] if family in ("roberta", "albert") else pytest.mark.thorough)
+    pytest.param(family, marks=[] if family in ("bert", "albert") else pytest.mark.thorough)
     for family in FAMILIES
 ]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
@@ -97,7 +97,7 @@ def test_unused_adapter_inputs_do_not_change_embeddings(family, graph_of):
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_an_embedding_does_not_depend_on_its_batch(precision, graph_of):
-    graph, tokenizer, sequences = graph_of("roberta")
+    graph, tokenizer, sequences = graph_of("bert")
     model = quantize(graph, precision, sequences)
     together = encode(model, tokenizer)
     alone = np.concatenate([encode(model, tokenizer, [text]) for text in TEXTS])

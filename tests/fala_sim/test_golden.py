@@ -15,7 +15,7 @@ from sim_tables import TABLES
 STUDIES = ROOT / "device_sim/results"
 
 #: Studies of many people, whose blends take a minute.
-LARGE = ("many", "tuned")
+LARGE = ("labels", "many", "tuned")
 
 GOLDEN = sorted(STUDIES.glob("*/tables/*.md"))
 

@@ -23,7 +23,7 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
     )
     vectors = np.random.default_rng(0).normal(size=(pieces, DIMENSION)).astype(np.float32)
     bert = make_student(shape, vectors, seed=0)
-    pooler = AttentionPooling(DIMENSION, 8) if pooling == "attention" else pooling
+    pooler = AttentionPooling(DIMENSION) if pooling == "attention" else pooling
     return Encoder(
         module=SentenceEncoder(bert, pooler, normalize).eval(),
         tokenizer=train_wordpiece(texts, pieces).to_str().encode(),

@@ -7,8 +7,10 @@ form. So a form is traced once, with weights of which no two are equal, which ar
 import copy
 import functools
 import hashlib
+import math
 import os
 import pickle
+import re
 import sys
 
 #: Names the folder of the run's traces to the processes that tests start.
@@ -16,6 +18,10 @@ FOLDER = "FALA_TEST_TRACES"
 #: Families whose graphs hold their weights as they are.
 SHARED = ("albert", "bert", "distilbert", "electra", "mpnet", "roberta")
 LEAST = 2  # numbers of a constant that can only be of a weight
+#: What no graph of these families depends on: parts of configurations, modules and weights.
+_UNUSED = re.compile(
+    r"dropout|vocab_size|name_or_path|architectures|^dtype$|use_cache|^transformer\.pooler"
+)
 
 
 def share(folder):
@@ -56,12 +62,21 @@ def share(folder):
 
 
 def _digest(encoder):
-    """SHA-256 over everything that a graph depends on but its weights."""
-    config = encoder.transformer.config.to_json_string()
-    form = [str(encoder), config, encoder.pooling, encoder.normalize, encoder.cut,
-            getattr(encoder.pooler, "layers", None),
-            [(name, weight.shape) for name, weight in encoder.state_dict().items()],
-            _aliases(encoder)]  # fmt: skip
+    """SHA-256 over everything that a graph depends on, but weights, vocabulary and dropout."""
+    table = encoder.transformer.get_input_embeddings()
+    config = encoder.transformer.config.to_dict()
+
+    def used(parts):
+        return [part for part in parts if not _UNUSED.search(part[0])]
+
+    form = [used(sorted(config.items())),
+            [(name, type(part), part.extra_repr())
+             for name, part in used(encoder.named_modules()) if part is not table],
+            [(name, weight.dtype, None if weight is table.weight else weight.shape)
+             for name, weight in used(encoder.named_parameters())],
+            [(name, weight.shape) for name, weight in encoder.named_buffers()],
+            encoder.pooling, encoder.normalize, encoder.cut,
+            getattr(encoder.pooler, "layers", None), used(_aliases(encoder))]  # fmt: skip
     return hashlib.sha256(repr(form).encode()).hexdigest()
 
 
@@ -126,5 +141,6 @@ def _replace(graph, places, encoder):
         if tensor.name in places:
             name, way = places[tensor.name]
             array = WAYS[way](weights[name].detach().cpu().numpy())
-            array = array.reshape(tuple(tensor.dims)).copy()
-            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+            if array.size == math.prod(tensor.dims):  # another vocabulary's table has another
+                array = array.reshape(tuple(tensor.dims))
+            tensor.CopyFrom(numpy_helper.from_array(array.copy(), tensor.name))

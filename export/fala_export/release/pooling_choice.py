@@ -267,8 +267,10 @@ def _loss(
         head, head.inputs(their_examples, embeddings), head.words(their_examples),
         logits[positions], shares[positions], names,
     )  # fmt: skip
-    devices = training_sets(annotated, dict.fromkeys(people))
+    played = training_sets(annotated, dict.fromkeys(people), LEAST_ROWS)
     with one_blas_thread():
-        scales = choose_scales(devices)
-        losses = [LeftOut.of(device).loss((0.0, *scales))[0] for device in devices]
-    return unit * sum(losses) / len(names)
+        scales = choose_scales(played, LEAST_ROWS)
+        scales = replace(scales, blocks=(0.0, *scales.blocks))
+        devices = [LeftOut.of(each) for of_person in played for each in of_person]
+        losses = [device.losses(device.full(scales)[0]).mean() for device in devices]
+    return unit * float(np.mean(losses))

@@ -35,7 +35,7 @@ from fala_export.updates.signing import sign_file
 STORE = "store.sqlite3"
 KEY = bytes(range(32))
 #: Positions of damage in a store, spread over its file, and of damage to most of it.
-POSITIONS, FEW = 14, 3
+POSITIONS, FEW = 8, 2
 DAMAGED = 64
 
 
@@ -365,7 +365,7 @@ def test_a_failing_fit_loses_no_example(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unsynced", ["kept", "some"])
+@pytest.mark.parametrize("unsynced", [pytest.param("kept", marks=pytest.mark.thorough), "some"])
 def test_a_killed_repair_is_not_done_or_whole(tmp_path, folder, unsynced):
     """With the personal models: they are fitted before the new store takes its place."""
     unchecked(folder, "UPDATE slots SET weight = x'00'")

@@ -160,8 +160,8 @@ def test_a_shortage_of_memory_is_no_damage(device, monkeypatch):
 @pytest.mark.parametrize(
     ("damaged", "error", "step"),
     [
-        (False, errno.EIO, 3),
-        (True, errno.ENOSPC, 3),
+        (False, errno.EIO, 5),
+        (True, errno.ENOSPC, 7),
         pytest.param(False, errno.ENOSPC, 1, marks=pytest.mark.thorough),
         pytest.param(True, errno.EIO, 1, marks=pytest.mark.thorough),
     ],

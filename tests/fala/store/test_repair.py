@@ -198,18 +198,25 @@ def examples_of(folder):
         yield from device.examples()
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "encrypted"])
+def long_texts(request, tmp_path_factory, releases):
+    """The folder of a device with 400 labelled long texts, its key, and their rows."""
+    key = (lambda: bytes(32)) if request.param else None
+    folder = tmp_path_factory.mktemp("long") / "device"
+    long = [f"{number} {TEXTS[number % 90]} " * 20 for number in range(400)]
+    with Device.create(folder, releases["old"], key=key) as device:
+        device.remember(long, [str(number % 2) for number in range(len(long))])
+        rows = [(row.id, row.example, row.label, row.added) for row in device.examples()]
+    return folder, key, rows
+
+
 @pytest.mark.skipif(not has_dbstat(), reason="this SQLite does not tell where tables lie")
-@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("table", ["examples", "texts", "sqlite_autoindex_examples_1", "labels"])
 @pytest.mark.parametrize("how", ["empty", "an earlier page", "root"])
-def test_damaged_pages_lose_no_example(tmp_path, releases, how, table, encrypted):
+def test_damaged_pages_lose_no_example(tmp_path, long_texts, how, table):
     """Of a table, or of an index: what one has lost the others have."""
-    key = (lambda: bytes(32)) if encrypted else None
-    long = [f"{number} {TEXTS[number % 90]} " * 20 for number in range(400)]
-    with Device.create(tmp_path / "device", releases["old"], key=key) as device:
-        device.remember(long, [str(number % 2) for number in range(len(long))])
-        before = [(row.id, row.example, row.label, row.added) for row in device.examples()]
-    file = tmp_path / "device" / STORE
+    original, key, before = long_texts
+    file = shutil.copytree(original, tmp_path / "device") / STORE
     data = file.read_bytes()
     leaves = pages_of(tmp_path / "device", table)
     if how == "root":
