@@ -13,6 +13,7 @@ from fala_export.training import global_model
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
 from fala_export.training.classifier import (
     BIAS_PACE,
+    PRIOR,
     WEIGHT_PACE,
     ClassifierBatches,
     ClassifierModule,
@@ -98,8 +99,9 @@ def test_half_of_the_loss_is_that_of_the_annotators_heads(labels):
             ).vendor_model()
             probabilities = personal.probabilities(encoded[row.example][None])[0]
             losses.append(-np.log(probabilities[labels.index(row.label)]))
-    assert len(losses) == 3 * len(FILMS)
-    assert halved == pytest.approx((whole + np.mean(losses)) / 2, rel=1e-4)
+    assert len(losses) == 3 * len(FILMS)  # as many of each annotator
+    squares = (np.square(weight).sum() + np.square(bias).sum()) / len(annotators)
+    assert halved == pytest.approx((whole + np.mean(losses)) / 2 + PRIOR * squares, rel=1e-5)
 
 
 def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
@@ -131,7 +133,7 @@ def test_of_very_many_annotators_some_are_drawn_to_have_heads(monkeypatch):
     public = PublicRows.of(rows)
     chosen = []
     for seed in (0, 0, 1):
-        settings = TrainingSettings(seed=seed)
+        settings = TrainingSettings(seed=seed, annotators=True)
         users, available = global_model._annotators(public, division, settings)
         assert (len(users), available) == (7, 20) and "rare" not in users
         chosen.append(set(users))

@@ -43,8 +43,7 @@ class Train:
         frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
         pooling: Default: that of the model's sentence-transformers files, or the mean. "layers" is
-            the means of three layers, concatenated: with --frozen only. "attention" is learned:
-            without --frozen.
+            the means of three layers, concatenated. "attention" is learned: without --frozen.
         lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
@@ -71,9 +70,8 @@ def train(settings: Train) -> Summary:
     """
     if (settings.work is None) != settings.frozen:
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
-    if settings.pooling == ("attention" if settings.frozen else "layers"):
-        needed = "without" if settings.frozen else "with"
-        raise click.UsageError(f"--pooling {settings.pooling} is for a training {needed} --frozen")
+    if settings.frozen and settings.pooling == "attention":
+        raise click.UsageError("--pooling attention is learned: leave out --frozen")
     with progress("loading libraries"):
         from fala_export.backbone import check_disk
         from fala_export.bundles import write_admitted
@@ -113,16 +111,16 @@ def _train(
 ) -> Summary:
     from fala_export.models.encoder import Encoder
     from fala_export.training.global_model import train as train_model
-    from fala_export.training.release import write_words
     from fala_export.training.saving import save_model
 
     work = settings.work or Path()
     summary = train_model(
-        backbone, rows, settings.training, work, out, options, resume=settings.resume
-    )
+        backbone, rows, settings.training, work, out, options,
+        lexical=settings.lexical, resume=settings.resume,
+    )  # fmt: skip
     if isinstance(backbone, Encoder):
         save_model(backbone, work / "model")
-    return {**summary, **write_words(out, rows, out)} if settings.lexical else summary
+    return summary
 
 
 def _load(settings: Train) -> Source | Bundle:

@@ -300,8 +300,6 @@ def _check(recipe: Recipe) -> None:
         return
     if table.pooling == "attention" and recipe.training is None:
         raise ExportError('pooling = "attention" is trained: add [training]')
-    if table.pooling == "layers" and recipe.training is not None:
-        raise ExportError('pooling = "layers" is of a model that is not trained: omit [training]')
     source, revision = table.model.source, table.model.revision
     if table.bundle is not None:
         alone = BackboneTable(model=ModelSource(source), export=ExportOptions())
