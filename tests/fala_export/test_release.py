@@ -159,16 +159,6 @@ def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):
 
 
 CHECKED = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "v"\n[check]\n'
-LAYERS = """
-name = "x"
-data = "rows.jsonl"
-
-[backbone]
-source = "tiny"
-pooling = "layers"
-
-[training]
-"""
 
 
 @pytest.mark.parametrize(
@@ -184,7 +174,6 @@ pooling = "layers"
         ('name = "x"\n[backbone]\nsource = "bert-base-uncased"\nrevision = "main"', "40 hex"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nprecision = "int3"', "int3"),
         ('name = "x"\n[backbone]\nsource = "tiny"\npooling = "max"', "max"),
-        (LAYERS, "not trained"),
         ('name = "x"\ndata = "none.jsonl"\n[backbone]\nsource = "tiny"', "none.jsonl"),
         ('name = "v"\nversion = 0\n[word-vectors]\nsource = "v"', ">= 1"),
         ('name = "v"\nversion = 1.5\n[word-vectors]\nsource = "v"', "`int | null`"),

@@ -37,7 +37,7 @@ def _new_backbones() -> dict[str, str]:
     return {
         **_old_backbones(),
         "tuned:minilm": "minilm, first trained on each data set's public",
-        "layers:minilm": "minilm, with the means of three layers as its embedding",
+        "last:minilm": "minilm, with its own pooling of the last layer in place of three layers",
     }
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
 _WORK = 4
 _FOR_MODELS = (
-    "pooling", "revision", "ignore", "prompt", "dim", "max_length", "quantize", "min_cosine",
+    "pooling", "revision", "ignore", "prompt", "dim", "layers", "max_length", "quantize",
+    "min_cosine",
 )  # fmt: skip
 
 
@@ -42,8 +43,8 @@ class Train:
         work: Folder of the checkpoints, and of the trained model.
         frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: that of the model's sentence-transformers files, or the mean. "layers" is
-            the means of three layers, concatenated. "attention" is learned: without --frozen.
+        pooling: Default: as of the command backbone; "own" where a matcher is trained. "attention"
+            is learned: without --frozen.
         lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
@@ -71,7 +72,7 @@ def train(settings: Train) -> Summary:
     if (settings.work is None) != settings.frozen:
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
     if settings.frozen and settings.pooling == "attention":
-        raise click.UsageError("--pooling attention is learned: leave out --frozen")
+        raise click.UsageError("--pooling attention is for a training without --frozen")
     with progress("loading libraries"):
         from fala_export.backbone import check_disk
         from fala_export.bundles import write_admitted
@@ -81,7 +82,7 @@ def train(settings: Train) -> Summary:
     check_name(name)
     options = replace(settings.export, name=name)
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
-    backbone = _load(settings)
+    backbone = _load(settings, rows)
     if not isinstance(backbone, Bundle):
         check_disk(backbone, options, settings.out.parent)
         check_room(0 if settings.work is None else _WORK * backbone.size, settings.work or Path())
@@ -123,7 +124,7 @@ def _train(
     return summary
 
 
-def _load(settings: Train) -> Source | Bundle:
+def _load(settings: Train, rows: PublicRows) -> Source | Bundle:
     source = settings.model.source
     if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):
@@ -132,10 +133,11 @@ def _load(settings: Train) -> Source | Bundle:
     if settings.frozen and settings.pooling != "attention":
         from fala_export.models.source import load_source
 
-        return load_source(settings.model, settings.pooling, settings.export.max_length)[0]
+        return load_source(settings.model, settings.pooling, settings.export)[0]
     from fala_export.training.backbones import load_to_train
 
-    return load_to_train(settings.model, settings.pooling, settings.training.seed)
+    pooling, seed = settings.pooling, settings.training.seed
+    return load_to_train(settings.model, pooling, seed, rows.task, settings.export)
 
 
 def _flag_in_use(*names: str) -> str | None:

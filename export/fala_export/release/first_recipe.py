@@ -51,8 +51,7 @@ _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
 
 _POOLING = (
-    '# pooling = "layers"  # three layers in place of the last often rank better: compare the\n'
-    "#                     # cross-entropy of left-out documents that `release` prints\n"
+    '# pooling = "own"  # the model\'s own pooling of its last layer, in place of three layers\n'
 )
 
 # Ignored between near copies: addresses, user names, and everything but letters.

@@ -126,10 +126,11 @@ class Pipeline:
         if table.bundle is not None:
             return open_earlier(table.bundle)
         if (training := self.recipe.training) is not None:
-            return load_to_train(table.model, table.pooling, training.seed)
+            pooling, task = table.pooling, self.rows.task
+            return load_to_train(table.model, pooling, training.seed, task, table.export)
         if table.pooling == "attention":
             raise ExportError('pooling = "attention" is learned: it needs [training]')
-        return load_source(table.model, table.pooling, table.export.max_length)[0]
+        return load_source(table.model, table.pooling, table.export)[0]
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")

@@ -54,7 +54,7 @@ class BackboneTable:
     Attributes:
         model: Its folder, its ONNX file beside its tokenizer.json, or its name on the hub with the
             full commit as revision, since a branch moves; or a bundle.
-        pooling: None takes the model's own.
+        pooling: None takes three layers, or the own of a matcher that is trained.
         export: The export options.
     """
 

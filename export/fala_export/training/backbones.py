@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fala import Bundle
 from fala.backbones.word_vectors import words
-from fala.examples import tokenizer_inputs
+from fala.examples import MATCHING, tokenizer_inputs
 from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
@@ -25,7 +25,8 @@ from fala_export.models.sentence_encoder import (
     SentenceEncoder,
     drop_pooler,
 )
-from fala_export.settings import AnyPooling, ModelSource
+from fala_export.models.source import with_layers
+from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.vectors.table import bundle_table
 
 Floats = NDArray[np.float32]
@@ -125,18 +126,23 @@ class TransformerLearner(Learner):
         return [encoding.ids or [self.pad_id] for encoding in encodings]
 
 
-def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> Encoder:
+def load_to_train(
+    model: ModelSource, pooling: AnyPooling | None, seed: int, task: str, options: ExportOptions
+) -> Encoder:
     """Load a model, with any pooling of a recipe.
 
     Args:
         model: The model.
-        pooling: None takes the model's own.
+        pooling: None takes three layers for a classifier, see ``with_layers``, and ``"own"`` for a
+            matcher.
         seed: See ``attentive``.
+        task: ``"classification"`` or ``"matching"``.
+        options: The export options.
 
     Raises:
         ExportError: See ``load_encoder``.
     """
-    own = None if pooling == "attention" else pooling
+    own = "own" if pooling in (None, "attention") else pooling
     encoder = load_encoder(
         model.source,
         own,
@@ -144,8 +150,11 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
         ignore=model.ignore,
         prompt=model.prompt,
         dimension=model.dimension,
+        layers=model.layers,
     )
-    return attentive(encoder, seed) if pooling == "attention" else encoder
+    if pooling == "attention":
+        return attentive(encoder, seed)
+    return with_layers(encoder, options) if pooling is None and task != MATCHING else encoder
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:
