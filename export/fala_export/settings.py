@@ -28,6 +28,8 @@ from fala_export.options import (
 FrozenPooling: TypeAlias = Literal["own", "mean", "cls", "lasttoken", "layers", "layers+max"]
 #: Attention is learned, so only a training offers it.
 AnyPooling: TypeAlias = Literal[FrozenPooling, "attention"]
+#: A release's rows choose among the frozen ones.
+RecipePooling: TypeAlias = Literal[AnyPooling, "auto"]
 
 
 #: Settings of a model's files that change its embeddings, and that a bundle may do without.

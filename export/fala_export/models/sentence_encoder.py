@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -23,7 +23,7 @@ _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), se
 _WEIGHTS = "model.safetensors"
 # Names of settings with a value for each layer: "layer_types", "attention_window".
 _EACH_LAYER = re.compile("layer|window")
-LAYER_POOLINGS = ("layers", "layers+max")
+LAYER_POOLINGS: tuple[Literal["layers"], Literal["layers+max"]] = ("layers", "layers+max")
 """Names of ``LayerPooling``, without and with the maxima."""
 
 

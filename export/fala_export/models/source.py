@@ -93,21 +93,30 @@ def with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
         encoder: With its own pooling.
         options: The export options.
     """
-    module, reason = encoder.module, ""
-    if options.adapters:
-        reason = "adapters need the last layer"
-    elif len(module.steps):
-        reason = f"{type(module.steps[0]).__name__} follows the model's own pooling"
-    elif module.cut is not None:
-        reason = "embeddings that are cut are the model's own"
-    elif not has_layers(module.transformer):
-        reason = "the model does not return the states of its layers"
-    elif reads_forwards(module.transformer):
+    module = encoder.module
+    reason = needs_own(module, options)
+    if not reason and reads_forwards(module.transformer):
         reason = "the model reads a text from left to right"
     if reason:
         return replace(encoder, not_layers=reason)
     layers = SentenceEncoder(module.transformer, "layers", module.normalize)
     return replace(encoder, module=layers.eval())
+
+
+def needs_own(module: SentenceEncoder, options: ExportOptions) -> str:
+    """What needs a model's own pooling; empty where three layers can be in its place.
+
+    Args:
+        module: With its own pooling.
+        options: The export options.
+    """
+    if options.adapters:
+        return "adapters need the last layer"
+    if len(module.steps):
+        return f"{type(module.steps[0]).__name__} follows the model's own pooling"
+    if module.cut is not None:
+        return "embeddings that are cut are the model's own"
+    return "" if has_layers(module.transformer) else "its layers' states are not returned"
 
 
 def _graphs(folder: Path) -> list[Path]:

@@ -51,7 +51,8 @@ _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
 
 _POOLING = (
-    '# pooling = "own"  # the model\'s own pooling of its last layer, in place of three layers\n'
+    '# pooling = "auto"  # chosen by the rows in place of three layers, if wished within\n'
+    "#                   # max_megabytes, and max_operations of a pass of 64 tokens\n"
 )
 
 # Ignored between near copies: addresses, user names, and everything but letters.
