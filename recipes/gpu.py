@@ -161,7 +161,8 @@ class Steps:
         }  # fmt: skip
         words = [str(word) for pair in options.items() for word in pair]
         self._timed("train", lambda: fala_export.run("train", str(self._model), *words))
-        history = Bundle.open(self._folder / "trained.fala").manifest.details["training"]["history"]
+        training = Bundle.open(self._folder / "trained.fala").manifest.details["training"]
+        history = training.get("tried", training)["history"]
         return np.array(list(history["validation_loss"].values()))
 
     def _one(self) -> Answers:

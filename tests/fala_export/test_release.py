@@ -215,16 +215,6 @@ def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):
 
 
 CHECKED = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "v"\n[check]\n'
-LAYERS = """
-name = "x"
-data = "rows.jsonl"
-
-[backbone]
-source = "tiny"
-pooling = "layers"
-
-[training]
-"""
 
 
 @pytest.mark.parametrize(
@@ -240,8 +230,8 @@ pooling = "layers"
         ('name = "x"\n[backbone]\nsource = "bert-base-uncased"\nrevision = "main"', "40 hex"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nprecision = "int3"', "int3"),
         ('name = "x"\n[backbone]\nsource = "tiny"\npooling = "max"', "max"),
-        (LAYERS, "not trained"),
-        (LAYERS.replace("layers", "auto"), "not trained"),
+        ('name = "x"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\npooling = "auto"\n'
+         "[training]", "not trained"),
         ('name = "x"\n[backbone]\nsource = "tiny"\npooling = "auto"', "auto\" needs data"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nmax_megabytes = 3', 'are for pooling = "auto"'),
         ('name = "x"\ndata = "none.jsonl"\n[backbone]\nsource = "tiny"', "none.jsonl"),

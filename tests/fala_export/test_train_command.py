@@ -2,6 +2,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 import export_command
 import kill_training
@@ -48,7 +49,8 @@ done = partial(export_command.done, "train")
 failed = partial(export_command.failed, "train")
 
 EXPORT = "from fala_command import export; export()"
-FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
+FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3, "--batch", 32)
+LONG = ("--max-length", 32, "--epochs", 6, "--learning-rate", 1e-2, "--batch", 16)
 
 
 @pytest.mark.thorough
@@ -65,21 +67,69 @@ def test_processes_that_train_together_share_the_validation(model, texts, tmp_pa
     assert int(max(alone, key=int)) == pytest.approx(2 * int(max(together, key=int)), abs=2)
 
 
-def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, files, tmp_path):
-    # Without words, which would explain all labels here.
-    summary = done(model, *files, *FAST, "--no-lexical")
-    figures = summary["training"]["figures"]
+@pytest.fixture(scope="module")
+def trained(model, texts, tmp_path_factory):
+    """The folder of a training with annotators' heads, and its summary.
+
+    Without words, which would explain all labels here.
+    """
+    folder = tmp_path_factory.mktemp("trained")
+    options = ("--work", folder / "work", "--out", folder / "x.fala", *LONG)
+    return folder, done(model, "--data", texts, *options, "--annotators", "--no-lexical")
+
+
+def test_a_trained_classifier_is_released_and_beats_the_frozen_one(trained):
+    folder, summary = trained
+    training = summary["training"]
+    figures = training["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
-    bundle = Bundle.open(tmp_path / "x.fala")
-    assert bundle.manifest.details["training"] == summary["training"]
+    frozen, best = training["candidates"]
+    assert (frozen["name"], frozen["step"], training["chosen"]) == ("frozen", 0, "trained")
+    assert best["loss"] < frozen["loss"] and best["step"] == training["history"]["best_step"] > 0
+    assert best["people"] > 0
+    bundle = Bundle.open(folder / "x.fala")
+    assert bundle.manifest.details["training"] == training
     head, released = bundle.head(), bundle.backbone()
     assert (head.task, head.labels, head.lexical) == ("classification", ("0", "1"), None)
     examples = ["a great film, love it", "the boring film was awful"]
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
     # The folder has the released model, and can be trained further.
-    saved = load_encoder(str(tmp_path / "work" / "model")).encode(examples, 32)
-    np.testing.assert_allclose(saved, released.encode(examples), atol=0.05)
+    saved = load_encoder(str(folder / "work" / "model"), "layers")
+    np.testing.assert_allclose(saved.encode(examples, 32), released.encode(examples), atol=0.05)
+
+
+def test_annotators_heads_are_dropped_and_the_tables_stay(trained, model):
+    folder, summary = trained
+    training = summary["training"]
+    assert 2 <= training["recipe"]["annotators"] < len({row["user"] for row in text_rows()})
+    bundle = Bundle.open(folder / "x.fala")
+    assert bundle.head().weight.shape == (1, 2 * DIMENSION)  # of two layers
+    before, after = (
+        load_encoder(str(path)).module.transformer for path in (model, folder / "work" / "model")
+    )
+    assert torch.equal(before.embeddings.word_embeddings.weight,
+                       after.embeddings.word_embeddings.weight)  # fmt: skip
+    assert not torch.equal(before.encoder.layer[0].output.dense.weight,
+                           after.encoder.layer[0].output.dense.weight)  # fmt: skip
+
+
+def test_a_harmful_training_releases_the_frozen_backbone(model, files, texts, tmp_path):
+    """As ``--frozen`` makes it; and of forty annotators none has a head of its own."""
+    options = ("--max-length", 32, "--batch", 32)
+    result = run(model, *files, *options, "--learning-rate", 1)
+    assert "frozen   step 0" in result.output and "  released" in result.output
+    assert "trained with one head for all users" in result.output
+    frozen = tmp_path / "frozen.fala"
+    done(model, "--data", texts, "--frozen", "--out", frozen, "--max-length", 32)
+    bundle, expected = Bundle.open(tmp_path / "x.fala"), Bundle.open(frozen)
+    assert bundle.head() == expected.head() and bundle.head().lexical is not None
+    assert bundle.backbone_digest == expected.backbone_digest
+    training = bundle.manifest.details["training"]
+    assert training["chosen"] == "frozen" and "history" not in training
+    assert training["tried"]["recipe"]["annotators"] == 0 < training["tried"]["history"]["steps"]
+    kept, source = load_encoder(str(tmp_path / "work" / "model")), load_encoder(str(model))
+    np.testing.assert_allclose(kept.encode(["a film"], 32), source.encode(["a film"], 32))
 
 
 def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
@@ -106,27 +156,12 @@ def test_a_frozen_backbone_can_pool_several_layers(model, texts, tmp_path):
     summary = done(model, "--data", texts, "--frozen", *pooling, "--max-length", 32, "--out", out)
     assert summary["pooling"] == Bundle.open(out).manifest.details["pooling"] == "layers"
     assert Bundle.open(out).head().weight.shape == (1, 2 * DIMENSION)  # of two layers
-    message = failed(
-        model, "--data", texts, "--work", tmp_path / "w", *pooling, "--out", out, status=2
-    )
-    assert "--pooling layers" in message and "--frozen" in message
 
 
-@pytest.fixture(scope="module")
-def released(model, texts, tmp_path_factory):
-    """A release with words, and the summary of its training."""
-    folder = tmp_path_factory.mktemp("released")
-    options = ("--work", folder / "work", "--out", folder / "x.fala", *FAST, "--epochs", 1)
-    training = done(model, "--data", texts, *options)["training"]
-    return Bundle.open(folder / "x.fala"), training
-
-
-def test_the_manifest_has_the_recipe_and_the_data(released):
-    bundle, training = released
-    assert bundle.head().lexical.weight.any()
-    assert set(training["words"]) == {"buckets", "penalties", "measure", "left_out_loss"}
-    assert set(training["figures"]) == {"frozen", "trained", "with_words"}
-    assert training["recipe"]["learning_rate"] == 3e-3
+def test_the_manifest_has_the_recipe_and_the_data(trained):
+    training = trained[1]["training"]
+    assert set(training["figures"]) == {"frozen", "trained"}
+    assert training["recipe"]["learning_rate"] == 1e-2
     assert training["recipe"]["seed"] == 0
     assert training["divided_by"] == "users"
     counts = training["data"]
@@ -134,19 +169,7 @@ def test_the_manifest_has_the_recipe_and_the_data(released):
     for part in ("validation", "held_out"):
         assert 16 <= counts[part]["documents"] <= 24
     assert set(training["versions"]) == {"torch", "transformers", "accelerate", "numpy"}
-    assert len(training["history"]["validation_loss"]) == 2
-
-
-def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, files):
-    """Unless the option forbids it; the release has only the shared head."""
-    bundle, training = released
-    assert 2 <= training["recipe"]["annotators"] < len({row["user"] for row in text_rows()})
-    assert bundle.head().weight.shape == (1, DIMENSION)
-    options = ("--no-annotators", "--no-lexical", *FAST, "--epochs", 1)
-    without = done(model, *files, *options)["training"]
-    assert without["recipe"]["annotators"] == 0
-    losses = [result["history"]["validation_loss"].popitem()[1] for result in (without, training)]
-    assert losses[0] != losses[1]
+    assert len(training["history"]["validation_loss"]) >= 2
 
 
 def test_annotators_heads_require_annotators(model, files, titles, tmp_path):
@@ -198,7 +221,9 @@ def test_a_frozen_backbone_gets_a_head_in_closed_form(model, texts, tmp_path, ki
 
 
 def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path):
-    common = (model, "--data", texts, *FAST, "--epochs", 2, "--no-lexical")
+    """With steps of two passes, and annotators' heads."""
+    settings = ("--epochs", 4, "--batch", 64, "--annotators")
+    common = (model, "--data", texts, *FAST, *settings, "--no-lexical")
     done(*common, "--work", tmp_path / "whole", "--out", tmp_path / "whole.fala")
     arguments = [*common, "--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"]
     with kill_training.interrupted_at(classifier.ClassifierModule, 8):
@@ -211,6 +236,10 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path
     assert "--resume" in failed(*arguments)
     done(*arguments, "--resume")
     assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
+    details = Bundle.open(tmp_path / "cut.fala").manifest.details
+    assert details["training"]["chosen"] == "trained"
+    recipe = details["training"]["recipe"]
+    assert (recipe["batch"], recipe["passes"]) == (64, 2) and recipe["annotators"] > 0
 
 
 def test_a_failed_release_is_written_by_a_later_run(model, files, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Modules trained in torch compute the same logits as the SDK."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,10 @@ from fala.model.heads import Head
 from fala_export.rows.user_rows import Row
 from fala_export.training import global_model
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
+from fala_export.training.candidates import play
 from fala_export.training.classifier import (
     BIAS_PACE,
+    PRIOR,
     WEIGHT_PACE,
     ClassifierBatches,
     ClassifierModule,
@@ -98,8 +102,9 @@ def test_half_of_the_loss_is_that_of_the_annotators_heads(labels):
             ).vendor_model()
             probabilities = personal.probabilities(encoded[row.example][None])[0]
             losses.append(-np.log(probabilities[labels.index(row.label)]))
-    assert len(losses) == 3 * len(FILMS)
-    assert halved == pytest.approx((whole + np.mean(losses)) / 2, rel=1e-4)
+    assert len(losses) == 3 * len(FILMS)  # as many of each annotator
+    squares = (np.square(weight).sum() + np.square(bias).sum()) / len(annotators)
+    assert halved == pytest.approx((whole + np.mean(losses)) / 2 + PRIOR * squares, rel=1e-5)
 
 
 def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
@@ -131,7 +136,7 @@ def test_of_very_many_annotators_some_are_drawn_to_have_heads(monkeypatch):
     public = PublicRows.of(rows)
     chosen = []
     for seed in (0, 0, 1):
-        settings = TrainingSettings(seed=seed)
+        settings = TrainingSettings(seed=seed, annotators=True)
         users, available = global_model._annotators(public, division, settings)
         assert (len(users), available) == (7, 20) and "rare" not in users
         chosen.append(set(users))
@@ -152,6 +157,36 @@ def test_every_text_is_once_in_an_epoch_and_epochs_differ():
     assert any(
         a.shape != b.shape or not torch.equal(a, b) for a, b in zip(*epochs[:2], strict=True)
     )
+
+
+def test_an_epoch_of_very_many_texts_is_a_draw_of_them():
+    rows = [row(None, text, index % 2) for index, text in enumerate(FILMS)]
+    batches = ClassifierBatches(learner(), rows, ("0", "1"), 5, seed=0, epoch=10)
+    assert len(batches) == 2
+    read = [tuple(batches.batch(epoch, 0)["ids"].flatten().tolist()) for epoch in range(8)]
+    assert len(set(read)) > 4
+
+
+def test_people_are_played_on_rows_that_their_fit_did_not_learn():
+    head = make_head(dimension=DIMENSION)
+    rng = np.random.default_rng(4)
+    texts = [f"text {number}" for number in range(80)]
+    encoded = {text: rng.normal(size=DIMENSION).astype(np.float32) for text in texts}
+    logits = head.vendor_model().logits(head.inputs(texts, encoded))[:, 0]
+    signs = {"as the head": logits > 0, "opposed": logits < 0, "at random": rng.random(80) > 0.5}
+    figures = {}
+    for name, labels in signs.items():
+        rows = [row("ann", *pair) for pair in zip(texts, labels.astype(int), strict=True)]
+        figures[name] = play(head, rows, encoded)
+        alone = play(head, [replace(each, user=None) for each in rows], encoded)
+        assert (figures[name]["people"], alone["people"]) == (1, 0)
+        probabilities = 1 / (1 + np.exp(-np.where(labels, logits, -logits)))
+        assert alone["loss"] == pytest.approx(-np.log(probabilities).mean(), abs=1e-4)
+        figures[f"{name}, alone"] = alone
+    assert figures["opposed"]["loss"] < figures["opposed, alone"]["loss"] - 0.1
+    assert figures["as the head"]["auc"] > 0.9 and figures["opposed, alone"]["auc"] == 0
+    assert figures["at random"]["loss"] > 0.65  # what cannot be learned is not predicted
+    assert play(head, [row("bob", text, 1) for text in texts[:9]], encoded)["people"] == 0
 
 
 def matching_rows():

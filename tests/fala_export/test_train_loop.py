@@ -32,6 +32,14 @@ def test_training_lowers_the_loss_and_leaves_the_best_epoch(whole):
     assert not module.training
 
 
+def test_a_step_adds_the_gradients_of_its_passes(whole, tmp_path):
+    settings = dataclasses.replace(kill_training.SETTINGS, passes=2)
+    module, history = kill_training.train(tmp_path, settings=settings)
+    assert list(history.validation)[:3] == [0, BATCHES // 2, BATCHES]
+    assert history.validation[history.best_step] < 0.5 * history.validation[0]
+    assert not torch.equal(module.layer.weight, whole[0].layer.weight)
+
+
 def test_the_start_is_kept_if_no_epoch_is_better(tmp_path):
     settings = dataclasses.replace(kill_training.SETTINGS, learning_rate=30.0, weight_decay=0.0)
     module, history = kill_training.train(tmp_path, settings=settings)

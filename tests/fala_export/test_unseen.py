@@ -21,14 +21,18 @@ def base(folder):
 
 @pytest.fixture(scope="module")
 def rows(folder, base):
-    return write_rows(folder / "rows.jsonl", verdicts(base, people=40, rows_each=60))
+    """What vectors can learn, and a head of the base's embeddings cannot."""
+    people = verdicts(base, people=40, rows_each=60)
+    learnable = [{**row, "label": int(row["text"].split()[1] in "good awful")} for row in people]
+    return write_rows(folder / "rows.jsonl", learnable)
 
 
 @pytest.fixture(scope="module")
 def trained(folder, base, rows):
     out = folder / "trained.fala"
     files = ("--data", rows, "--work", folder / "work", "--out", out)
-    works("train", base.path, *files, "--epochs", 1, "--seed", 3)
+    settings = ("--epochs", 3, "--learning-rate", 1e-2, "--no-lexical")
+    works("train", base.path, *files, *settings, "--seed", 3)
     return Bundle.open(out)
 
 

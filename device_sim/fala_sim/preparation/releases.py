@@ -21,6 +21,7 @@ from fala.model.heads import Head
 from fala.model.links import LABELS, TAGS, Link
 from fala_export import PublicRows
 from fala_export.fitting.heads import fit_head, rating_of
+from fala_export.fitting.population.left_out import was_trained
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.format import Role
 from fala_sim.data_sets import Division, Partition
@@ -220,15 +221,16 @@ def _shipped(
         plain: The release of the same backbone, from which the peers start.
         division: A head on embeddings and words is fitted on its public rows, unless the bundle
             has a head for this task.
-        trained_on: The rows that the laboratory trained the backbone on; None if it did not.
+        trained_on: The rows that the laboratory trained the backbone on, which may have kept it as
+            it was; None if it did not.
         path: Of the bundle.
         log: Receives progress.
     """
-    embedder = embedder_of(path.parent)
-    if trained_on is not None:
+    embedder, bundle = embedder_of(path.parent), Bundle.open(source.bundle)
+    if trained_on is not None and was_trained(bundle):
         log(f"{division.name}: fitting words for {source.name}")
         fala_export.write_words(source.bundle, trained_on, path, embedder)
-    elif _fits(Bundle.open(source.bundle).head(), division):
+    elif trained_on is None and _fits(bundle.head(), division):
         shutil.copyfile(source.bundle, path)
     else:
         log(f"{division.name}: fitting the head on embeddings and words of {source.name}")

@@ -94,7 +94,7 @@ def _train(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) 
 def _train_here(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) -> None:
     encoder, options = fala_export.load_encoder(str(folder)), ExportOptions(name, "int8")
     settings, trained = TrainingSettings(), bundle.with_suffix(".part")
-    fala_export.train(encoder, rows, settings, work, trained, options, resume=True)
+    fala_export.train(encoder, rows, settings, work, trained, options, lexical=False, resume=True)
     fala_export.save_model(encoder, work / "model")
     trained.replace(bundle)  # last: its name says that the folder is whole
 

@@ -32,10 +32,10 @@ from studies.perplm.prompts import (
     PromptSettings,
 )
 
-_TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
-_FIXED = LoopSettings(epochs=4, learning_rate=1e-3)
-_PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
 _BATCH = 32
+_TUNED = LoopSettings(epochs=2, learning_rate=5e-5, batch=_BATCH)
+_FIXED = LoopSettings(epochs=4, learning_rate=1e-3, batch=_BATCH)
+_PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,6 @@ def train_prompts(
         "data": rows.digest,
         "backbone": learner.digest,
         "max_length": learner.max_length,
-        "batch": _BATCH,
         "writers": len(writers.names),
         **{f"prompts_{name}": value for name, value in prompts.recipe().items()},
     }

@@ -72,6 +72,7 @@ def _pooling_choice(choice: Mapping[str, Any]) -> Iterator[str]:
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
     data, figures = training["data"], training["figures"]
     yield f"  trained on {data['training']['rows']} rows"
+    yield from _candidates(training)
     fitted = training.get("fitted_on", {})
     if fitted and fitted["rows"] < fitted["of_rows"]:
         yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"
@@ -94,6 +95,25 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
                 values = [figures[model][part][metric] for metric in metrics]
                 cells = "".join(f"  {_figure(value):>16}" for value in values)
                 yield f"  {title + ', ' + scope:<32}{cells}"
+
+
+def _candidates(training: Mapping[str, Any]) -> Iterator[str]:
+    """The candidates of a training, on validation users who are played as devices."""
+    if not (candidates := training.get("candidates")):
+        return
+    recipe = training.get("tried", training)["recipe"]
+    if recipe["annotators"]:
+        own = f"a head for each of {recipe['annotators']} annotators beside the shared one"
+    else:
+        own = "one head for all users"
+    yield f"  trained with {own}; {recipe['of_annotators']} have five rows or more"
+    yield f"  candidates, for {candidates[0]['people']} validation users, played as devices:"
+    for candidate in candidates:
+        chosen = "  released" if candidate["name"] == training["chosen"] else ""
+        yield (
+            f"    {candidate['name']:<8} step {candidate['step']:<5} loss {candidate['loss']:.4f}"
+            f"  AUC {_figure(candidate['auc'])}{chosen}"
+        )
 
 
 def _figure(value: float | None, digits: int = 4) -> str:

@@ -43,8 +43,8 @@ class Train:
         work: Folder of the checkpoints, and of the trained model.
         frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: as of the command backbone with --frozen, "own" without it. "layers" and
-            "layers+max" are with --frozen only; "attention" is learned: without --frozen.
+        pooling: Default: as of the command backbone; "own" where a matcher is trained. "attention"
+            is learned: without --frozen.
         lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
@@ -71,9 +71,8 @@ def train(settings: Train) -> Summary:
     """
     if (settings.work is None) != settings.frozen:
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
-    if settings.pooling in (("attention",) if settings.frozen else ("layers", "layers+max")):
-        needed = "without" if settings.frozen else "with"
-        raise click.UsageError(f"--pooling {settings.pooling} is for a training {needed} --frozen")
+    if settings.frozen and settings.pooling == "attention":
+        raise click.UsageError("--pooling attention is for a training without --frozen")
     with progress("loading libraries"):
         from fala_export.backbone import check_disk
         from fala_export.bundles import write_admitted
@@ -83,7 +82,7 @@ def train(settings: Train) -> Summary:
     check_name(name)
     options = replace(settings.export, name=name)
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
-    backbone = _load(settings)
+    backbone = _load(settings, rows)
     if not isinstance(backbone, Bundle):
         check_disk(backbone, options, settings.out.parent)
         check_room(0 if settings.work is None else _WORK * backbone.size, settings.work or Path())
@@ -113,19 +112,19 @@ def _train(
 ) -> Summary:
     from fala_export.models.encoder import Encoder
     from fala_export.training.global_model import train as train_model
-    from fala_export.training.release import write_words
     from fala_export.training.saving import save_model
 
     work = settings.work or Path()
     summary = train_model(
-        backbone, rows, settings.training, work, out, options, resume=settings.resume
-    )
+        backbone, rows, settings.training, work, out, options,
+        lexical=settings.lexical, resume=settings.resume,
+    )  # fmt: skip
     if isinstance(backbone, Encoder):
         save_model(backbone, work / "model")
-    return {**summary, **write_words(out, rows, out)} if settings.lexical else summary
+    return summary
 
 
-def _load(settings: Train) -> Source | Bundle:
+def _load(settings: Train, rows: PublicRows) -> Source | Bundle:
     source = settings.model.source
     if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):
@@ -137,7 +136,8 @@ def _load(settings: Train) -> Source | Bundle:
         return load_source(settings.model, settings.pooling, settings.export)[0]
     from fala_export.training.backbones import load_to_train
 
-    return load_to_train(settings.model, settings.pooling, settings.training.seed)
+    pooling, seed = settings.pooling, settings.training.seed
+    return load_to_train(settings.model, pooling, seed, rows.task, settings.export)
 
 
 def _flag_in_use(*names: str) -> str | None:

@@ -38,7 +38,7 @@ from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
 from fala_export.training.public_rows import PublicRows, checked_public_rows
-from fala_export.training.release import write_head, write_words
+from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
@@ -129,7 +129,8 @@ class Pipeline:
             return open_earlier(table.bundle)
         pooling = "own" if table.pooling == "auto" else table.pooling  # before the choice
         if (training := self.recipe.training) is not None:
-            return load_to_train(table.model, pooling, training.seed)
+            task, seed = self.rows.task, training.seed
+            return load_to_train(table.model, pooling, seed, task, table.export)
         if pooling == "attention":
             raise ExportError('pooling = "attention" is learned: it needs [training]')
         return load_source(table.model, pooling, table.export)[0]
@@ -142,7 +143,7 @@ class Pipeline:
             steps.add("pooling", "pooling_choice", inputs, choose)
         steps.add("backbone", "", inputs, self._backbone)
         if recipe.data is not None:
-            if recipe.training is None or recipe.lexical:
+            if recipe.training is None:
                 steps.add("head", "", [], self._head)
             if not steps[-1].done:
                 _ = self.rows  # errors in them come before the work
@@ -183,7 +184,7 @@ class Pipeline:
         return choice
 
     def _backbone(self, before: Path, out: Path) -> Mapping[str, Any]:
-        """A backbone's bundle; with a training its release, without words."""
+        """A backbone's bundle; with a training its release."""
         recipe, table = self.recipe, self.recipe.source
         if recipe.training is not None:
             return self._train(recipe.training, out)
@@ -218,14 +219,12 @@ class Pipeline:
                 source = self._loaded(table)
             summary = train(
                 source, self.rows, settings, checkpoints, out, self.recipe.export,
-                resume=True, embedder=self.embedder,
+                lexical=self.recipe.lexical, resume=True, embedder=self.embedder,
             )  # fmt: skip
         shutil.rmtree(checkpoints, ignore_errors=True)
         return summary
 
     def _head(self, before: Path, out: Path) -> Mapping[str, Any]:
-        if self.recipe.training is not None:
-            return write_words(before, self.rows, out, self.embedder)
         lexical = self.recipe.lexical
         return write_head(before, self.rows, out, lexical=lexical, embedder=self.embedder)
 

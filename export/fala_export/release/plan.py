@@ -16,6 +16,7 @@ from fala_export.release.pipeline import Pipeline
 from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
+from fala_export.training.settings import transformer_loop
 
 _BACKWARD = 3  # forward passes that a training step of a text costs
 
@@ -72,8 +73,9 @@ def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
             backbone = learner = TransformerLearner(source, length)
             new += ", at most"  # it is quicker than the model
             if recipe.training is not None:
-                epochs = recipe.training.over(learner.settings).epochs
-                costs.append(_cost("training", learner, texts, _BACKWARD * epochs))
+                loop = recipe.training.over(transformer_loop(pipeline.rows.task))
+                of_epoch = texts[: loop.epoch]
+                costs.append(_cost("training", learner, of_epoch, _BACKWARD * loop.epochs))
     if backbone is not None:
         pending = embedder.pending(backbone.dimension, digest, texts)
         costs.append(_cost(f"embedding with {new}", backbone, pending))

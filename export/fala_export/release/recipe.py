@@ -54,8 +54,8 @@ class BackboneTable:
     Attributes:
         model: Its folder, its ONNX file beside its tokenizer.json, or its name on the hub with the
             full commit as revision, since a branch moves; or a bundle.
-        pooling: None takes three layers, or with a training the model's own; ``"auto"`` chooses
-            by the public rows.
+        pooling: None takes three layers, or the own of a matcher that is trained; ``"auto"``
+            chooses by the public rows.
         max_megabytes: With ``"auto"``: most megabytes of the model and its tokenizer.
         max_operations: With ``"auto"``: most operations of a pass of 64 tokens.
         export: The export options.
@@ -310,10 +310,8 @@ def _check(recipe: Recipe) -> None:
         raise ExportError('pooling = "auto" needs data: name a file of rows')
     if table.pooling != "auto" and (table.max_megabytes or table.max_operations):
         raise ExportError('max_megabytes and max_operations are for pooling = "auto"')
-    if table.pooling in ("layers", "layers+max", "auto") and recipe.training is not None:
-        raise ExportError(
-            f'pooling = "{table.pooling}" is of a model that is not trained: omit [training]'
-        )
+    if table.pooling == "auto" and recipe.training is not None:
+        raise ExportError('pooling = "auto" is of a model that is not trained: omit [training]')
     source, revision = table.model.source, table.model.revision
     if table.bundle is not None:
         alone = BackboneTable(model=ModelSource(source), export=ExportOptions())

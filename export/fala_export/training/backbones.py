@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fala import Bundle
 from fala.backbones.word_vectors import words
-from fala.examples import tokenizer_inputs
+from fala.examples import MATCHING, tokenizer_inputs
 from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
@@ -25,8 +25,8 @@ from fala_export.models.sentence_encoder import (
     SentenceEncoder,
     drop_pooler,
 )
-from fala_export.settings import AnyPooling, ModelSource
-from fala_export.training.settings import LoopSettings
+from fala_export.models.source import with_layers
+from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.vectors.table import bundle_table
 
 Floats = NDArray[np.float32]
@@ -40,16 +40,14 @@ class Learner(ABC):
     Args:
         module: Token ids and mask, (n, length) each, to embeddings (n, dim).
         pad_id: A token id for the mask to hide.
-        settings: Default settings of its training.
     """
 
     is_transformer: bool
     max_length: int | None = None  # tokens of a text that are read; None reads all
 
-    def __init__(self, module: nn.Module, pad_id: int, settings: LoopSettings) -> None:
+    def __init__(self, module: nn.Module, pad_id: int) -> None:
         self.module = module.eval()
         self.pad_id = pad_id
-        self.settings = settings
 
     @property
     @abstractmethod
@@ -94,8 +92,7 @@ class TransformerLearner(Learner):
 
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         drop_pooler(encoder.module.transformer)
-        # Four epochs reach no lower loss on validation users than two, in twice the time.
-        super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
+        super().__init__(encoder.module, encoder.pad_id)
         self.encoder = encoder
         self.max_length = max_length
         self.tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
@@ -117,19 +114,30 @@ class TransformerLearner(Learner):
         ]  # fmt: skip
         return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
 
+    def keep_tables(self) -> None:
+        """Leave the tables of tokens and positions untrained: only the layers are trained."""
+        for module in self.encoder.module.transformer.modules():
+            if isinstance(module, nn.Embedding):
+                module.requires_grad_(False)
+
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
         encodings = self.tokenizer.encode_batch(tokenizer_inputs(texts))
         return [encoding.ids or [self.pad_id] for encoding in encodings]
 
 
-def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> Encoder:
+def load_to_train(
+    model: ModelSource, pooling: AnyPooling | None, seed: int, task: str, options: ExportOptions
+) -> Encoder:
     """Load a model, with any pooling of a recipe.
 
     Args:
         model: The model.
-        pooling: None takes ``"own"``.
+        pooling: None takes three layers for a classifier, see ``with_layers``, and ``"own"`` for a
+            matcher.
         seed: See ``attentive``.
+        task: ``"classification"`` or ``"matching"``.
+        options: The export options.
 
     Raises:
         ExportError: See ``load_encoder``.
@@ -144,7 +152,9 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
         dimension=model.dimension,
         layers=model.layers,
     )
-    return attentive(encoder, seed) if pooling == "attention" else encoder
+    if pooling == "attention":
+        return attentive(encoder, seed)
+    return with_layers(encoder, options) if pooling is None and task != MATCHING else encoder
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:
@@ -198,9 +208,7 @@ class WordLearner(Learner):
         self._positions = {row: position for position, row in enumerate(self._rows)}
         # At least one row: a module without parameters cannot be trained.
         trained = self._vectors[self._rows or [0]]
-        # Decay would shrink only the words of held-out texts, which have no gradient.
-        settings = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
-        super().__init__(_MeanOfVectors(torch.from_numpy(trained)), 0, settings)
+        super().__init__(_MeanOfVectors(torch.from_numpy(trained)), 0)
 
     @property
     def dimension(self) -> int:

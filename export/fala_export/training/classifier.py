@@ -1,13 +1,14 @@
 """The classifier's global training: cross-entropy of the label shares of distinct texts.
 
-Half of the loss may be that of one head an annotator. These heads are dropped after the training:
-they take up the differences between people, so that the shared head need not (Davani et al.,
-"Dealing with Disagreements: Looking Beyond the Majority Vote in Subjective Annotations", TACL 2022,
-train a head an annotator; here only the shared head is kept).
+Half of the loss may be that of one head an annotator: the shared head plus a deviation, with a
+Gaussian prior. The deviations are dropped after the training: they take up the differences between
+people, so that the shared head need not (Davani et al., "Dealing with Disagreements: Looking Beyond
+the Majority Vote in Subjective Annotations", TACL 2022, train a head an annotator).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +26,8 @@ from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts, length_batches
 
+#: Weight of the squares of an annotator's deviation in the loss.
+PRIOR = 1e-3
 #: AdamW moves every number by about its learning rate a step, whatever the gradient. An annotator's
 #: numbers have only a few dozen steps, so they move faster than the layers, by these factors.
 WEIGHT_PACE, BIAS_PACE = 30.0, 300.0
@@ -36,7 +39,7 @@ class ClassifierModule(nn.Module):
     Args:
         learner: The backbone.
         head: The initial head.
-        annotators: Number of annotators' heads, z_a = z + w_a . h + b_a, which start at 0.
+        annotators: Number of annotators' heads, z_a = z + w_a . h + b_a; w_a and b_a start at 0.
     """
 
     def __init__(self, learner: Learner, head: Head, annotators: int = 0) -> None:
@@ -73,10 +76,12 @@ class ClassifierModule(nn.Module):
         loss = (cross_entropies(logits, shares) * counts).sum() / counts.sum()
         if own is not None and len(own["text"]):
             annotator, states = own["annotator"], states[own["text"]]
-            offsets = torch.einsum("mcd,md->mc", self.own_weight[annotator], states)
-            personal = logits[own["text"]] + WEIGHT_PACE * offsets
-            personal = personal + BIAS_PACE * self.own_bias[annotator]
-            loss = (loss + cross_entropies(personal, own["shares"]).mean()) / 2
+            weight = WEIGHT_PACE * self.own_weight[annotator]
+            bias = BIAS_PACE * self.own_bias[annotator]
+            personal = logits[own["text"]] + torch.einsum("mcd,md->mc", weight, states) + bias
+            squares = weight.square().sum(dim=(1, 2)) + bias.square().sum(dim=1)
+            personal_loss = cross_entropies(personal, own["shares"]).mean()
+            loss = (loss + personal_loss) / 2 + PRIOR * squares.mean()
         accuracy = (_accuracy(logits, shares) * counts).sum() / counts.sum()
         return {"loss": loss, "weight": counts.sum(), "accuracy": accuracy}
 
@@ -132,6 +137,7 @@ class ClassifierBatches:
         batch: Texts per batch.
         seed: Seed of their order.
         annotators: Users with their own head; batches have their rows, too.
+        epoch: Most texts of an epoch; None takes all.
     """
 
     def __init__(
@@ -142,6 +148,7 @@ class ClassifierBatches:
         batch: int,
         seed: int,
         annotators: Sequence[str] = (),
+        epoch: int | None = None,
     ) -> None:
         rows = Rows.of(rows)
         self._texts = Texts(learner, rows.texts())
@@ -164,7 +171,8 @@ class ClassifierBatches:
         shares = counts / self._counts[:, None]
         self._shares = shares[:, 1:] if len(labels) == 2 else shares
         self._labels = len(labels)
-        self._plan = EpochPlan(seed, partial(length_batches, self._texts.lengths, batch))
+        most = None if epoch is None else math.ceil(epoch / batch)
+        self._plan = EpochPlan(seed, partial(length_batches, self._texts.lengths, batch), most)
 
     def __len__(self) -> int:
         """Batches an epoch."""

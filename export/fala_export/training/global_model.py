@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,104 +23,118 @@ from fala_export.models.encoder import Encoder
 from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner
+from fala_export.training.candidates import Contest
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.closed_form import Start, embed_rows, start_of
+from fala_export.training.closed_form import Start, start_of
 from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
-from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.release import training_details, write_trained
-from fala_export.training.saving import export_learned
-from fala_export.training.settings import TrainingSettings
+from fala_export.training.release import training_details, write_head, write_trained
+from fala_export.training.settings import LoopSettings, TrainingSettings, transformer_loop
 
-_FEWEST_ANNOTATORS = 2  # a single annotator's head would equal the shared one
+# Where 698 annotators had heads they helped; few have no figure. One's equals the shared head.
+_ENOUGH_ANNOTATORS, _FEWEST_ANNOTATORS = 100, 2
 _FEWEST_ROWS = 5  # with fewer rows an annotator's head overfits
 # With 768 dimensions their heads and the optimizer's states are 49 MB, which each step reads.
 _MOST_ANNOTATORS = 4_000
 
+# Decay would shrink only the words of held-out texts, which have no gradient.
+_WORD_VECTORS = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
+
 
 def train(
-    source: Source | Bundle,
+    backbone: Source | Bundle,
     rows: PublicRows,
     settings: TrainingSettings,
     work: Path,
     out: Path,
     options: ExportOptions,
     *,
+    lexical: bool = True,
     resume: bool = False,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    """Train a backbone and its head together, and write their release; ``write_words`` adds words.
+    """Train a backbone and its head together, and write the release that is better for people.
 
     The head starts from the closed form on the untrained backbone, so that the first steps do not
     distort the backbone's features (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
-    Underperform Out-of-Distribution", ICLR 2022); the figures compare with this start. The epoch
-    with the lowest loss on validation users is kept. The backbone is exported then: the head is
-    calibrated, and its figures are measured, on the embeddings that a device has.
+    Underperform Out-of-Distribution", ICLR 2022). The epoch with the lowest loss on validation
+    users is kept. Then the frozen and the trained backbone are exported, each with its head, and
+    compared on the validation users, who are played as devices. The better one is released.
+    Heads are calibrated, and figures are measured, on the embeddings that a device has.
 
     Args:
-        source: A loaded encoder, which is trained in place; or a bundle of word vectors.
+        backbone: A loaded encoder, which ends with the weights of the release; or a bundle of word
+            vectors.
         rows: The public rows.
         settings: Settings of the training.
         work: Folder of the checkpoints.
         out: The release; left alone when anything fails.
         options: The export options. Word vectors take only name and details from them.
+        lexical: Whether the head has a lexical view.
         resume: Continue from the last whole checkpoint in ``work``, if there is one.
-        embedder: Embeds the texts of validation and report; None keeps no embeddings.
+        embedder: Embeds the texts; None keeps no embeddings.
 
     Returns:
         As ``export_learned``, with the ``training``'s details.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: The source cannot be trained or exported, or see ``Training.run``.
+        ExportError: The backbone cannot be trained or exported, or see ``Training.run``.
     """
     rows.needs_labels("training a backbone")
-    learner = _learner(source, rows, options.max_length)
+    learner, loop = _learner(backbone, rows, options.max_length)
+    source = learner.encoder if isinstance(learner, TransformerLearner) else learner
+    untrained = copy.deepcopy(source)
     division = divide(rows.rows, settings.seed, validation=True)
     annotators, available = _annotators(rows, division, settings)
     recipe = {
-        **recipe_of(rows, learner, settings.batch),
-        "annotators": len(annotators),
-        "of_annotators": available,
-    }
-    training = Training(settings.over(learner.settings), work, settings.seed, recipe, resume)
-    module, start, history = train_from_start(
-        training, learner, division, rows, settings.batch, annotators=annotators
-    )
-    trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
+        **recipe_of(rows, learner), "annotators": len(annotators), "of_annotators": available
+    }  # fmt: skip
+    training = Training(settings.over(loop), work, settings.seed, recipe, resume)
+    module, _, history = train_from_start(training, learner, division, rows, annotators=annotators)
+    run = {"recipe": training.provenance, "history": history.details}
     with temporary_folder() as folder:
-        backbone = folder / "backbone.fala"
-        summary = export_learned(trained, division.held_out, backbone, options)
-        bundle = Bundle.open(backbone)
-        runs = bundle.backbone()
-        measured = [*division.validation, *division.held_out]
-        embeddings = embed_rows(runs, measured, embedder, bundle.backbone_digest)
-        head = module.head(division.validation, embeddings)
-        figures = {
-            "frozen": measure(start.head, division.held_out, start.embeddings),
-            "trained": measure(head, division.held_out, embeddings),
-        }
-        details = training_details(
-            "backbone and head", rows, division, figures,
-            recipe=training.provenance, history=history.details,
-        )  # fmt: skip
-        return {**summary, **write_trained(out, bundle, runs, head, details)}
+        embedder = embedder or Embedder(folder / "embeddings")
+        contest = Contest(rows, division, options, lexical, embedder, folder)
+        candidates = [contest.frozen(untrained)]
+        if history.best_step:
+            candidates.append(contest.trained(source, module, history.best_step))
+        best = min(candidates, key=lambda candidate: candidate.played["loss"])
+        table = {"candidates": [candidate.row for candidate in candidates], "chosen": best.name}
+        if best.step == 0:
+            learner.module.load_state_dict(untrained.module.state_dict())
+            release = write_head(
+                Path(best.bundle.path), rows, out, seed=settings.seed, lexical=lexical,
+                embedder=embedder, details={**table, "tried": run},
+            )  # fmt: skip
+        else:
+            figures = {candidate.name: candidate.figures for candidate in candidates}
+            details = training_details(
+                "backbone and head", rows, division, figures, **run, **table, **best.details
+            )
+            release = write_trained(out, best.bundle, best.bundle.backbone(), best.head, details)
+    return {**best.summary, **release}
 
 
 def _learner(
     source: Source | Bundle, rows: PublicRows, max_length: int | None
-) -> TransformerLearner | WordLearner:
+) -> tuple[TransformerLearner | WordLearner, LoopSettings]:
+    """A backbone, and the default settings of its training."""
     if isinstance(source, Bundle):
         if source.manifest.kind != WORD_VECTORS:
             raise ExportError(
                 f"{source.path}: its graph cannot be trained; give the model's own folder, or "
                 "--frozen to fit a head only"
             )
-        return WordLearner(source, unique_texts(row.example for row in rows.rows))
+        texts = unique_texts(row.example for row in rows.rows)
+        return WordLearner(source, texts), _WORD_VECTORS
     if not isinstance(source, Encoder):
         raise TypeError("a graph cannot be trained")
-    return TransformerLearner(source, source.length(max_length))
+    learner = TransformerLearner(source, source.length(max_length))
+    if rows.task != MATCHING:
+        learner.keep_tables()
+    return learner, transformer_loop(rows.task)
 
 
 def _annotators(
@@ -140,7 +157,7 @@ def _annotators(
             f"the training rows have {counted(len(users), 'user')} of {_FEWEST_ROWS} rows or "
             f"more, and annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
         )
-    if enabled is False or len(users) < _FEWEST_ANNOTATORS:
+    if enabled is False or (enabled is None and len(users) < _ENOUGH_ANNOTATORS):
         return [], len(users)
     return drawn(users, _MOST_ANNOTATORS, settings.seed), len(users)
 
@@ -150,7 +167,6 @@ def train_from_start(
     learner: Learner,
     division: Division,
     rows: PublicRows,
-    batch: int,
     *,
     annotators: Sequence[str] = (),
 ) -> tuple[ClassifierModule | MatcherModule, Start, History]:
@@ -161,7 +177,6 @@ def train_from_start(
         learner: The backbone.
         division: The divided rows.
         rows: All rows.
-        batch: Texts per step; for a matcher, opened candidates.
         annotators: Users with their own head during the training.
 
     Returns:
@@ -174,7 +189,7 @@ def train_from_start(
     training.open()
     start = start_of(learner, division, rows)
     module, batches, validation = _objective(
-        learner, division, rows, start.head, batch, training.seed, annotators
+        learner, division, rows, start.head, training, annotators
     )
     return module, start, training.run(module, batches, validation)
 
@@ -184,8 +199,7 @@ def _objective(
     division: Division,
     rows: PublicRows,
     start: Head,
-    batch: int,
-    seed: int,
+    run: Training,
     annotators: Sequence[str],
 ) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
     """The module with its loss, and the batches to train and to validate on.
@@ -193,26 +207,30 @@ def _objective(
     Only the shared head is validated, as only it is kept.
     """
     training, validation = division.training, division.validation
+    loop, seed = run.settings, run.seed
+    size = math.ceil(loop.batch / loop.passes)
     if rows.task == MATCHING:
         label = rows.labels[1]
         return (
             MatcherModule(learner, start),
-            MatcherBatches(learner, Opened(training, label), batch, seed),
-            MatcherBatches(learner, Opened(validation, label), batch, seed),
+            MatcherBatches(learner, Opened(training, label), size, seed),
+            MatcherBatches(learner, Opened(validation, label), size, seed),
         )
+    batches = partial(
+        ClassifierBatches, learner, labels=rows.labels, batch=size, seed=seed, epoch=loop.epoch
+    )
     return (
         ClassifierModule(learner, start, len(annotators)),
-        ClassifierBatches(learner, training, rows.labels, batch, seed, annotators),
-        ClassifierBatches(learner, validation, rows.labels, batch, seed),
+        batches(rows=training, annotators=annotators),
+        batches(rows=validation),
     )
 
 
-def recipe_of(rows: PublicRows, learner: Learner, batch: int) -> dict[str, Any]:
+def recipe_of(rows: PublicRows, learner: Learner) -> dict[str, Any]:
     """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
     return {
         "task": rows.task,
         "data": rows.digest,
         "backbone": learner.digest,
         "max_length": learner.max_length,
-        "batch": batch,
     }

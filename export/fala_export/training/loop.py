@@ -226,11 +226,13 @@ class Training:
         self, batches: int, validation: Batches | None, checkpoint: Path | None
     ) -> TrainingArguments:
         settings, on_gpu = self.settings, torch.cuda.is_available()
-        steps = settings.epochs * math.ceil(batches / _processes())
+        passes = math.ceil(settings.passes / _processes())
+        steps = settings.epochs * math.ceil(batches / _processes() / passes)
         arguments = TrainingArguments(
             output_dir=str(self.folder),
             num_train_epochs=settings.epochs,
             per_device_train_batch_size=1,  # a batch of ours is one item
+            gradient_accumulation_steps=passes,
             learning_rate=settings.learning_rate,
             warmup_steps=math.ceil(settings.warm_up * steps),
             weight_decay=settings.weight_decay,

@@ -30,6 +30,7 @@ def write_head(
     seed: int = 0,
     lexical: bool = True,
     embedder: Embedder | None = None,
+    details: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Fit a head in closed form on a bundle's embeddings, and write the release.
 
@@ -40,6 +41,7 @@ def write_head(
         seed: Seed of the choice of held-out users, the same as in ``train``.
         lexical: Whether the head has a lexical view.
         embedder: Embeds the texts; None keeps no embeddings.
+        details: More details of the training.
 
     Returns:
         ``bundle``, ``name``, ``precision``, ``megabytes``, and the ``training``'s details.
@@ -57,10 +59,10 @@ def write_head(
     head, words = closed_form(runs, division.training, rows, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
-    details = training_details(
-        "head in closed form", rows, division, figures, recipe=recipe, **words
+    training = training_details(
+        "head in closed form", rows, division, figures, recipe=recipe, **words, **(details or {})
     )
-    return write_trained(out, bundle, runs, head, details)
+    return write_trained(out, bundle, runs, head, training)
 
 
 def write_words(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from fala.examples import Example
 from fala_export.backbone import convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
+from fala_export.models.sentence_encoder import LAYER_POOLINGS, SentenceEncoder
 from fala_export.models.source import Source
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
@@ -50,10 +52,17 @@ def export_learned(
 def save_model(encoder: Encoder, folder: Path) -> None:
     """Write a model folder, whole or not at all; an existing folder is replaced.
 
+    No folder has a form for several layers. A model that pools them is written with the mean of the
+    last one; loaded with the same pooling, it is the same model.
+
     Args:
         encoder: The model.
         folder: The folder.
     """
+    module = encoder.module
+    if encoder.pooling in LAYER_POOLINGS:
+        last = SentenceEncoder(module.transformer, "mean", module.normalize, cut=module.cut)
+        encoder = replace(encoder, module=last)
     part = folder.with_name(f".{folder.name}.part")
     with writing(folder):
         shutil.rmtree(part, ignore_errors=True)

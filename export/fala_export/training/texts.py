@@ -55,10 +55,16 @@ class EpochPlan:
     Args:
         seed: Seed of the order.
         plan: Divides positions into batches at random, such as ``length_batches``.
+        most: Batches of an epoch, at most; None takes all.
     """
 
-    def __init__(self, seed: int, plan: Callable[[np.random.Generator], list[list[int]]]) -> None:
-        self._seed, self._plan = seed, plan
+    def __init__(
+        self,
+        seed: int,
+        plan: Callable[[np.random.Generator], list[list[int]]],
+        most: int | None = None,
+    ) -> None:
+        self._seed, self._plan, self._most = seed, plan, most
         self._planned = (0, self._divided(0))
 
     def __len__(self) -> int:
@@ -72,7 +78,7 @@ class EpochPlan:
         return self._planned[1][position]
 
     def _divided(self, epoch: int) -> list[list[int]]:
-        return self._plan(np.random.default_rng((self._seed, epoch)))
+        return self._plan(np.random.default_rng((self._seed, epoch)))[: self._most]
 
 
 def length_batches(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[list[int]]:

@@ -163,12 +163,12 @@ def train_task(
     best: Best = "loss" if rows.task == MATCHING else "accuracy"
     loop = replace(loop, patience=loop.epochs, best=settings.best or best)
     recipe = {
-        **recipe_of(rows, learner, schedule.batch),
+        **recipe_of(rows, learner),
         "divided_by": division.by,
         "method": method.recipe(),
     }
     training = Training(loop, run.work, schedule.seed, recipe, run.resume)
-    module, start, history = train_from_start(training, learner, division, rows, schedule.batch)
+    module, start, history = train_from_start(training, learner, division, rows)
     inputs: dict[str, Vectors] = {}
     if sites:
         # The shipped adapters are rounded, so the head is finished and measured with these.

@@ -220,7 +220,7 @@ def distil(
     steps = 0
     if settings.epochs:
         rate = settings.learning_rate or _RATES[is_copy]
-        loop = LoopSettings(settings.epochs, rate, _WARM_UP)
+        loop = LoopSettings(settings.epochs, rate, settings.batch, warm_up=_WARM_UP)
         history = Training(loop, run, seed, recipe, resume=True).run(
             Imitation(student, float(np.square(targets).sum(axis=1).mean())),
             TextBatches(pieces, targets, settings.batch, vocabulary.pad_id, seed),

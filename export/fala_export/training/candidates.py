@@ -1,0 +1,183 @@
+"""The frozen and the trained backbone of a training, compared on people who are played as devices.
+
+A training may lose more than it gains: with few rows, a high rate, or too many steps. So each
+backbone gets its head, as it would be released, and the validation users choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fala import Bundle
+from fala.backbones import Backbone
+from fala.examples import MATCHING
+from fala.model.heads import Head, Vectors
+from fala_export.embedding import Embedder
+from fala_export.fitting.device_fit import fit_personal
+from fala_export.fitting.metrics import scores
+from fala_export.fitting.population.annotators import rows_by_name
+from fala_export.fitting.samples import drawn, evenly
+from fala_export.models.source import Source
+from fala_export.rows.user_rows import Row
+from fala_export.settings import ExportOptions
+from fala_export.training.backbones import WordLearner
+from fala_export.training.classifier import ClassifierModule
+from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
+from fala_export.training.matcher import MatcherModule
+from fala_export.training.metrics import measure
+from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.saving import export_learned
+
+#: A head, and a manifest's details of it.
+Fitted: TypeAlias = tuple[Head, dict[str, Any]]
+
+
+LEAST_ROWS = 10  # of a person; a fit learns half of them
+MOST_PEOPLE, MOST_ROWS = 100, 20_000  # people who are played, and rows that are predicted
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An exported backbone with its head.
+
+    Attributes:
+        name: ``"frozen"`` or ``"trained"``.
+        step: The step of the training; 0 is the frozen backbone.
+        bundle: The backbone.
+        summary: Summary of its export.
+        head: The head.
+        details: A manifest's details of the head.
+        played: See ``play``; on the validation rows.
+        figures: See ``measure``; on the held-out rows.
+    """
+
+    name: str
+    step: int
+    bundle: Bundle
+    summary: Mapping[str, Any]
+    head: Head
+    details: Mapping[str, Any]
+    played: Mapping[str, Any]
+    figures: Mapping[str, Any]
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row in the table of candidates."""
+        return {"name": self.name, "step": self.step, **self.played}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What candidates are made with and compared on.
+
+    Attributes:
+        rows: The public rows.
+        division: The divided rows.
+        options: The export options.
+        lexical: Whether heads have a lexical view.
+        embedder: Embeds the texts.
+        folder: Of the candidates' bundles.
+    """
+
+    rows: PublicRows
+    division: Division
+    options: ExportOptions
+    lexical: bool
+    embedder: Embedder
+    folder: Path
+
+    def frozen(self, source: Source | WordLearner) -> Candidate:
+        """The backbone before its training, with a head in closed form."""
+
+        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> Fitted:
+            training = self.division.training
+            return closed_form(runs, training, self.rows, embeddings, lexical=self.lexical)
+
+        return self._candidate("frozen", 0, source, head_of, fits_all=True)
+
+    def trained(
+        self, source: Source | WordLearner, module: ClassifierModule | MatcherModule, step: int
+    ) -> Candidate:
+        """The trained backbone with the head of its training, and words beside it."""
+
+        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> Fitted:
+            head = module.head(self.division.validation, embeddings)
+            if not self.lexical:
+                return head, {}
+            return with_words(head, runs, self.division, self.rows, embeddings)
+
+        # A classifier's words are fitted without embeddings.
+        fits_all = self.lexical and self.rows.task == MATCHING
+        return self._candidate("trained", step, source, head_of, fits_all=fits_all)
+
+    def _candidate(
+        self,
+        name: str,
+        step: int,
+        source: Source | WordLearner,
+        head_of: Callable[[Backbone, Mapping[str, Vectors]], Fitted],
+        *,
+        fits_all: bool,
+    ) -> Candidate:
+        path, division = self.folder / f"{name}.fala", self.division
+        summary = export_learned(source, division.held_out, path, self.options)
+        bundle = Bundle.open(path)
+        runs = bundle.backbone()
+        fitted = rows_of_head(division.training) if fits_all else []
+        measured = [*fitted, *division.validation, *division.held_out]
+        embeddings = embed_rows(runs, measured, self.embedder, bundle.backbone_digest)
+        head, details = head_of(runs, embeddings)
+        return Candidate(
+            name, step, bundle, summary, head, details,
+            play(head, division.validation, embeddings),
+            measure(head, division.held_out, embeddings),
+        )  # fmt: skip
+
+
+def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> dict[str, Any]:
+    """Play people as devices: each one's fit learns half of the rows, and predicts the others.
+
+    Both halves take their turn. The head alone predicts rows without a user, and those of users
+    with fewer than ``LEAST_ROWS``.
+
+    Args:
+        head: The head.
+        rows: Labelled rows that neither the backbone nor the head was fitted to.
+        embeddings: Embeddings of their texts, by text.
+
+    Returns:
+        The mean ``loss`` of a row, in nats; ``auc``, the mean over the people's halves with rows of
+        two labels, or without people of all rows; and how many ``people`` are played.
+    """
+    rows = [rows[position] for position in evenly(len(rows), MOST_ROWS).tolist()]
+    examples = [row.example for row in rows]
+    inputs, words = head.inputs(examples, embeddings), head.words(examples)
+    shares = head.label_shares([row.label for row in rows])
+    logits = head.vendor_model().logits(inputs, words).astype(np.float64)
+    people = rows_by_name([row.user for row in rows], LEAST_ROWS)
+    names, halves = drawn(people, MOST_PEOPLE), []
+    for name in names:
+        first, second = np.array_split(np.random.default_rng(0).permutation(people[name]), 2)
+        for learned, scored in ((first, second), (second, first)):
+            taken = [None if words is None else words.take(half) for half in (learned, scored)]
+            personal = fit_personal(head, inputs[learned], labels=shares[learned], words=taken[0])
+            logits[scored] = personal.logits(inputs[scored], taken[1])
+            halves.append(scored)
+    truth = np.array([head.labels.index(str(row.label)) for row in rows])
+    probabilities = head.link.values(logits)
+    aucs = [
+        auc
+        for half in halves or [np.arange(len(rows))]
+        if (auc := scores(truth[half], probabilities[half])["auc"]) is not None
+    ]
+    return {
+        "loss": round(float(head.link.losses(shares, logits).mean()), _DIGITS),
+        "auc": round(float(np.mean(aucs)), _DIGITS) if aucs else None,
+        "people": len(names),
+    }
