@@ -30,7 +30,7 @@ LEAST_ANNOTATORS = 20
 #: A solve costs the cube of an annotator's rows, and the prior is for people with few labels.
 MOST_ROWS = 500
 #: More annotators do not improve a prior: see ``docs/tried.md``.
-MOST_ANNOTATORS = 400
+MOST_ANNOTATORS = 200
 
 _CHUNK_ROWS = 2048
 
