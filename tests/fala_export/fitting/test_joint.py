@@ -78,9 +78,10 @@ def test_a_head_of_rows_that_are_read_some_at_a_time_is_the_same(
     monkeypatch.setattr(streamed_rows, "TOGETHER", 40)
     some = joint.fit_joint(examples)
     assert some.penalties == pytest.approx(whole.penalties)
-    np.testing.assert_allclose(some.logits, whole.logits, atol=1e-5)
-    np.testing.assert_allclose(some.words, whole.words, atol=1e-5)
-    np.testing.assert_allclose(some.weight, whole.weight, atol=1e-4)
+    # The search's products are in float32, of other forms of the rows: the last steps begin apart.
+    np.testing.assert_allclose(some.logits, whole.logits, atol=1e-4)
+    np.testing.assert_allclose(some.words, whole.words, atol=1e-4)
+    np.testing.assert_allclose(some.weight, whole.weight, atol=1e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
