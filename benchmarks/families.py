@@ -48,7 +48,7 @@ def main(names: Sequence[str], precision: str, layers: int, width: int) -> dict[
                 "num_hidden_layers": layers, "hidden_size": width, "intermediate_size": 4 * width,
             }  # fmt: skip
             model = write_model(Path(folder) / family, family, **sizes)
-            pooling = "lasttoken" if family in READS_FORWARDS else None
+            pooling = "lasttoken" if family in READS_FORWARDS else "own"
             summary = export_encoder(
                 load_encoder(str(model), pooling), Path(folder) / "x.fala", options
             )

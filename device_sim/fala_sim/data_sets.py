@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from fala import DataError, Match
 from fala_sim.convert.conversion import Conversion, ConvertedRow, MatchRow, folded
-from fala_sim.convert.format import Opened
+from fala_sim.convert.format import Format, Opened, Role, half_of
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.data.location import Location, find_location
+from fala_sim.data.location import find_location
 from fala_sim.situation import Example, TaskType, User, UserLabel
 
-Role: TypeAlias = Literal["test", "validation"]
-
-#: Users on whom settings are chosen; one if the data set has too few people for more.
-VALIDATION_USERS = 2
+#: Users on whom settings are chosen; fewer if the data set has too few people.
+VALIDATION_USERS = 10
 #: Train, and test, examples of a validation user: a search fits every method a dozen times.
 VALIDATION_EXAMPLES = 150
 #: Texts in a history; more predicted no better, and each text costs a forward pass.
@@ -77,9 +74,10 @@ class Partition:
     def divide(self, role: Role) -> Division:
         """Read the data set and divide it.
 
-        Test users are the busiest people, or the next ones where people take turns; validation
-        users come after them. The validation users' rows come from another division, without what
-        a test user is tested on, so neither training nor settings use a test example.
+        People take turns in being of the test users' half and of the validation users' half (see
+        ``half_of``); the busiest of each are the users. The validation users' rows come from
+        another division, without test users and without what they are tested on, so neither
+        training nor settings use a test example.
 
         Args:
             role: Test or validation users.
@@ -89,45 +87,53 @@ class Partition:
         """
         location = find_location(self.name, self.folder)
         opened = location.format.open(location.path, LeftOut())
-        users, validation = _shares(self.name, self.users, opened.people())
-        turn = users * self.seed
-        tested = _convert(location, opened, users, self.seed, turn)
+        people = opened.people
+        if location.format.in_turn and people:
+            turn = self.users * self.seed % len(people)
+            people = [*people[turn:], *people[:turn]]
+        users, validation_users = _users_of(self.name, people, self.users, location.format)
+        tested = _convert(location.format, opened, users, self.seed)
         if role == "test":
-            return _gather(self.name, opened, tested, _users(tested))
+            return _gather(self.name, opened, tested, users)
         held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
         # Another seed: with the same one, annotators of the same documents would be tested on
         # exactly those that are held out.
-        wider = _convert(location, opened, users + validation, self.seed + _ANOTHER, turn)
-        next_users = [user for user in _users(wider) if user not in set(_users(tested))]
-        rows = [row for row in wider.rows if folded(row.judged) not in held_out]
-        conversion = Conversion(rows, wider.left_out)
-        return _gather(self.name, opened, conversion, next_users, most=VALIDATION_EXAMPLES)
+        chosen = _convert(location.format, opened, validation_users, self.seed + _ANOTHER)
+        tested_users = set(users)
+        rows = [
+            row
+            for row in chosen.rows
+            if row.user not in tested_users and folded(row.judged) not in held_out
+        ]
+        conversion = Conversion(rows, chosen.left_out)
+        return _gather(self.name, opened, conversion, validation_users, most=VALIDATION_EXAMPLES)
 
     def digest(self) -> str:
         """The digest of the data set's files."""
         return find_location(self.name, self.folder).digest()
 
 
-def _convert(location: Location, opened: Opened, users: int, seed: int, turn: int) -> Conversion:
-    options = {} if location.format.offers is None else {"history": HISTORY}
-    if location.format.in_turn:
-        options["turn"] = turn
+def _convert(form: Format, opened: Opened, users: Sequence[str], seed: int) -> Conversion:
+    options = {} if form.offers is None else {"history": HISTORY}
+    if form.public is not None:
+        options["public"] = form.public
     return opened.convert(users=users, seed=seed, **options)
 
 
-def _shares(name: str, users: int, people: int) -> tuple[int, int]:
-    """Numbers of test and validation users; at least one person stays for the public."""
-    validation = VALIDATION_USERS if people >= users + VALIDATION_USERS + 1 else 1
-    users = min(users, people - validation - 1)
-    if users < 1:
+def _users_of(
+    name: str, people: Sequence[str], users: int, form: Format
+) -> tuple[Sequence[str], Sequence[str]]:
+    """The test users, and the validation users."""
+    # A file of rows has its own public; of other data sets one person at least must be the public.
+    able = len(people) - 1 if form.files else len(people)
+    tested = half_of(people, "test")[: min(users, able - 1)]
+    if able < 2:
         raise DataError(
-            f"{name}: {people} people are too few for a test user, a validation user and a public"
+            f"{name}: {len(people)} people are too few for a test user, a validation user and a "
+            "public"
         )
-    return users, validation
-
-
-def _users(conversion: Conversion) -> list[str]:
-    return list(dict.fromkeys(row.user for row in conversion.rows if row.split != "public"))
+    validation = min(VALIDATION_USERS, able - len(tested))
+    return tested, half_of(people, "validation")[:validation]
 
 
 def _gather(

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fala_export.training.saving import save_model
     from fala_export.training.settings import LoopSettings, TrainingSettings
     from fala_export.training.texts import EpochPlan, Texts, length_batches
+    from fala_export.vectors.table import write_vectors
 
 #: The modules of the names.
 _MODULES = {
@@ -96,6 +97,7 @@ _MODULES = {
     "write_prior": "fala_export.population",
     "write_release": "fala_export.bundles",
     "write_scales": "fala_export.population",
+    "write_vectors": "fala_export.vectors.table",
     "write_words": "fala_export.training.release",
 }
 
@@ -148,6 +150,7 @@ __all__ = [
     "write_prior",
     "write_release",
     "write_scales",
+    "write_vectors",
     "write_words",
 ]
 

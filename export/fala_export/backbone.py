@@ -28,6 +28,7 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
+from fala_export.models.sentence_encoder import LAYER_POOLINGS
 from fala_export.models.source import Source
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
@@ -99,8 +100,8 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     Raises:
         ExportError: The model cannot be exported so, or its mean cosine is below the floor.
     """
-    if encoder.pooling == "layers" and options.adapters:
-        raise ExportError("adapters need another pooling than layers")
+    if encoder.pooling in LAYER_POOLINGS and options.adapters:
+        raise ExportError(f"adapters need another pooling than {encoder.pooling}")
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
     with progress("tracing the graph"):
@@ -220,6 +221,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
         "dimension": manifest.dimension,
         "precision": manifest.precision,
         "pooling": encoder.pooling,
+        **({"not_layers": encoder.not_layers} if encoder.not_layers else {}),
         "normalized": encoder.normalized,
         **encoder.changed,
         "megabytes": megabytes(out),

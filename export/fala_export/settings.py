@@ -23,10 +23,13 @@ from fala_export.options import (
     Share,
 )
 
-#: How the states of a text's tokens become its embedding, where the backbone is not trained.
-FrozenPooling: TypeAlias = Literal["mean", "cls", "lasttoken", "layers"]
+#: How the states of a text's tokens become its embedding, where the backbone is not trained:
+#: by the pooling of the model's files, by a mode of the last layer's states, or of three layers'.
+FrozenPooling: TypeAlias = Literal["own", "mean", "cls", "lasttoken", "layers", "layers+max"]
 #: Attention is learned, so only a training offers it.
-AnyPooling: TypeAlias = Literal["mean", "cls", "lasttoken", "layers", "attention"]
+AnyPooling: TypeAlias = Literal[FrozenPooling, "attention"]
+#: A release's rows choose among the frozen ones.
+RecipePooling: TypeAlias = Literal[AnyPooling, "auto"]
 
 
 #: Settings of a model's files that change its embeddings, and that a bundle may do without.
@@ -45,6 +48,8 @@ class ModelSource:
         prompt: Name of a prompt in the model's files to put before every text (default: theirs).
         dimension: Numbers of an embedding to keep, for a model that was trained so (default: all,
             or what the model's files say).
+        layers: Layers of a transformer to keep, the first ones: a smaller file, and fewer
+            operations (default: all).
     """
 
     source: Annotated[str, Argument("DIR_OR_NAME")]
@@ -52,6 +57,7 @@ class ModelSource:
     ignore: tuple[Ignored, ...] = ()
     prompt: str | None = None
     dimension: Annotated[Count | None, "--dim"] = None
+    layers: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ class Counts(Plain):
         agreement: Share of examples on which the fitted model, each left out, decides as the old
             personal model does; None where there is nothing to compare.
         measure: The kind of loss in ``Report.losses``; empty where labels are too few to judge.
-        scales: The scale of each block's Gaussian, from the release; empty where nothing was
-            fitted.
+        scales: The scales of the blocks, the slope and the bias, from the release; empty where
+            nothing was fitted.
         fits: The costs of each fit, in sizes and counts.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
             operating system does not report it.

@@ -28,7 +28,7 @@ def tiny(tmp_path_factory):
     return write_encoder(tmp_path_factory.mktemp("tiny") / "tiny-bert")
 
 
-def export(source, out, pooling=None, **options):
+def export(source, out, pooling="own", **options):
     encoder = load_encoder(str(source), pooling)
     return export_encoder(encoder, out, ExportOptions(**{"name": "tiny", **options}))
 
@@ -108,18 +108,58 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
         expected = np.concatenate([part / np.linalg.norm(part) for part in parts])
         np.testing.assert_allclose(row, expected, atol=1e-5)
     out = tmp_path / "x.fala"
-    summary = done(
-        "backbone", folder, "--pooling", "layers", "--quantize", "none", "--max-length", POSITIONS,
-        "--out", out,
-    )  # fmt: skip
+    words = ("backbone", folder, "--quantize", "none", "--max-length", POSITIONS)
+    summary = done(*words, "--out", out)  # by default
     assert (summary["pooling"], summary["dimension"]) == ("layers", 2 * DIMENSION)
     np.testing.assert_allclose(Bundle.open(out).backbone().encode(TEXTS), encoded, atol=1e-5)
     again = load_encoder_of(Bundle.open(out), str(folder))
     np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-6)
-    message = failed(
-        "backbone", folder, "--pooling", "layers", "--adapters", "--out", tmp_path / "y.fala"
+    for pooling in ("layers", "layers+max"):
+        message = failed(*words, "--pooling", pooling, "--adapters", "--out", tmp_path / "y.fala")
+        assert "adapters need another pooling" in message
+
+
+def test_a_model_is_cut_after_a_layer(tiny, tmp_path):
+    words = ("backbone", tiny, "--quantize", "none", "--max-length", POSITIONS)
+    whole, out = tmp_path / "whole.fala", tmp_path / "x.fala"
+    summaries = [done(*words, "--pooling", "own", "--out", whole),
+                 done(*words, "--pooling", "own", "--layers", 1, "--out", out)]  # fmt: skip
+    assert [summary["layers"] for summary in summaries] == [[2], [1]]
+    parameters = [summary["cost"]["parameters"] for summary in summaries]
+    layer = sum(
+        each.numel()
+        for each in load_encoder(str(tiny)).module.transformer.encoder.layer[1].parameters()
     )
-    assert "adapters need another pooling" in message
+    assert parameters[0] - parameters[1] == layer
+    assert whole.stat().st_size - out.stat().st_size > 4 * layer
+    operations = [summary["cost"]["flops"]["64"] for summary in summaries]
+    assert operations[1] * 1.9 < operations[0]
+    bundle = Bundle.open(out)
+    assert bundle.manifest.details["layers"] == [1]
+    encoded = bundle.backbone().encode(TEXTS)
+    again = load_encoder_of(bundle, str(tiny))
+    np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-5)
+    with torch.no_grad():
+        ids = torch.tensor(again.token_ids(TEXTS[:1], POSITIONS))
+        transformer = load_encoder(str(tiny)).module.transformer
+        states = transformer(ids, output_hidden_states=True).hidden_states
+    mean = states[1][0].mean(dim=0).numpy()
+    np.testing.assert_allclose(encoded[0], mean / np.linalg.norm(mean), atol=1e-5)
+    message = failed(*words, "--layers", 3, "--out", out)
+    assert "has 2 layers, and cannot be cut after layer 3" in message
+
+
+def test_the_maxima_of_three_layers_follow_their_means():
+    plain, both = (make_encoder(pooling, normalize=False) for pooling in ("layers", "layers+max"))
+    ids = plain.token_ids(TEXTS, POSITIONS)
+    means, joined = plain.encode(TEXTS, POSITIONS), both.encode(TEXTS, POSITIONS)
+    np.testing.assert_allclose(joined[:, : 2 * DIMENSION], means, atol=1e-6)
+    for row, tokens in zip(joined, ids, strict=True):
+        with torch.no_grad():
+            output = both.module.transformer(torch.tensor([tokens]), output_hidden_states=True)
+        parts = [output.hidden_states[layer][0].amax(dim=0).numpy() for layer in (1, 2)]
+        expected = np.concatenate([part / np.linalg.norm(part) for part in parts])
+        np.testing.assert_allclose(row[2 * DIMENSION :], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("layers", [3, 6, 12, 24])

@@ -47,7 +47,7 @@ TEXTS = [
 thorough = pytest.mark.thorough
 
 
-def export(folder, out, pooling=None, **options):
+def export(folder, out, pooling="own", **options):
     """Export a folder in float32 at its full length; return the encoder and the bundle's."""
     encoder = load_encoder(str(folder), pooling)
     options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
@@ -91,7 +91,7 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     if family not in MODEL_MAPPING_NAMES:
         pytest.skip(f"this version of transformers has no {family}")
     folder = write_model(tmp_path / family, family)
-    chosen = "lasttoken" if family in READS_FORWARDS else None
+    chosen = "lasttoken" if family in READS_FORWARDS else "own"
     encoder, exported = export(folder, tmp_path / "x.fala", pooling=chosen)
     assert encoder.longest == LENGTH
 
@@ -167,6 +167,35 @@ def test_relative_positions_are_exact_beyond_the_traced_length(tmp_path):
         encoder, exported = export(folder, tmp_path / "x.fala")
         assert encoder.longest == 300
         np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, 300), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "distilbert", "albert", "deberta-v2", "t5", "modernbert", "qwen3"]
+)
+def test_a_cut_model_has_the_states_of_the_first_layers(family, tmp_path):
+    if family not in MODEL_MAPPING_NAMES:
+        pytest.skip(f"this version of transformers has no {family}")
+    folder = write_model(tmp_path / family, family)
+    whole, cut = (load_encoder(str(folder), "mean", layers=layers) for layers in (2, 1))
+    assert (whole.changed, cut.changed) == ({"layers": [2]}, {"layers": [1]})
+    assert (cut.size < whole.size) == (family != "albert")  # its layers share their weights
+    states = []
+    for transformer in (whole.module.transformer, cut.module.transformer):
+        last = []
+        # The last norm of some families is after the last layer, whichever it is.
+        norms = [module for name, module in transformer.named_modules()
+                 if name in ("norm", "final_norm", "encoder.final_layer_norm")]  # fmt: skip
+        for norm in norms:
+            norm.register_forward_pre_hook(lambda _, given, last=last: last.append(given[0]))
+        ids = torch.tensor([[3, 4, 5, 6]])
+        with torch.inference_mode():
+            output = transformer(
+                ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
+            )
+        states.append((last or [output.hidden_states[-1]], output.hidden_states))
+    torch.testing.assert_close(states[1][0][0], states[0][1][1])
+    with pytest.raises(ExportError, match="has 2 layers, and cannot be cut after layer 3"):
+        load_encoder(str(folder), layers=3)
 
 
 def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):

@@ -93,7 +93,8 @@ def check_error(hub, home, *parts, **options):
         assert part in str(caught.value)
 
 
-ARGUMENTS = ("backbone", NAME, "--quantize", "none", "--max-length", "32", "--out")
+OPTIONS = ("--pooling", "own", "--quantize", "none", "--max-length", "32")
+ARGUMENTS = ("backbone", NAME, *OPTIONS, "--out")
 
 
 def backbone(hub, home, out, *options, offline=False):

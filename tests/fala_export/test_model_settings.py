@@ -128,12 +128,14 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
     words = ("backbone", folder, "--prompt", "query", "--dim", 6, "--quantize", "none")
     summary = done(*words, "--out", out, "--max-length", 64)
     assert (summary["prompt"], summary["cut"], summary["dimension"]) == (prompts["query"], 6, 6)
+    assert summary["not_layers"] == "Dense follows the model's own pooling"
     expected = check(load_encoder_of(Bundle.open(out), folder), 6, prompt_name="query")
     np.testing.assert_allclose(Bundle.open(out).backbone().encode(TEXTS), expected, atol=1e-5)
     again = write_encoder(tmp_path / "saved", load_encoder(folder, prompt="query", dimension=6))
     check(load_encoder(str(again)), 6, prompt_name="query")
     for wrong, message in ((("--prompt", "x"), "no prompt 'x'; its prompts are: "),
-                           (("--dim", 13), "has 12 numbers, and cannot be cut to 13")):  # fmt: skip
+                           (("--dim", 13), "has 12 numbers, and cannot be cut to 13"),
+                           (("--pooling", "layers"), "Dense follows its own pooling")):  # fmt: skip
         assert message in failed("backbone", folder, *wrong, "--out", out)
 
 

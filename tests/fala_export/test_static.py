@@ -165,6 +165,7 @@ def test_a_device_learns_on_static_embeddings_and_replaces_them(tmp_path):
         summary = done("backbone", tmp_path / name, "--out", tmp_path / f"{name}.backbone")
         assert (summary["precision"], summary["dimension"]) == ("int8", WIDTH)
         assert summary["parity"]["mean_cosine"] > 0.999
+        assert summary["not_layers"] == "static embeddings have no layers"
         backbone = Bundle.open(tmp_path / f"{name}.backbone")
         write_release(tmp_path / f"{name}.fala", backbone, make_head(dimension=WIDTH), {})
     device = fala.Device.create(tmp_path / "device", tmp_path / "old.fala")
@@ -186,6 +187,7 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     write_static(folder)
     tables = load_file(folder / "model.safetensors")
     refused("the mean alone", folder, "--pooling", "cls")
+    refused("for a transformer's folder", folder, "--layers", 1)
     refused("reads 1 to", folder, "--max-length", 100_000)
     for name, changed, message in (
         ("embedding.weight", vectors(4), "only 4 rows"),

@@ -8,7 +8,7 @@ from conversions import check, run
 from fala.errors import DataError
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
-from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.lewidi import parse_documents, read_folder
 from sim_command import fails
@@ -118,14 +118,14 @@ def test_users_are_those_with_most_labels_and_ties_are_sorted_by_name():
         *documents(20, "busy", "tie2", "tie1", "small"),
         *[Document(f"more {n}", {"busy": n % 2, "tie1": 0, "tie2": 1}) for n in range(10)],
     ]
-    by_user = check(convert(docs, users=2, seed=0))
+    by_user = check(convert(docs, users=busiest(docs)[:2], seed=0))
     assert list(by_user) == [None, "busy", "tie1"]
     assert len(by_user["busy"]) == 30
 
 
 def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_tested_on():
     docs = [*documents(40, "u", "v", "w"), *[Document(f"x {n}", {"x": 1}) for n in range(5)]]
-    by_user = check(convert(docs, users=2, seed=0))
+    by_user = check(convert(docs, users=busiest(docs)[:2], seed=0))
     test = {row.text for row in by_user["u"] if row.split == "test"}
     expected = [
         (document.text, label)
@@ -140,15 +140,15 @@ def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_t
 
 def test_the_seed_determines_the_division():
     docs = documents(40, "u", "v", "w")
-    first = convert(docs, users=2, seed=0).rows
-    assert convert(docs, users=2, seed=0).rows == first
-    assert convert(docs, users=2, seed=1).rows != first
+    first = convert(docs, users=busiest(docs)[:2], seed=0).rows
+    assert convert(docs, users=busiest(docs)[:2], seed=0).rows == first
+    assert convert(docs, users=busiest(docs)[:2], seed=1).rows != first
 
 
 def test_public_rows_can_be_a_draw():
     docs = documents(40, "u", "v", "w", "x")
-    every = convert(docs, users=2, seed=0)
-    drawn = convert(docs, users=2, seed=0, public=12)
+    every = convert(docs, users=busiest(docs)[:2], seed=0)
+    drawn = convert(docs, users=busiest(docs)[:2], seed=0, public=12)
     public = check(drawn)[None]
     assert len(public) == 12
     assert {row.user for row in check(every)[None]} == {"w", "x"}  # the public has names
@@ -156,22 +156,20 @@ def test_public_rows_can_be_a_draw():
     ours, theirs = ([row for row in part.rows if row.split != "public"] for part in (drawn, every))
     assert ours == theirs
     assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
-    assert convert(docs, users=2, seed=1, public=12).rows != drawn.rows
+    assert convert(docs, users=busiest(docs)[:2], seed=1, public=12).rows != drawn.rows
 
 
 @pytest.mark.parametrize(
     ("docs", "users", "words"),
     [
-        (documents(20, "u", "v", "w"), 3, "of 3 annotators 2 can be users at most, not 3"),
-        (documents(20, "u", "v", "w"), 99, "of 3 annotators 2 can be users at most, not 99"),
-        ([], 1, "of 0 annotators 0 can be users"),
+        (documents(20, "u", "v", "w"), 3, "0 public rows beside 3 users"),
         (documents(1, "u", "v"), 1, r"'u' labelled too few documents \(1\)"),
         ([Document(f"text {n}", {"u": n % 2, "v": 0}) for n in range(9)], 1, "label 1"),
     ],
 )
 def test_too_few_annotators_or_documents(docs, users, words):
     with pytest.raises(DataError, match=words):
-        convert(docs, users=users, seed=0)
+        convert(docs, users=busiest(docs)[:users], seed=0)
 
 
 GOOD = entry("a text", a=0, b=1)
@@ -225,13 +223,26 @@ def test_the_command_writes_rows_to_its_output_or_a_file(tmp_path):
     assert list(gather_rows(read_rows(piped.stdout_bytes.splitlines()), "").users) == ["u", "v"]
 
 
+def test_users_may_be_of_one_half(tmp_path):
+    rows = [entry(f"text {n}", a=n % 2, b=0, c=1, d=n % 2, e=0, f=1) for n in range(30)]
+    write(tmp_path, "X_train.json", *rows)
+    users = {
+        half: list(gather_rows(read_rows(done.stdout_bytes.splitlines()), "").users)
+        for half in ("test", "validation")
+        if (done := run("lewidi", tmp_path, "--users", 2, "--half", half))
+    }
+    assert users == {"test": ["a", "c"], "validation": ["b", "d"]}
+    fails(run("lewidi", tmp_path, "--users", 4, "--half", "test"), "3 people can be users at most")
+    fails(run("lewidi", tmp_path, "--users", 7), "6 people can be users at most, not 7")
+
+
 @pytest.mark.parametrize(
     ("name", "users", "documents_each"),
     [("md-agreement", 20, None), ("hs-brexit", 3, 1120), ("hs-brexit", 5, 1120)],
 )
 def test_real_annotators(name, users, documents_each):
     docs = parse_documents(read_folder(real_data(name)))
-    conversion = convert(docs, users=users, seed=0)
+    conversion = convert(docs, users=busiest(docs)[:users], seed=0)
     by_user = check(conversion)
     public = by_user.pop(None)
     assert len(by_user) == users
@@ -247,4 +258,4 @@ def test_real_annotators(name, users, documents_each):
         len(set(document.labels) - set(by_user)) for document in docs if document.text not in test
     )
     assert len(public) == others
-    assert convert(docs, users=users, seed=0).rows == conversion.rows
+    assert convert(docs, users=busiest(docs)[:users], seed=0).rows == conversion.rows

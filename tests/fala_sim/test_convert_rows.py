@@ -185,7 +185,9 @@ def test_json_counts_are_on_standard_output(tmp_path):
     assert "needs --out FILE" in rejected.stderr
 
 
-@pytest.mark.parametrize("name", ["lewidi", "detox", "mind", "movielens", "scale-reviews"])
+@pytest.mark.parametrize("name", [
+    "lewidi", "detox", "mind", "movielens", "scale-reviews", "crehate", "anime", "books-ratings",
+])  # fmt: skip
 def test_a_folder_without_the_files_ends_in_one_line(tmp_path, name):
     fails(run(name, tmp_path), tmp_path)
     fails(run(name, tmp_path / "absent"), tmp_path)

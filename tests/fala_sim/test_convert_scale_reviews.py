@@ -3,7 +3,7 @@ import pytest
 from checkout import real_data
 from conversions import check, run, split
 from fala.errors import DataError
-from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.scale_reviews import read_folder
 from sim_command import fails
@@ -76,7 +76,7 @@ def test_real_writers():
     assert sum(len(document.labels) for document in documents) + sum(
         left_out.counts().values()
     ) == sum((1027, 1307, 902, 1770))
-    conversion = convert(documents, users=2, seed=0, left_out=left_out)
+    conversion = convert(documents, users=busiest(documents)[:2], seed=0, left_out=left_out)
     by_user = check(conversion)
     assert list(by_user) == [None, "Steve+Rhodes", "James+Berardinelli"]
     for rows in by_user.values():
@@ -84,5 +84,5 @@ def test_real_writers():
     for user in list(by_user)[1:]:
         rows = by_user[user]
         assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.001
-    with pytest.raises(DataError, match="of 4 annotators 3 can be users at most"):
-        convert(documents, users=4, seed=0)
+    with pytest.raises(DataError, match="0 public rows beside 4 users"):
+        convert(documents, users=busiest(documents), seed=0)

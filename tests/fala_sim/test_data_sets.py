@@ -40,7 +40,7 @@ def text_rows(users=USERS):
 def test_rows_are_divided_as_the_file_says(tmp_path):
     name = write_rows(tmp_path / "users.jsonl", text_rows())
     division = Partition(name, None, users=2, seed=0).divide("test")
-    assert [user.name for user in division.users] == ["busy", "next"]
+    assert [user.name for user in division.users] == ["busy", "third"]
     assert division.labels == ("bad", "good")
     assert division.task == "classification"
     busy = division.users[0]
@@ -81,18 +81,20 @@ def test_each_seed_tests_another_writer(tmp_path, name, task, labels, rating):
         assert len(chosen.users) == 2
 
 
-def test_validation_users_are_the_next_users(tmp_path):
+def test_people_take_turns_in_the_two_halves(tmp_path):
     """Also where everybody is tested on the same documents."""
     name = write_rows(tmp_path / "users.jsonl", text_rows())
     tested = Partition(name, None, users=2, seed=0).divide("test")
     held_out = {text for user in tested.users for text in user.test}
     division = Partition(name, None, users=2, seed=0).divide("validation")
-    assert [user.name for user in division.users] == ["third", "fourth"]
+    assert [user.name for user in division.users] == ["next", "fourth"]
     for user in division.users:
         assert user.train
         assert user.test
         assert not held_out & {*user.train, *user.test}
     assert not held_out & set(division.public)
+    # Half of four people at most are tested.
+    assert Partition(name, None, users=9, seed=0).divide("test").users == tested.users
     # Of two users one is tested and one chooses settings; one user is too few.
     name = write_rows(tmp_path / "two.jsonl", text_rows(USERS[:2]))
     assert [u.name for u in Partition(name, None, users=9, seed=0).divide("test").users] == ["busy"]
@@ -122,7 +124,7 @@ def test_other_seeds_divide_rows_anew(tmp_path):
 def test_leaking_and_unlabelled_rows_are_left_out(tmp_path):
     rows = text_rows()
     rows.append({"user": "busy", "split": "train", "text": "never judged"})
-    rows.append({"user": "next", "split": "train", "text": "TEST  3", "label": "good"})
+    rows.append({"user": "third", "split": "train", "text": "TEST  3", "label": "good"})
     rows.append({"split": "public", "text": "test 4", "label": "bad"})
     rows.append({"user": "busy", "split": "train", "text": "train 1", "label": "bad"})
     division = Partition(write_rows(tmp_path / "u.jsonl", rows), None, users=2, seed=0).divide(
@@ -160,9 +162,31 @@ def test_matches_are_divided_by_their_order(tmp_path):
     assert division.labels == ("0", "1")
     assert division.users[0].test[0] == Match(("busy 12", "busy 13", "busy 14"), "busy 15")
     validation = Partition(name, None, users=1, seed=0).divide("validation").users
-    assert [user.name for user in validation] == ["next", "third"]
+    assert [user.name for user in validation] == ["next"]
     assert [match.candidate for match in validation[0].test] == [f"next {n}" for n in range(14, 20)]
     assert len(validation[0].train) == 14
+
+
+def test_no_label_of_a_test_user_is_there_when_settings_are_chosen(tmp_path):
+    """Ten people choose, of the other half; the test users are not of the public either."""
+    posts = {
+        str(n): {
+            "text": f"text {n}", "annotations": ",".join(str((n + who) % 2) for who in range(26)),
+            "annotators": ",".join(f"a{who:02}" for who in range(26)),
+        }
+        for n in range(40)
+    }  # fmt: skip
+    (tmp_path / "X_train.json").write_text(json.dumps(posts))
+    partition = Partition(f"lewidi:{tmp_path}", None, users=5, seed=0)
+    tested, chosen = partition.divide("test"), partition.divide("validation")
+    assert [user.name for user in tested.users] == ["a00", "a02", "a04", "a06", "a08"]
+    assert [user.name for user in chosen.users] == [f"a{n:02}" for n in range(1, 20, 2)]
+    assert set(tested.public_users) == {f"a{n:02}" for n in range(26)} - {
+        user.name for user in tested.users
+    }
+    assert set(chosen.public_users) == set(tested.public_users) - {u.name for u in chosen.users}
+    held_out = set(tested.users[0].test)
+    assert not held_out & {*chosen.public, *chosen.users[0].train, *chosen.users[0].test}
 
 
 @pytest.mark.parametrize("role", ["test", "validation"])

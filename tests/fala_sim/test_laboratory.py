@@ -55,12 +55,12 @@ def records_in(results):
 def test_every_method_and_user_has_a_record(results):
     records = read_records(results, "replacement")
     assert {(r["method"], r["user"]) for r in records} == {
-        (method, user) for method in METHODS.split(",") for user in ("a0", "a1")
+        (method, user) for method in METHODS.split(",") for user in ("a0", "a2")
     }
     for record in records:
         assert 0 <= record["scores"]["auc"] <= 1
         assert record["provenance"]["machine"]["cores"] == os.cpu_count()
-        assert set(record["cross"]) == {"a0", "a1"} - {record["user"]}
+        assert set(record["cross"]) == {"a0", "a2"} - {record["user"]}
 
 
 def test_costs_are_measured(results):
@@ -104,7 +104,7 @@ def test_records_have_scores_blended_with_the_old_model(folder, results):
 
 def test_settings_are_the_best_on_validation_users(results):
     searched = [r for r in read_records(results, "search") if r["method"] == "fala-paper"]
-    assert not {r["user"] for r in searched} & {"a0", "a1"}
+    assert not {r["user"] for r in searched} & {"a0", "a2"}
     assert all(len(r["tried"]) == 12 for r in searched)
     means = {}
     for record in searched:
@@ -130,9 +130,9 @@ def test_only_a_missing_record_is_made_again(folder, results, tmp_path):
     shutil.copytree(results, copied)
     before = done("table", "2", "--run", *arguments(folder, copied))
     records = read_records(copied)
-    lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0)
+    lost = Key("replacement", f"lewidi:{folder}", "global", "a2", 0)
     with sqlite3.connect(copied / DATABASE) as database:
-        database.execute('DELETE FROM records WHERE key LIKE \'%"global", "a1"%\'')
+        database.execute('DELETE FROM records WHERE key LIKE \'%"global", "a2"%\'')
         committed = "json_set(record, '$.provenance.changed', json('false'))"
         database.execute(f"UPDATE records SET record = {committed}")  # whatever is edited now
     assert lost not in Store(copied).keys
@@ -191,7 +191,7 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     assert "are recorded already" not in first.stderr
     records = read_records(tmp_path / "copied", "replacement")
     new = [record for record in records if record["data"] == f"lewidi:{other_folder}"]
-    assert {record["user"] for record in new} == {"a0", "a1"}
+    assert {record["user"] for record in new} == {"a0", "a2"}
     # By a relative path, it is the same data set.
     before = records_in(tmp_path / "copied")
     monkey = pytest.MonkeyPatch()

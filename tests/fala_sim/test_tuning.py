@@ -151,21 +151,19 @@ def test_a_tuned_backbone_has_a_digest_of_its_own(prepared, model, work):
     assert tuned.transformer == source.transformer == model
 
 
-def test_a_backbone_that_pools_three_layers_is_exported_and_can_be_trained(model, tmp_path):
-    source = find_source(f"layers:{model}", tmp_path)
-    source.export(str)
-    bundle = Bundle.open(source.bundle)
-    assert (bundle.manifest.name, source.trained_folder()) == (f"layers:{model.name}", model)
-    assert bundle.manifest.details["pooling"] == "layers"
+def test_a_backbone_pools_three_layers_or_its_last_and_can_be_trained(model, tmp_path):
+    source, last = find_source(str(model), tmp_path), find_source(f"last:{model}", tmp_path)
+    assert (source.digest != last.digest, last.trained_folder()) == (True, model)
+    for each, pooling in ((last, "mean"), (source, "layers")):
+        each.export(str)
+        bundle = Bundle.open(each.bundle)
+        assert (bundle.manifest.name, bundle.manifest.details["pooling"]) == (each.name, pooling)
     texts = ["The quick brown fox", "Prices rose; nobody was surprised!"]
     encoder = open_encoder(source.trained_folder(), source.bundle)
     before = encoder.encode(texts, 16)
     assert before.shape == (2, bundle.manifest.dimension)
     encoder.module.transformer = Lora().adapt(encoder.module.transformer)
     np.testing.assert_allclose(encoder.encode(texts, 16), before, atol=1e-6)  # LoRA begins at 0
-    assert source.digest != find_source(str(model), tmp_path).digest
-    with pytest.raises(DataError, match="pools its last layer"):
-        find_source(f"tuned:layers:{model}", tmp_path)
 
 
 def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):

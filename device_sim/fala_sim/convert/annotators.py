@@ -1,4 +1,4 @@
-"""Documents with annotators' labels: the busiest annotators are users, the others the public.
+"""Documents with annotators' labels: some annotators are users, the others the public.
 
 Documents, not labels, are divided into train and test: a document in one user's test split is in
 the test split of every user who labelled it, and in no other rows.
@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
-from fala.cli import counted
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,
@@ -63,47 +62,36 @@ class Documents:
 def convert(
     documents: Sequence[Document],
     *,
-    users: int,
+    users: Sequence[str],
     seed: int,
     public: int | None = None,
     left_out: LeftOut | None = None,
-    turn: int = 0,
     classes: bool = True,
 ) -> Conversion:
-    """Make the busiest annotators users, and the other annotators the public.
+    """Make some annotators users, and the other annotators the public.
 
     The public rows are the others' labels, one row per label, on every document that is in no
     user's test split.
 
     Args:
         documents: Distinct documents.
-        users: How many of the busiest annotators (ties by name) are users.
+        users: The annotators who are users.
         seed: Of the division into train and test documents, and of the draw of public rows.
         public: The most public rows, drawn at random; None for all. With 0 everybody may be a user.
         left_out: What the reader left out; more is added here.
-        turn: How many of the busiest annotators are moved to the end.
         classes: See ``check_public``.
 
     Raises:
-        DataError: If there are too few annotators for so many users and a public, a user has too
-            few documents to divide, or the public rows lack one of the labels.
+        DataError: If a user has too few documents to divide, or the public rows lack one of the
+            labels.
     """
     left_out = LeftOut() if left_out is None else left_out
-    counts = Counter(annotator for document in documents for annotator in document.labels)
-    if users >= len(counts) + (public == 0):
-        raise DataError(
-            f"of {counted(len(counts), 'annotator')} {max(len(counts) - 1, 0)} can be users at "
-            f"most, not {users}: the public rows are the labels of those who are not users"
-        )
-    busiest = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
-    turn %= len(busiest)
-    chosen = [*busiest[turn:], *busiest[:turn]][:users]
-    held_out = _choose_test(documents, chosen, seed)
+    held_out = _choose_test(documents, users, seed)
 
     others: list[tuple[str, str, Label]] = []  # up to a million, so not rows yet
     tested = 0
-    train: dict[str, list[TextRow]] = {user: [] for user in chosen}
-    test: dict[str, list[TextRow]] = {user: [] for user in chosen}
+    train: dict[str, list[TextRow]] = {user: [] for user in users}
+    test: dict[str, list[TextRow]] = {user: [] for user in users}
     for number, document in enumerate(documents):
         for annotator, label in document.labels.items():
             if annotator not in train:
@@ -119,18 +107,24 @@ def convert(
     drawn = drawn_rows(others, public, seed)
     left_out.add("public labels beyond --public", count=len(others) - len(drawn))
 
-    for user in chosen:
+    for user in users:
         if not train[user] or not test[user]:
             raise DataError(
-                f"user {user!r} labelled too few documents ({counts[user]}) to divide into train "
-                "and test; take fewer users"
+                f"user {user!r} labelled too few documents ({len(train[user] + test[user])}) to "
+                "divide into train and test; take fewer users"
             )
     # With names: a vendor leaves some annotators out of the training, to validate it.
     shared = [TextRow(annotator, "public", text, label) for annotator, text, label in drawn]
-    rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
+    rows = [*shared, *(row for user in users for row in train[user] + test[user])]
     if public != 0:
-        check_public(rows, users, classes=classes)
+        check_public(rows, len(users), classes=classes)
     return Conversion(rows, left_out)
+
+
+def busiest(documents: Iterable[Document]) -> list[str]:
+    """The annotators, those with most labels first; ties by name."""
+    counts = Counter(annotator for document in documents for annotator in document.labels)
+    return sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
 
 
 def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int) -> set[int]:
@@ -177,12 +171,9 @@ def annotated(
     def open_folder(folder: Path, left_out: LeftOut) -> Opened:
         documents = read(folder, left_out)
 
-        def people() -> int:
-            return len({annotator for document in documents for annotator in document.labels})
-
         labels = (label for document in documents for label in document.labels.values())
         tags = {tag for label in labels if isinstance(label, tuple) for tag in label}
         divide = partial(convert, documents, classes=exclusive and rating is None)
-        return Opened(divide, people, left_out, tuple(sorted(tags)), rating, exclusive)
+        return Opened(divide, busiest(documents), left_out, tuple(sorted(tags)), rating, exclusive)
 
     return open_folder

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from fala.cli import Command, Group
-from fala_sim.convert.format import Format
+from fala_sim.convert.format import Format, Role
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
@@ -28,6 +29,10 @@ def convert_group() -> None:
 def _options(form: Format) -> tuple[Option, ...]:
     """The options of a converter, with its data set's defaults."""
     users = "How many of the busiest people are users; all others are the public."
+    half = (
+        "Take users only from the half of the people that the laboratory's tables show (test), or "
+        "from the half on which methods are chosen (validation)."
+    )
     public = "The most public rows, drawn at random."
     offers = form.offers
     matching = () if offers is None else (
@@ -37,6 +42,7 @@ def _options(form: Format) -> tuple[Option, ...]:
     return (
         click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
         count("--users", form.users, users),
+        click.option("--half", type=click.Choice(get_args(Role)), help=half),
         click.option(
             "--seed", type=int, default=0, show_default=True, help="Of every random choice."
         ),
@@ -53,13 +59,16 @@ def _options(form: Format) -> tuple[Option, ...]:
 
 
 def _command(name: str, form: Format) -> click.Command:
-    def command(folder: Path, out: str, as_json: bool, **options: int | None) -> None:
+    def command(
+        folder: Path, users: int, half: Role | None, out: str, as_json: bool, **options: int | None
+    ) -> None:
         if as_json and out == "-":
             raise click.UsageError(
                 "--json needs --out FILE, because the rows go to standard output"
             )
         numbers = {option: value for option, value in options.items() if value is not None}
-        conversion = form.open(folder, LeftOut()).convert(**numbers)
+        opened = form.open(folder, LeftOut())
+        conversion = opened.convert(users=opened.busiest(users, half), **numbers)
         if out == "-":
             sys.stdout.buffer.writelines(conversion.lines())
             sys.stdout.buffer.flush()

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from fala import DataError
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.left_out import LeftOut
+
+#: People whose figures the tables show, and people on whom methods are chosen.
+Role: TypeAlias = Literal["test", "validation"]
+
+
+def half_of(people: Sequence[str], role: Role) -> Sequence[str]:
+    """The half of a data set's people that has a role, the busiest first.
+
+    People take turns, so that both halves are alike: the busiest, the third, the fifth are test
+    users, the others validation users.
+    """
+    return people[role == "validation" :: 2]
 
 
 @dataclass(frozen=True)
@@ -17,7 +30,7 @@ class Opened:
 
     Attributes:
         divide: Called by ``convert``; adds to its argument ``left_out`` what it leaves out.
-        people: Counts the people, which may read the files.
+        people: The people who may be users, the busiest first.
         left_out: What reading left out; copied to every conversion.
         labels: Names of the labels, if those are not the format's own numbers.
         rating: The least and the largest number of a rating; None for other labels.
@@ -25,23 +38,33 @@ class Opened:
     """
 
     divide: Callable[..., Conversion]
-    people: Callable[[], int]
+    people: Sequence[str]
     left_out: LeftOut
     labels: tuple[str, ...] = ()
     rating: tuple[float, float] | None = None
     exclusive: bool = True
 
-    def convert(self, *, users: int, seed: int, **options: int) -> Conversion:
-        """Make the busiest people users, and the others the public.
-
-        Args:
-            users: Number of users.
-            seed: Of every draw.
-            options: ``public``; for matching also ``history`` and ``negatives``; ``turn`` if
-                people take turns.
+    def busiest(self, users: int, role: Role | None = None) -> Sequence[str]:
+        """The busiest people, of all or of the half that has a role.
 
         Raises:
-            DataError: If there are too few people, or one has too few rows.
+            DataError: If there are too few.
+        """
+        people = self.people if role is None else half_of(self.people, role)
+        if users > len(people):
+            raise DataError(f"{len(people)} people can be users at most, not {users}")
+        return people[:users]
+
+    def convert(self, *, users: Sequence[str], seed: int, **options: int) -> Conversion:
+        """Make some people users, and the others the public.
+
+        Args:
+            users: The users.
+            seed: Of every draw.
+            options: ``public``; for matching also ``history`` and ``negatives``.
+
+        Raises:
+            DataError: If a user has too few rows, or the public.
         """
         return self.divide(users=users, seed=seed, left_out=self.left_out.copy(), **options)
 
@@ -67,7 +90,8 @@ class Format:
 
     Attributes:
         open: Opens a folder (for ``rows``, a file), and counts damaged lines.
-        files: Patterns of its files in a folder; empty if it reads a single file.
+        files: Patterns of its files in a folder; empty if it reads a single file, with its own
+            public.
         help: Help of the command; "" if there is no command.
         users: Default number of users.
         public: Default limit of public rows; None for all.

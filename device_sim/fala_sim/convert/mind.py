@@ -21,10 +21,9 @@ import contextlib
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from fala import DataError
@@ -111,51 +110,23 @@ def _parse_time(text: str) -> datetime:
     raise DataError("a time that is not like 11/12/2019 2:14:46 PM")
 
 
-def convert_folder(folder: Path, *, left_out: LeftOut, **options: int) -> Conversion:
-    """Read a data set and convert it.
-
-    Args:
-        folder: Has the two files.
-        left_out: Counts what is left out.
-        options: Of ``convert``.
-
-    Raises:
-        DataError: If a file cannot be read, has no line that can be used, or ``convert`` cannot
-            use the data.
-    """
-    news = read_news(folder / "news.tsv", left_out)
-    log = partial(read_impressions, folder / "behaviors.tsv")
-    return convert(news, log, left_out=left_out, **options)
-
-
-def count_people(folder: Path) -> int:
-    """Count the people in a log; damaged lines are counted at conversion.
-
-    Raises:
-        DataError: If the file cannot be read, or has no line that can be used.
-    """
-    log = read_impressions(folder / "behaviors.tsv", LeftOut())
-    return len({impression.user for impression in log})
-
-
 def convert(
     news: Mapping[str, str],
-    log: Callable[[LeftOut], Iterable[Impression]],
+    log: Iterable[Impression],
     *,
-    users: int,
+    users: Sequence[str],
     seed: int,
     public: int = matching.PUBLIC,
     negatives: int = NEGATIVES,
     history: int = HISTORY,
     left_out: LeftOut,
 ) -> Conversion:
-    """Make the busiest people users, and the others the public.
+    """Make some people users, and the others the public.
 
     Args:
         news: Titles by id.
-        log: Opens the impressions, and counts damaged lines in its argument; called twice.
-        users: Number of users: those with most impressions of known news, at least two (ties by the
-            number opened, then by name).
+        log: The impressions.
+        users: The users, each with two impressions of known news or more.
         seed: Of the draws of candidates and of public rows.
         public: The most public rows.
         negatives: Number of unopened candidates per opened one.
@@ -163,14 +134,13 @@ def convert(
         left_out: Counts what is left out.
 
     Raises:
-        DataError: If there are too few such people, or one has too few impressions.
+        DataError: If a user has too few impressions, or the public.
     """
-    chosen = _busiest(news, log(left_out), users, left_out)
     draw = random.Random(f"mind {seed}")
-    by_user: dict[str, list[Impression]] = {user: [] for user in chosen}
+    by_user: dict[str, list[Impression]] = {user: [] for user in users}
     sample: list[Impression] = []  # of others' impressions; each has at least one row
     count = 0
-    for impression in log(LeftOut()):  # damage is the same both times
+    for impression in log:
         if impression.user in by_user:
             by_user[impression.user].append(impression)
         elif any(article in news for article, _ in impression.candidates()):
@@ -198,15 +168,20 @@ def convert(
     )
 
 
-def _busiest(
-    news: Mapping[str, str], impressions: Iterable[Impression], users: int, left_out: LeftOut
-) -> list[str]:
+def busiest(news: Mapping[str, str], log: Iterable[Impression], left_out: LeftOut) -> list[str]:
+    """The people with two impressions of known news or more, those with most first.
+
+    Ties are sorted by the number opened, then by name.
+
+    Args:
+        news: Titles by id.
+        log: The impressions.
+        left_out: Counts unknown news.
+    """
     shown: Counter[str] = Counter()
     opened: Counter[str] = Counter()
-    people: set[str] = set()
-    for impression in impressions:
+    for impression in log:
         user = impression.user
-        people.add(user)
         _count_unknown(news, impression.history.split(), "articles in histories", left_out)
         candidates = list(impression.candidates())
         _count_unknown(news, [article for article, _ in candidates], "candidates", left_out)
@@ -215,13 +190,7 @@ def _busiest(
             shown[user] += 1
             opened[user] += sum(offered)
     able = [user for user, count in shown.items() if count > 1]
-    if users > len(able) or users >= len(shown):
-        raise DataError(
-            f"of {len(people)} people, {len(shown)} of them shown known news and {len(able)} more "
-            f"than once, {max(min(len(able), len(shown) - 1), 0)} can be users at most, not "
-            f"{users}: a user's impressions are divided, and the public rows are from the others"
-        )
-    return sorted(able, key=lambda user: (-shown[user], -opened[user], user))[:users]
+    return sorted(able, key=lambda user: (-shown[user], -opened[user], user))
 
 
 def _count_unknown(
@@ -248,8 +217,16 @@ def _resolve(
 
 
 def _open(folder: Path, left_out: LeftOut) -> Opened:
-    # Every conversion reads the log, and counts damaged lines.
-    return Opened(partial(convert_folder, folder), partial(count_people, folder), left_out)
+    news = read_news(folder / "news.tsv", left_out)
+    path = folder / "behaviors.tsv"
+    people = busiest(news, read_impressions(path, left_out), left_out)
+
+    def divide(*, users: Sequence[str], seed: int, left_out: LeftOut, **options: int) -> Conversion:
+        # The log is too large to keep. Its damaged lines are counted already.
+        log = read_impressions(path, LeftOut())
+        return convert(news, log, users=users, seed=seed, left_out=left_out, **options)
+
+    return Opened(divide, people, left_out)
 
 
 FORMATS = {

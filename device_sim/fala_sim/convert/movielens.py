@@ -118,18 +118,18 @@ def _parse_rating(fields: list[str]) -> tuple[str, str, float, int]:
 def convert(
     ratings: Mapping[str, Sequence[Rating]],
     *,
-    users: int,
+    users: Sequence[str],
     seed: int,
     public: int = matching.PUBLIC,
     negatives: int = NEGATIVES,
     history: int = HISTORY,
     left_out: LeftOut,
 ) -> Conversion:
-    """Make the people with most likes users, and the others the public.
+    """Make some people users, and the others the public.
 
     Args:
         ratings: By user, oldest first, each film once.
-        users: Number of users: those with most likes (ties by name).
+        users: The users.
         seed: Of the draws of films and of public rows.
         public: The most public rows.
         negatives: Number of unrated films per like.
@@ -137,20 +137,11 @@ def convert(
         left_out: Counts what is left out.
 
     Raises:
-        DataError: If there are too few users, or one of them liked too few films.
+        DataError: If a user liked too few films, or the public.
     """
-    likes = {
-        user: [rating for rating in user_ratings if rating.liked]
-        for user, user_ratings in ratings.items()
-    }
+    likes = _likes(ratings)
     rated = sum(map(len, ratings.values()))
     left_out.add("ratings below 4", count=rated - sum(map(len, likes.values())))
-    busiest = sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
-    if users >= len(busiest):
-        raise DataError(
-            f"of {len(busiest)} people who like a film {max(len(busiest) - 1, 0)} can be users at "
-            f"most, not {users}: the public rows are from those who are not users"
-        )
     offers = _Offers(ratings, seed)
 
     def moment(user: str, position: int) -> Moment:
@@ -163,19 +154,32 @@ def convert(
         )
 
     public_likes = [
-        (user, position) for user in busiest[users:] for position in range(len(likes[user]))
+        (user, position)
+        for user in busiest(ratings)
+        if user not in users
+        for position in range(len(likes[user]))
     ]
     random.Random(f"movielens {seed}, public").shuffle(public_likes)
     return matching.convert(
-        {
-            user: [moment(user, position) for position in range(len(likes[user]))]
-            for user in busiest[:users]
-        },
+        {user: [moment(user, position) for position in range(len(likes[user]))] for user in users},
         ((user, moment(user, position)) for user, position in public_likes),
         negatives=negatives,
         public=public,
         left_out=left_out,
     )
+
+
+def busiest(ratings: Mapping[str, Sequence[Rating]]) -> list[str]:
+    """The people who like a film, those with most likes first; ties by name."""
+    likes = _likes(ratings)
+    return sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
+
+
+def _likes(ratings: Mapping[str, Sequence[Rating]]) -> dict[str, list[Rating]]:
+    return {
+        user: [rating for rating in user_ratings if rating.liked]
+        for user, user_ratings in ratings.items()
+    }
 
 
 class _Offers:
@@ -204,7 +208,7 @@ class _Offers:
 
 def _open(folder: Path, left_out: LeftOut) -> Opened:
     ratings = read_folder(folder, left_out)
-    return Opened(partial(convert, ratings), lambda: len(ratings), left_out)
+    return Opened(partial(convert, ratings), busiest(ratings), left_out)
 
 
 FORMATS = {

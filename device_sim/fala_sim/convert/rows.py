@@ -1,7 +1,7 @@
 """The rows of ``fala-replace --data``, a JSON object a line, as a data set of the laboratory.
 
 The users are the file's users: those with most rows first (ties by their order in the file). The
-public is the file's public; users beyond the requested number are left out, and not added to it.
+public is the file's public; other users are left out, and not added to it.
 
 Division 0 is the file's own. Any other divides each user's rows again, 70:30: documents at random,
 the same for all users; matches by their order in the file, which is the order of time, because
@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.cli import counted
 from fala.examples import document_of
 from fala_export.rows.data_set import AllRows, UserRows
 from fala_export.rows.row_files import load_rows
@@ -53,43 +52,45 @@ def load(path: Path, left_out: LeftOut) -> AllRows:
 
 
 def convert(
-    loaded: AllRows, *, users: int, seed: int, left_out: LeftOut, **_others: int
+    loaded: AllRows, *, users: Sequence[str], seed: int, left_out: LeftOut, **_others: int
 ) -> Conversion:
-    """Convert the rows of the users with most rows, and of the public.
+    """Convert the rows of some users, and of the public.
 
     Args:
         loaded: The file.
-        users: Number of users.
+        users: The users.
         seed: 0 is the file's own division; see above for others.
         left_out: Counts what is left out.
         _others: Options of other formats; ignored.
 
     Raises:
-        DataError: If there are too few users, or one has too few rows that may be used.
+        DataError: If a user has too few rows that may be used.
     """
-    if users > len(loaded.users):
-        raise DataError(f"{loaded.source} has {counted(len(loaded.users), 'user')}, not {users}")
-    sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
-    chosen = sorted(sizes, key=lambda user: -sizes[user])[:users]
-    left_out.add("users beyond those asked for", count=len(sizes) - len(chosen))
+    left_out.add("users beyond those asked for", count=len(loaded.users) - len(users))
     drawn = random.Random(f"rows {seed}")
-    judged = sorted({_judged(row) for user in chosen for row in _rows(loaded.users[user])})
+    judged = sorted({_judged(row) for user in users for row in _rows(loaded.users[user])})
     held_out = set(drawn.sample(judged, round(TEST_SHARE * len(judged)))) if seed else set()
     names = loaded.labels
     rows = [_row(row, row.user or f"row {row.line}", "public", names) for row in loaded.public]
-    for user in chosen:
+    for user in users:
         of_user = loaded.users[user]
         train, test = _divide(of_user, held_out) if seed else (of_user.train, of_user.test)
         rows += [_row(row, user, "train", names) for row in train if row.label is not None]
         rows += [_row(row, user, "test", names) for row in test if row.label is not None]
     kept = _without_tested(_without_repeats(rows, left_out), left_out)
-    for user in chosen:
+    for user in users:
         if {row.split for row in kept if row.user == user} < {"train", "test"}:
             raise DataError(
                 f"{loaded.source}: user {user!r} has too few rows to divide into train and test"
             )
-    check_public(kept, users)
+    check_public(kept, len(users))
     return Conversion(kept, left_out)
+
+
+def busiest(loaded: AllRows) -> list[str]:
+    """The file's users, those with most rows first."""
+    sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
+    return sorted(sizes, key=lambda user: -sizes[user])
 
 
 def _rows(of_user: UserRows) -> list[Row]:
@@ -150,9 +151,7 @@ def _without_tested(rows: list[ConvertedRow], left_out: LeftOut) -> list[Convert
 
 def _open(path: Path, left_out: LeftOut) -> Opened:
     loaded = load(path, left_out)
-    # The file has its own public, so no user is needed for it.
-    people = len(loaded.users) + 1
-    return Opened(partial(convert, loaded), lambda: people, left_out, loaded.labels)
+    return Opened(partial(convert, loaded), busiest(loaded), left_out, loaded.labels)
 
 
 FORMATS = {"rows": Format(_open, ())}

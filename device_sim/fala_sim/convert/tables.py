@@ -65,7 +65,7 @@ def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]
 
 def read_table(
     path: Path,
-    columns: int | Sequence[str],
+    columns: int | Sequence[str] | None,
     parse: Callable[[list[str]], Parsed],
     left_out: LeftOut,
     *,
@@ -75,7 +75,8 @@ def read_table(
 
     Args:
         path: A UTF-8 file.
-        columns: The number of columns; or, for a file with a header, the names of those to read.
+        columns: The number of columns; or, for a file with a header, the names of those to read,
+            or None to read as many as each line has.
         parse: Parses a line's fields (those to read, in that order), and raises `DataError` if it
             cannot.
         left_out: Counts damaged lines.
@@ -89,8 +90,11 @@ def read_table(
     """
     lines = read_lines(path, left_out)
     selected: list[int] | None = None
+    width: int | None = None
     if isinstance(columns, int):
         width = columns
+    elif columns is None:
+        next(lines, None)
     else:
         width, selected = _header(path, columns, lines, delimiter)
     used = False
@@ -99,7 +103,7 @@ def read_table(
             continue
         try:
             fields = _split(line, delimiter)
-            if len(fields) != width:
+            if width is not None and len(fields) != width:
                 raise DataError(f"{counted(len(fields), 'column')} instead of {width}")
             parsed = parse(fields if selected is None else [fields[index] for index in selected])
         except DataError as error:
@@ -110,6 +114,42 @@ def read_table(
     if not used:
         first = left_out.first(_damaged(path))
         raise DataError(f"{path} has no rows" if first is None else f"{path}, {first}")
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Read a CSV file whose quoted fields may have line breaks.
+
+    A damaged quote would change all lines after it, so it is an error.
+
+    Args:
+        path: A UTF-8 file with a header.
+        columns: The names of the columns to read.
+
+    Yields:
+        The number of a record's last line, and its fields in the order of ``columns``.
+
+    Raises:
+        DataError: If the file cannot be read, lacks a column, or is damaged.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            records = csv.DictReader(file, strict=True)
+            for name in columns:
+                if name not in (records.fieldnames or ()):
+                    raise _no_column(path, 1, name, columns)
+            for record in records:
+                fields = [record[name] for name in columns]
+                if None in record or None in record.values():
+                    raise DataError(f"{path}, line {records.line_num}: a wrong number of columns")
+                yield records.line_num, fields
+    except OSError as error:
+        raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not a CSV file in UTF-8: {error}") from error
+
+
+def _no_column(path: Path, line: int, name: str, columns: Sequence[str]) -> DataError:
+    return DataError(f"{path}, line {line}: no column {name!r}; expected {', '.join(columns)}")
 
 
 def _damaged(path: Path) -> str:
@@ -124,9 +164,7 @@ def _header(
     cells = (line or "").split(delimiter)
     for name in columns:
         if name not in cells:
-            raise DataError(
-                f"{path}, line {number}: no column {name!r}; expected {', '.join(columns)}"
-            )
+            raise _no_column(path, number, name, columns)
     return len(cells), [cells.index(name) for name in columns]
 
 

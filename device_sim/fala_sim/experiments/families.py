@@ -37,7 +37,7 @@ def _new_backbones() -> dict[str, str]:
     return {
         **_old_backbones(),
         "tuned:minilm": "minilm, first trained on each data set's public",
-        "layers:minilm": "minilm, with the means of three layers as its embedding",
+        "last:minilm": "minilm, with its own pooling of the last layer in place of three layers",
     }
 
 
@@ -62,7 +62,10 @@ def data_option(default: str, about: str) -> Option:
 
 def users_option(default: int, note: str = "") -> Option:
     """The number of people of a run."""
-    about = f"The busiest people of each data set, whose models are compared{note}."
+    about = (
+        "The busiest people, of the half of each data set's people that tables show, whose models "
+        f"are compared{note}."
+    )
     return count("--users", default, about)
 
 

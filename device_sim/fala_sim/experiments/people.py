@@ -11,8 +11,9 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from fala import DataError, FalaError
+from fala_sim.convert.format import Role
 from fala_sim.data.location import find_location
-from fala_sim.data_sets import Partition, Role
+from fala_sim.data_sets import Partition
 from fala_sim.engine.job import TRAINING, Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.plan import Plan

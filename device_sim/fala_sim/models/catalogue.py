@@ -22,7 +22,7 @@ class Package:
         requirement: Name and version, as pip reads them.
         sha256: Of its wheel.
         size: Of its wheel, in bytes.
-        member: The file in the wheel.
+        member: The file in the wheel; for word vectors the folder of their files.
     """
 
     requirement: str
@@ -42,7 +42,8 @@ class PretrainedModel:
         page: Where its authors describe it.
         packages: Contain the pieces of its file, in order; empty for a model that is installed
             with the laboratory.
-        file: The joined file's name: a zip archive of a Hugging Face folder, or an ONNX file.
+        file: The file's name: a zip archive of a Hugging Face folder, an ONNX file, or a bundle
+            that is made of word vectors.
     """
 
     name: str
@@ -57,7 +58,7 @@ class PretrainedModel:
         return data_folder(None) / "models" / self.name
 
     def path(self) -> Path:
-        """The input of ``fala-export backbone``: its Hugging Face folder or its ONNX file.
+        """Its Hugging Face folder or its ONNX file, for ``fala-export backbone``; or its bundle.
 
         Raises:
             DataError: If it is not here; says how to get it.
@@ -67,7 +68,7 @@ class PretrainedModel:
         folder = self.folder()
         if not folder.is_dir():
             raise DataError(f"{self.name} is not here yet: `fala-sim models get {self.name}`")
-        return folder / self.file if self.file.endswith(".onnx") else folder
+        return folder / self.file if self.file.endswith((".onnx", ".fala")) else folder
 
     def tokenizer(self) -> Path | None:
         """The tokenizer of an ONNX file; None for a folder, which contains its own.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError, DataError, counted
+from fala.errors import DataError, counted
 from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import add_bridge, write_release
@@ -26,8 +26,7 @@ from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, LEAST_RO
 from fala_export.fitting.population.learning import (
     annotated,
     annotated_rows,
-    check_head,
-    learn_prior,
+    learn_prior_or_scales,
     write_learned,
 )
 from fala_export.fitting.population.left_out import Show
@@ -131,19 +130,16 @@ def _add_prior(
             f"none: {counted(enough, 'public annotator')} {'has' if enough == 1 else 'have'} "
             f"{LEAST_ROWS} rows or more, and it takes {LEAST_ANNOTATORS}"
         )
+    bundle = Bundle.open(release)
+    public = annotated(bundle, head, rows.public)
     try:
-        bundle = Bundle.open(release)
-        check_head(bundle, head)
-        public = annotated(bundle, head, rows.public)
-        learned = learn_prior(annotated_rows(bundle, head, public, embeddings, show), show)
-    except (BundleMismatchError, DataError) as error:
-        return f"none: {str(error).removeprefix(f'{release}: ')}"
-    except ImportError:
-        return "none: SciPy learns it, and is not installed (pip install scipy)"
+        people = annotated_rows(bundle, head, public, embeddings, show)
+    except DataError as error:
+        return f"none: {error}"
+    learned = learn_prior_or_scales(bundle, people, show)
+    write_learned(release, bundle, learned, {"text": f"learned on {rows.source}"})
     if learned.prior is None:
         return f"none: {learned.details['refused']}"
-    details = {"text": f"learned on {rows.source}", **learned.details}
-    write_learned(release, bundle, learned, details)
     return f"learned from {learned.details['annotators']} public annotators"
 
 

@@ -22,7 +22,8 @@ from fala.model.links import LABELS, TAGS, Link
 from fala_export import PublicRows
 from fala_export.fitting.heads import fit_head, rating_of
 from fala_export.rows.user_rows import Row
-from fala_sim.data_sets import Division, Partition, Role
+from fala_sim.convert.format import Role
+from fala_sim.data_sets import Division, Partition
 from fala_sim.digests import digest_of
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import fala_export
 from fala import Bundle, DataError
-from fala_export import ExportOptions, write_bundle
+from fala_export import write_bundle
 from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.engine.job import Log
 from fala_sim.models.catalogue import MODELS
 from fala_sim.playground.releases import BUILT_IN, built_in
-from fala_sim.preparation.exporter import run_apart
+from fala_sim.preparation.exporter import run, run_apart
 
 #: Prefix of a name: the vendor first trains this backbone on a data set's public rows.
 TUNED = "tuned:"
-#: Prefix of a name: the backbone pools three of its layers (``fala-export backbone --pooling``).
-LAYERS = "layers:"
+#: Prefix of a name: the backbone has its own pooling, of the last layer, and not the exporter's
+#: default, three layers.
+LAST = "last:"
 #: Digits of a digest in a file's name.
 SHORT = 16
+_LAYERS = "layers:"  # of a digest: the same folder makes bundles of two poolings
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Source:
         onnx: The ONNX file that the bundle is made from, and its tokenizer; None if there is none.
         tuned: Whether it is first trained on a data set's public rows (``tuning.tune``): bundle
             and folder are those before the training.
-        layers: Whether it pools three layers.
+        last: Whether it has its own pooling, of the last layer.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Source:
     transformer: Path | None
     onnx: tuple[Path, Path] | None = None
     tuned: bool = False
-    layers: bool = False
+    last: bool = False
 
     def trained_folder(self) -> Path:
         """The Hugging Face folder, for a training.
@@ -72,8 +73,7 @@ class Source:
             file, tokenizer = self.onnx
             export_int8(file, self.bundle, self.name, tokenizer=tokenizer)
         elif self.transformer is not None:
-            pooling = "layers" if self.layers else None
-            export_int8(self.transformer, self.bundle, self.name, pooling=pooling)
+            export_int8(self.transformer, self.bundle, self.name, last=self.last)
 
 
 def export_int8(
@@ -82,7 +82,7 @@ def export_int8(
     name: str,
     *,
     tokenizer: Path | None = None,
-    pooling: str | None = None,
+    last: bool = False,
     adapters: bool = False,
 ) -> None:
     """Export a Hugging Face folder or an ONNX file as a bundle in int8.
@@ -92,27 +92,19 @@ def export_int8(
         bundle: The file to write.
         name: For its manifest.
         tokenizer: The ``tokenizer.json`` of an ONNX file.
-        pooling: None takes the model's own.
+        last: Whether it has its own pooling, of the last layer, and not the default.
         adapters: Whether its graph has inputs for adapters.
 
     Raises:
         DataError: If it cannot be exported.
     """
-    options = ExportOptions(name, "int8", adapters=adapters, keep_speed=True)
+    words = ["backbone", str(model), "--out", str(bundle), "--name", name, "--quantize", "int8"]
+    words += ["--adapters"] * adapters + ["--pooling", "own"] * last
+    words += [] if tokenizer is None else ["--tokenizer", str(tokenizer)]
     try:
-        run_apart(_export, model, bundle, tokenizer, pooling, options)
+        run_apart(run, *words)
     except DataError as error:
         raise DataError(f"{model}: cannot be exported: {error}") from error
-
-
-def _export(
-    model: Path, bundle: Path, tokenizer: Path | None, pooling: str | None, options: ExportOptions
-) -> None:
-    if tokenizer is None:
-        fala_export.export_encoder(fala_export.load_encoder(str(model), pooling), bundle, options)
-    else:
-        encoder = fala_export.load_onnx(model, tokenizer, pooling)
-        fala_export.export_encoder(encoder, bundle, options)
 
 
 def find_source(name: str, work: Path) -> Source:
@@ -122,7 +114,7 @@ def find_source(name: str, work: Path) -> Source:
         name: A built-in backbone of ``fala``, a pre-trained one of ``fala_sim.models.catalogue``,
             a bundle, or a Hugging Face folder. ``Source.export`` makes the missing bundles, in
             int8. After ``tuned:``, one with a folder, which is first trained for every data set;
-            after ``layers:``, one with a folder, which pools three layers.
+            after ``last:``, one with a folder, which pools its last layer.
         work: Folder for the bundles of built-in and exported backbones.
 
     Raises:
@@ -130,8 +122,8 @@ def find_source(name: str, work: Path) -> Source:
     """
     if name.startswith(TUNED):
         return _to_tune(name, work)
-    if name.startswith(LAYERS):
-        return _of_layers(name, work)
+    if name.startswith(LAST):
+        return _of_last_layer(name, work)
     if name in BUILT_IN:
         path = _write_built_in(name, work)
         return Source(name, file_digest(path), path, None)
@@ -149,12 +141,14 @@ def find_source(name: str, work: Path) -> Source:
 
 
 def _of_folder(name: str, folder: Path, work: Path) -> Source:
-    digest = folder_digest(folder)
+    digest = digest_of((_LAYERS, folder_digest(folder)))
     return Source(name, digest, _bundle(name, digest, work), folder)
 
 
 def _pretrained(name: str, work: Path) -> Source:
     path, tokenizer = MODELS[name].path(), MODELS[name].tokenizer()
+    if path.suffix == ".fala":
+        return Source(name, file_digest(path), path, None)
     if tokenizer is None:
         return _of_folder(name, path, work)
     digest = digest_of((file_digest(path), file_digest(tokenizer)))
@@ -176,17 +170,14 @@ def _write_built_in(name: str, work: Path) -> Path:
     return path
 
 
-def _of_layers(name: str, work: Path) -> Source:
-    source = find_source(name.removeprefix(LAYERS), work)
+def _of_last_layer(name: str, work: Path) -> Source:
+    source = find_source(name.removeprefix(LAST), work)
     folder = source.trained_folder()
-    digest, name = digest_of((LAYERS, source.digest)), f"{LAYERS}{source.name}"
-    return Source(name, digest, _bundle(f"layers-{source.name}", digest, work), folder, layers=True)
+    digest, name = folder_digest(folder), source.name.removeprefix(LAST)
+    return Source(f"{LAST}{name}", digest, _bundle(f"last-{name}", digest, work), folder, last=True)
 
 
 def _to_tune(name: str, work: Path) -> Source:
-    source = find_source(name.removeprefix(TUNED), work)
-    source.trained_folder()
-    if source.layers:
-        raise DataError(f"{name}: a tuned backbone pools its last layer")
-    digest = digest_of((TUNED, source.digest))
-    return replace(source, name=f"{TUNED}{source.name}", digest=digest, tuned=True)
+    source = _of_last_layer(name.removeprefix(TUNED), work)
+    digest, name = digest_of((TUNED, source.digest)), source.name.removeprefix(LAST)
+    return replace(source, name=f"{TUNED}{name}", digest=digest, tuned=True)

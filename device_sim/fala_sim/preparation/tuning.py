@@ -19,7 +19,8 @@ from fala.examples import document_of
 from fala_export import ExportOptions, PublicRows, TrainingSettings
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
-from fala_sim.data_sets import Partition, Role
+from fala_sim.convert.format import Role
+from fala_sim.data_sets import Partition
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.job import Log
 from fala_sim.preparation.exporter import run_apart

@@ -128,11 +128,11 @@ def _divided(
 ) -> tuple[list[TextRow], dict[str, Group]]:
     """The selected rows of a data set, and the evaluated writers, the busiest first."""
     opened = location.format.open(location.path, LeftOut())
-    people = opened.people()
+    people = opened.people
     new = users // _KNOWN_PER_NEW
-    known, new = (users, new) if people >= users + new else (min(users, people), 0)
-    others = extent.others and known + new < people
-    rows = _rows(name, opened, known + new, seed, public=None if others else 0)
+    known, new = (users, new) if len(people) >= users + new else (min(users, len(people)), 0)
+    others = extent.others and known + new < len(people)
+    rows = _rows(name, opened, people[: known + new], seed, public=None if others else 0)
     writers = dict.fromkeys(row.user for row in rows if row.split != "public")
     groups: dict[str, Group] = {
         user: "known" if position < known else "new" for position, user in enumerate(writers)
@@ -147,11 +147,13 @@ def _elsewhere(name: str, data_dir: Path | None, extent: Extent, seed: int) -> I
     except DataError:
         return
     opened = location.format.open(location.path, LeftOut())
-    rows = _rows(name, opened, opened.people(), seed, public=0)
+    rows = _rows(name, opened, opened.people, seed, public=0)
     yield from _capped(rows, extent.elsewhere, seed)
 
 
-def _rows(name: str, opened: Opened, users: int, seed: int, *, public: int | None) -> list[TextRow]:
+def _rows(
+    name: str, opened: Opened, users: Sequence[str], seed: int, *, public: int | None
+) -> list[TextRow]:
     options = {} if public is None else {"public": public}
     conversion = opened.convert(users=users, seed=seed, **options)
     rows = [row for row in conversion.rows if isinstance(row, TextRow)]

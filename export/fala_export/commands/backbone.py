@@ -19,8 +19,9 @@ class Backbone:
 
     Attributes:
         out: Bundle to write.
-        pooling: Default: that of the model's sentence-transformers files, or the mean. "layers" is
-            the means of three layers, concatenated: longer, and often better for a head.
+        pooling: Default: "layers", the means of three layers, concatenated; of a model without
+            inner layers "own". "own" is that of the model's sentence-transformers files, or the
+            mean; "layers+max" adds the maxima of the three layers.
         tokenizer: The tokenizer.json of an ONNX file.
         parity_text: Texts, one a line, to compare the bundle with the model.
     """
@@ -53,7 +54,7 @@ def backbone(settings: Backbone) -> Summary:
     options = replace(given, name=given.name or name_of(model.source), keep_speed=True)
     check_name(options.name)
     texts = parity_texts(settings.parity_text)
-    encoder, used = load_source(model, settings.pooling, given.max_length, settings.tokenizer)
+    encoder, used = load_source(model, settings.pooling, options, settings.tokenizer)
     check_disk(encoder, options, settings.out.parent)
     export = convert(encoder, options, texts)
     summary = write_admitted(settings.out, partial(pack, export))

@@ -55,6 +55,20 @@ def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def _pooling_choice(choice: Mapping[str, Any]) -> Iterator[str]:
+    people = f" of {choice['annotators']}" if choice["annotators"] else ""
+    yield f"  pooling by the {choice['measure']}{people}, {choice['rows']} rows:"
+    for each in choice["candidates"]:
+        layers = ", ".join(map(str, each["layers"]))
+        chosen = (each["pooling"], each["layers"][-1]) == (choice["pooling"], choice["layers"])
+        note = "  chosen" if chosen else "" if each["within"] else "  over the budget"
+        yield (
+            f"    {each['pooling']:<10} of layers {layers:<10} {each['loss']:.4f}  "
+            f"{each['numbers']} numbers, {each['megabytes']} MB, "
+            f"{each['operations'] / 1e9:.3g} GFLOP at 64 tokens{note}"
+        )
+
+
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
     data, figures = training["data"], training["figures"]
     yield f"  trained on {data['training']['rows']} rows"
@@ -179,5 +193,5 @@ _PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
     "parity": _parity, "training": _training, "cost": _cost, "prior": _prior, "scales": _scales,
     "scales_from": _scales_from,
     "bridges": _bridges, "check": _check, "published": _published, "steps": _steps,
-    "costs": _costs, "not_kept": _not_kept,
+    "costs": _costs, "not_kept": _not_kept, "pooling_choice": _pooling_choice,
 }  # fmt: skip

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
 _WORK = 4
 _FOR_MODELS = (
-    "pooling", "revision", "ignore", "prompt", "dim", "max_length", "quantize", "min_cosine",
+    "pooling", "revision", "ignore", "prompt", "dim", "layers", "max_length", "quantize",
+    "min_cosine",
 )  # fmt: skip
 
 
@@ -42,9 +43,8 @@ class Train:
         work: Folder of the checkpoints, and of the trained model.
         frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: that of the model's sentence-transformers files, or the mean. "layers" is
-            the means of three layers, concatenated: with --frozen only. "attention" is learned:
-            without --frozen.
+        pooling: Default: as of the command backbone with --frozen, "own" without it. "layers" and
+            "layers+max" are with --frozen only; "attention" is learned: without --frozen.
         lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
@@ -71,7 +71,7 @@ def train(settings: Train) -> Summary:
     """
     if (settings.work is None) != settings.frozen:
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
-    if settings.pooling == ("attention" if settings.frozen else "layers"):
+    if settings.pooling in (("attention",) if settings.frozen else ("layers", "layers+max")):
         needed = "without" if settings.frozen else "with"
         raise click.UsageError(f"--pooling {settings.pooling} is for a training {needed} --frozen")
     with progress("loading libraries"):
@@ -134,7 +134,7 @@ def _load(settings: Train) -> Source | Bundle:
     if settings.frozen and settings.pooling != "attention":
         from fala_export.models.source import load_source
 
-        return load_source(settings.model, settings.pooling, settings.export.max_length)[0]
+        return load_source(settings.model, settings.pooling, settings.export)[0]
     from fala_export.training.backbones import load_to_train
 
     return load_to_train(settings.model, settings.pooling, settings.training.seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +11,10 @@ from fala.errors import DataError, counted, type_of
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
 from fala.model.prior import PopulationPrior
+from fala.model.scales import Scales
 from fala.solver.design import GramRows
 from fala.solver.fit import (
+    BIAS_SCALE,
     DENSE_SCALE,
     LEXICAL_SCALE,
     SLOPE_SCALE,
@@ -21,7 +22,14 @@ from fala.solver.fit import (
 )
 from fala.solver.fit import fit as fit_device
 from fala.solver.forms import Form, Work, minimize
-from fala.solver.gaussian import SLOPE_DEVIATION, evidence_of, gaussian_around, whiten
+from fala.solver.gaussian import (
+    SLOPE_DEVIATION,
+    Gaussian,
+    calibrate,
+    evidence_of,
+    gaussian_around,
+    whiten,
+)
 from fala.solver.judge import judge
 from fala.solver.newton import Problem
 from fala.solver.threads import one_blas_thread
@@ -29,6 +37,7 @@ from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal
 from fala.text.sparse_rows import SparseRows
 
 __all__ = [
+    "BIAS_SCALE",
     "DENSE_SCALE",
     "LEXICAL_SCALE",
     "SLOPE_DEVIATION",
@@ -51,49 +60,62 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """The leave-one-out loss of the full fit at any scales, faster than by ``fit_device``.
+    """Leave-one-out logits at any scales, faster than by ``fit_device``.
 
     Attributes:
+        gaussian: The prior with all scales 1.
+        vendor: The vendor's logits, shape (n, C).
         problem: The objective with all scales 1, without its rows.
-        bias: The rows' column of the bias.
         grams: The Gram matrix of each of k blocks' rows, shape (k, n, n), in float32.
     """
 
+    gaussian: Gaussian
+    vendor: Floats
     problem: Problem[GramRows]
-    bias: float
     grams: NDArray[np.float32]
 
     @classmethod
     def of(cls, training: TrainingSet) -> LeftOut:
         """For examples that all have a label."""
-        vendor, ones = training.vendor_logits(), [1.0] * (len(training.blocks) + 1)
-        gaussian = gaussian_around(training, vendor, ones)
+        vendor = training.vendor_logits()
+        gaussian = gaussian_around(
+            training, vendor, Scales((1.0,) * len(training.blocks), 1.0, 1.0)
+        )
         evidence = evidence_of(training, beside_labels=True)
         problem = gaussian.problem(training, vendor, evidence)
         grams = [part.gram().astype(np.float32) for part in problem.rows.parts]
         nothing = GramRows(np.empty((0, 0)))
-        return cls(problem.over(nothing), problem.rows.bias, np.stack(grams))
+        return cls(gaussian, vendor, problem.over(nothing), np.stack(grams))
 
-    def loss(self, scales: Sequence[float], near: Floats | None = None) -> tuple[float, Floats]:
-        """The sum of the examples' losses, in nats.
+    def full(self, scales: Scales, near: Floats | None = None) -> tuple[Floats, Floats]:
+        """The full fit's leave-one-out logits (n, C), and its minimum.
 
         Args:
-            scales: See ``fit_device``.
+            scales: Of the Gaussian.
             near: The start, such as the minimum at other scales; None starts at 0.
-
-        Returns:
-            The loss, and the minimum.
         """
-        *block_scales, slope_scale = scales
-        gram = np.full(self.grams[0].shape, self.bias**2)
-        for block, scale in zip(self.grams, block_scales, strict=True):
+        gram = np.full(self.grams[0].shape, self.gaussian.deviation**2 * scales.bias)
+        for block, scale in zip(self.grams, scales.blocks, strict=True):
             if scale:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
-        scaled = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
+        column = np.sqrt(scales.slope) * problem.slope_column
+        scaled = replace(problem, slope_column=column)
         minimum = minimize(Form(scaled, scaled.rows.gram), near)
-        losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
-        return float(losses.sum()), minimum.start
+        return minimum.left_out, minimum.start
+
+    def calibrated(self, scales: Scales) -> Floats:
+        """The calibrated model's leave-one-out logits (n, C)."""
+        gaussian = replace(
+            self.gaussian, slope=self.gaussian.slope * float(np.sqrt(scales.slope)),
+            deviation=self.gaussian.deviation * float(np.sqrt(scales.bias)),
+        )  # fmt: skip
+        return calibrate(gaussian, self.vendor, self.problem.evidence).left_out
+
+    def losses(self, logits: Floats) -> Floats:
+        """The examples' losses by logits (n, C), in nats, shape (n,)."""
+        evidence = self.problem.evidence
+        return evidence.link.losses(evidence.labels, logits)
 
 
 def fit_personal(

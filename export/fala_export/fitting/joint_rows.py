@@ -86,8 +86,10 @@ class JointProblem:
         self._squares = np.concatenate(squares)
         few = len(words) <= FEW
         parts = [rows.written() if few else rows for rows in self._dense]
-        # Newton's method needs their products alone.
+        # Newton's method needs their products alone; far from the minimum quick ones.
         self._parts = cast("tuple[FeatureRows, ...]", (*parts, self._words))
+        quick = (*(rows.single() for rows in parts), self._words)
+        self._quick = cast("tuple[FeatureRows, ...]", quick)
 
     def minimize(
         self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float
@@ -109,10 +111,13 @@ class JointProblem:
             labels, weights * self.examples.counts, zeros, np.zeros(count), self.examples.link
         )
         of_blocks = np.sqrt(np.divide(scales, self.kappas))
-        rows = JointRows(self._parts, tuple(of_blocks.tolist()), _FREE)
+        rows, quick = (
+            JointRows(parts, tuple(of_blocks.tolist()), _FREE)
+            for parts in (self._parts, self._quick)
+        )
         roots = np.append(np.repeat(of_blocks, self._sizes), _FREE)
-        problem = Problem(rows, zeros, zeros + self.examples.start[:, None], evidence)
-        point = problem.start
+        exact = Problem(rows, zeros, zeros + self.examples.start[:, None], evidence)
+        point = exact.start
         tolerances = [*_STAGES, tolerance]
         if start is not None:
             point[:, :-1] = np.divide(start, roots, out=np.zeros_like(start), where=roots > 0)
@@ -120,6 +125,7 @@ class JointProblem:
         # The diagonal of the Hessian at one curvature; the problem's slope has no column.
         squares = np.append(self._squares, count) * roots**2
         for near in tolerances:
+            problem = exact.over(quick) if near >= _STAGES[-1] else exact
             curvature = evidence.curvature_at(problem.logits(point)).mean()
             diagonal = 1.0 + np.append(curvature * squares, 0.0)
             solve = partial(np.multiply, 1.0 / diagonal)

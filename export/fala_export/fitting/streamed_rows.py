@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,11 +31,17 @@ class StreamedRows:
         matrix: X, shape (n, d); it may be memory-mapped.
         centre: c, shape (d,).
         axes: A, shape (d, d).
+        precise: Whether products are in float64; else they are in float32, and quicker.
     """
 
     matrix: Vectors | Floats
     centre: Floats
     axes: Floats
+    precise: bool = True
+
+    def single(self) -> StreamedRows:
+        """The same rows with quicker products, in float32."""
+        return replace(self, precise=False)
 
     @classmethod
     def principal(cls, matrix: Vectors) -> tuple[StreamedRows, Floats]:
@@ -60,12 +66,17 @@ class StreamedRows:
     def times(self, delta: Floats) -> Floats:
         """R delta' for delta (C, p), shape (n, C)."""
         columns = self.axes @ delta.T
-        return times(self.matrix, columns) - self.centre @ columns
+        products = times(self.matrix, self._in_precision(columns))
+        return products - self.centre @ columns
 
     def gather(self, numbers: Floats) -> Floats:
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
-        sums = gather(self.matrix, numbers) - np.outer(numbers.sum(axis=0), self.centre)
+        sums = gather(self.matrix, self._in_precision(numbers))
+        sums -= np.outer(numbers.sum(axis=0), self.centre)
         return np.asarray(sums @ self.axes)
+
+    def _in_precision(self, numbers: Floats) -> Vectors | Floats:
+        return numbers if self.precise else numbers.astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +119,7 @@ class WithBias:
         return products
 
 
-def times(matrix: Vectors | Floats, columns: Floats) -> Floats:
+def times(matrix: Vectors | Floats, columns: Vectors | Floats) -> Floats:
     """X columns of rows (n, d) and columns (d, C), shape (n, C)."""
     z = np.empty((len(matrix), columns.shape[1]))
     for part in parts_of(len(matrix)):
@@ -116,7 +127,7 @@ def times(matrix: Vectors | Floats, columns: Floats) -> Floats:
     return z
 
 
-def gather(matrix: Vectors | Floats, numbers: Floats) -> Floats:
+def gather(matrix: Vectors | Floats, numbers: Vectors | Floats) -> Floats:
     """Numbers' X of rows (n, d) and numbers (n, C), shape (C, d)."""
     sums = np.zeros((numbers.shape[1], matrix.shape[1]))
     for part in parts_of(len(matrix)):

@@ -46,7 +46,14 @@ from fala_export.models.folder import (
 )
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
-from fala_export.models.sentence_encoder import SentenceEncoder, state_width
+from fala_export.models.sentence_encoder import (
+    LAYER_POOLINGS,
+    LayerPooling,
+    SentenceEncoder,
+    has_layers,
+    keep_layers,
+    state_width,
+)
 from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
 from fala_export.quiet import first_line, quiet, without_bars
 from fala_export.settings import FrozenPooling
@@ -72,6 +79,7 @@ class Encoder:
         prompt: What the tokenizer puts before every text; empty for nothing.
         not_kept: What the model's files say of an embedding and a bundle does not have, a sentence
             by the setting's name.
+        not_layers: Why its own pooling is taken and not three layers; empty where it was asked for.
     """
 
     module: SentenceEncoder
@@ -81,6 +89,7 @@ class Encoder:
     revision: str | None = None
     prompt: str = ""
     not_kept: Mapping[str, str] = field(default_factory=dict)
+    not_layers: str = ""
 
     @property
     def pooling(self) -> str:
@@ -94,8 +103,8 @@ class Encoder:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """``prompt`` and ``cut``, the numbers of an embedding that are kept, where there are."""
-        return changed(self.prompt, self.module.cut)
+        """Details of its embeddings: ``layers``, those that are pooled; see ``changed``."""
+        return {"layers": self.module.layers, **changed(self.prompt, self.module.cut)}
 
     @property
     def size(self) -> int:
@@ -159,12 +168,13 @@ def token_ids(
 
 def load_encoder(
     source: str,
-    pooling: str | None = None,
+    pooling: str = "own",
     revision: str | None = None,
     *,
     ignore: Collection[str] = (),
     prompt: str | None = None,
     dimension: int | None = None,
+    layers: int | None = None,
     exported: bool = True,
 ) -> Encoder:
     """Load an encoder of any family of ``transformers`` from a folder or from the hub.
@@ -173,35 +183,37 @@ def load_encoder(
 
     Args:
         source: A local folder, or a name on the Hugging Face hub.
-        pooling: ``"layers"`` (``LayerPooling``), or a mode of sentence-transformers, such as
-            ``"mean"``; None takes the pooling of the model's sentence-transformers files, or the
-            mean if it has none.
+        pooling: ``"own"``, the pooling of the model's sentence-transformers files, or the mean if
+            it has none; a mode of sentence-transformers, such as ``"mean"``; or ``"layers"`` or
+            ``"layers+max"`` (``LayerPooling``).
         revision: The hub's branch, tag or commit; None takes the newest. A folder has none.
         ignore: Names of settings in the model's files that are left out on purpose; see
             ``ModelSource``.
         prompt: Name of the prompt in the model's files that is put before every text; None takes
             the default one, if they have one.
         dimension: Numbers of an embedding that are kept; None keeps as many as the files say.
+        layers: Layers that are kept, the first ones; None keeps all.
         exported: Whether the model itself becomes a bundle, so that its size is limited.
 
     Raises:
         ExportError: No model that reads texts, a missing tokenizer or missing weights,
-            no such folder or name, no network, too many weights, or an embedding that cannot be
-            exported as the model's files describe it.
+            no such folder or name, no network, too many weights, not so many layers, or an
+            embedding that cannot be exported as the model's files describe it.
     """
     with progress("loading the model"), quiet(), naming(source):
-        encoder = _load(source, pooling, revision, ignore, prompt, dimension, exported)
+        encoder = _load(source, pooling, revision, ignore, prompt, dimension, layers, exported)
     _note_unused_cuda()
     return encoder
 
 
 def _load(
     source: str,
-    pooling: str | None,
+    pooling: str,
     revision: str | None,
     ignore: Collection[str],
     prompt: str | None,
     dimension: int | None,
+    layers: int | None,
     exported: bool,
 ) -> Encoder:
     folder, hub = _find(source, revision)
@@ -212,6 +224,7 @@ def _load(
     with loading("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
         config.use_cache = False  # of a model that writes: it would return its memory, too
+        shortened = layers is not None and keep_layers(config, layers)
         # An encoder that was saved alone says so by its class only.
         names = config.architectures or ()
         halved = config.is_encoder_decoder or any(name.endswith("EncoderModel") for name in names)
@@ -223,7 +236,7 @@ def _load(
         weights = weight_bytes(skeleton)
     if exported:
         check_weights(weights)
-    pooler = pooling or read_pooling(folder, modules, width)
+    pooler = read_pooling(folder, modules, width) if pooling == "own" else pooling
     reader = load_tokenizer(inner, config.get_text_config().pad_token_id, embeddings)
     cut = check_truncation(reader.truncation_side, "its tokenizer", ignore)
     if settings.lowercase:
@@ -235,15 +248,31 @@ def _load(
         hub.fetch_weights(modules.transformer)
     with loading("weights"), without_bars():
         transformer = _load_weights(inner, kind, config)
-    if pooling is None and not modules.listed and _reads_forwards(transformer):
+    if (shortened or pooling in LAYER_POOLINGS) and not has_layers(transformer):
+        raise ExportError(
+            f"a {config.model_type} model does not return the states of its layers one by one: "
+            "choose --pooling own, without --layers"
+        )
+    if pooling == "own" and not modules.listed and reads_forwards(transformer):
         raise ExportError(
             f"a {config.model_type} model reads a text from left to right, and its files name no "
             "pooling: choose with --pooling, such as lasttoken"
         )
     module = SentenceEncoder(transformer, pooler, modules.normalize)
+    if isinstance(module.pooler, LayerPooling) and modules.after:
+        raise ExportError(
+            f"{modules.after[0][0]} follows its own pooling: choose --pooling own in place of "
+            f"{pooling}"
+        )
     steps = read_steps(folder, modules, module.dimension)
     module = SentenceEncoder(transformer, pooler, modules.normalize, steps=steps)
     module.cut = settings.kept_numbers(dimension, module.full_dimension, ignore)
+    if isinstance(module.pooler, LayerPooling) and module.cut is not None:
+        raise ExportError(
+            f"embeddings are cut to {module.cut} numbers with its own pooling alone: choose "
+            f"--pooling own in place of {pooling}, or no --dim; --ignore truncate_dim leaves the "
+            "setting of its files out"
+        )
     return Encoder(
         module=module.eval(),
         tokenizer=reader.tokenizer.to_str().encode(),
@@ -270,7 +299,7 @@ def _skeleton(kind: Any, config: PretrainedConfig) -> PreTrainedModel:  # noqa: 
         ) from error
 
 
-def _reads_forwards(transformer: PreTrainedModel) -> bool:
+def reads_forwards(transformer: PreTrainedModel) -> bool:
     """Whether a token's state depends on the tokens before it alone."""
     ids = torch.tensor([[0, 0], [0, 1]])
     with torch.inference_mode():
@@ -292,12 +321,13 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     details = bundle.manifest.details
     pooling = details.get("pooling")
     # Any other pooling has weights or settings, which the model's own files hold.
-    named = pooling if pooling in get_args(FrozenPooling) else None
-    not_kept, cut = details.get("not_kept"), details.get("cut")
+    named = str(pooling) if pooling in get_args(FrozenPooling) else "own"
+    not_kept, cut, layers = (details.get(name) for name in ("not_kept", "cut", "layers"))
     not_kept = not_kept if isinstance(not_kept, dict) else {}
     encoder = load_encoder(
         source, named, revision, ignore=[*not_kept, "prompts"],
         dimension=cut if isinstance(cut, int) else None,
+        layers=max(layers) if isinstance(layers, list) and layers else None,
     )  # fmt: skip
     # The bundle's tokenizer has the prompt, too.
     tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")

@@ -34,6 +34,7 @@ from fala_export.models.folder import (
 )
 from fala_export.models.onnx_reading import normal_form, read_graph
 from fala_export.models.onnx_steps import Cut, add_steps, modes, read_steps, run_steps, widths
+from fala_export.models.sentence_encoder import LAYER_POOLINGS
 from fala_export.models.tokenizer import check_agreement, lower_case, put_before
 from fala_export.quiet import first_line
 
@@ -68,6 +69,7 @@ class OnnxFile:
         prompt: The prompt before every text; the tokenizer puts it there.
         cut: Numbers of an embedding that are kept; None for all of them.
         not_kept: As of an ``Encoder``.
+        not_layers: As of an ``Encoder``.
     """
 
     tokenizer: bytes
@@ -84,6 +86,7 @@ class OnnxFile:
     prompt: str = ""
     cut: int | None = None
     not_kept: Mapping[str, str] = field(default_factory=dict)
+    not_layers: str = ""
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def load_onnx(
             is not one of an encoder, or an embedding cannot be exported as the files describe it.
     """
     with naming(str(path)):
-        if pooling == "layers":
+        if pooling in LAYER_POOLINGS:
             raise ExportError("an ONNX file returns no inner layers; export the folder")
         folder = path.parent.parent if path.parent.name == "onnx" else path.parent
         if tokenizer is None:

@@ -6,18 +6,25 @@ none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
+
+from fala_export.errors import ExportError
 
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
 _WEIGHTS = "model.safetensors"
+# Names of settings with a value for each layer: "layer_types", "attention_window".
+_EACH_LAYER = re.compile("layer|window")
+LAYER_POOLINGS: tuple[Literal["layers"], Literal["layers+max"]] = ("layers", "layers+max")
+"""Names of ``LayerPooling``, without and with the maxima."""
 
 
 class AttentionPooling(nn.Module):
@@ -58,7 +65,7 @@ class AttentionPooling(nn.Module):
 
 
 class LayerPooling(nn.Module):
-    """The mean states of a text's tokens in three layers, concatenated.
+    """The mean states of a text's tokens in three layers, concatenated; on request the maxima, too.
 
     A pre-trained model's last layer serves its own task; inner layers keep more of the wording
     (Liu et al., "Linguistic Knowledge and Transferability of Contextual Representations", NAACL
@@ -68,19 +75,24 @@ class LayerPooling(nn.Module):
     Args:
         dimension: Length of a token's state.
         layers: Number of the transformer's layers.
+        maxima: Whether each layer's largest states over the tokens follow the means.
     """
 
-    def __init__(self, dimension: int, layers: int) -> None:
+    def __init__(self, dimension: int, layers: int, *, maxima: bool = False) -> None:
         super().__init__()
         self.layers = sorted({max(1, round(layers * third / 3)) for third in (1, 2, 3)})
-        self.pooling_output_dimension = dimension * len(self.layers)
+        self.maxima = maxima
+        self.pooling_output_dimension = dimension * len(self.layers) * (1 + maxima)
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         """Pool ``all_layer_embeddings``, from the embeddings on, each (n, length, dim)."""
         mask = features["attention_mask"].unsqueeze(-1)
-        states = (features["all_layer_embeddings"][layer] for layer in self.layers)
-        # A sum has the direction of the mean.
-        parts = [nn.functional.normalize((mask * layer).sum(dim=1), dim=1) for layer in states]
+        states = [features["all_layer_embeddings"][layer] for layer in self.layers]
+        parts = [(mask * layer).sum(dim=1) for layer in states]  # with the direction of the mean
+        if self.maxima:
+            least = torch.finfo(states[0].dtype).min
+            parts += [layer.masked_fill(mask == 0, least).amax(dim=1) for layer in states]
+        parts = [nn.functional.normalize(part, dim=1) for part in parts]
         return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
 
 
@@ -89,8 +101,8 @@ class SentenceEncoder(nn.Module):
 
     Args:
         transformer: A ``transformers`` encoder.
-        pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``, such as ``"mean"``
-            (masked) or ``"cls"`` (the first token); or a module that pools.
+        pooling: ``"layers"`` or ``"layers+max"``; a mode of sentence-transformers' ``Pooling``,
+            such as ``"mean"`` (masked) or ``"cls"`` (the first token); or a module that pools.
         normalize: Whether embeddings are scaled to length 1.
         steps: Modules of sentence-transformers between the pooling and that, such as ``Dense``.
         cut: The embedding is the first numbers of what they return (Kusupati et al., "Matryoshka
@@ -110,8 +122,9 @@ class SentenceEncoder(nn.Module):
         self.transformer = transformer
         width = state_width(transformer)
         self.pooler: Pooling | AttentionPooling | LayerPooling
-        if pooling == "layers":
-            self.pooler = LayerPooling(width, int(transformer.config.num_hidden_layers))
+        if pooling in LAYER_POOLINGS:
+            maxima = pooling == LAYER_POOLINGS[1]
+            self.pooler = LayerPooling(width, layer_count(transformer.config), maxima=maxima)
         else:
             self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
         self.steps = nn.Sequential(*steps)
@@ -120,13 +133,20 @@ class SentenceEncoder(nn.Module):
 
     @property
     def pooling(self) -> str:
-        """``"attention"``, ``"layers"``, or the library's modes."""
+        """``"attention"``, one of ``LAYER_POOLINGS``, or the library's modes."""
         if isinstance(self.pooler, AttentionPooling):
             return "attention"
         if isinstance(self.pooler, LayerPooling):
-            return "layers"
+            return LAYER_POOLINGS[self.pooler.maxima]
         mode = self.pooler.pooling_mode
         return mode if isinstance(mode, str) else "+".join(mode)
+
+    @property
+    def layers(self) -> list[int]:
+        """The pooled layers, counted from 1."""
+        if isinstance(self.pooler, LayerPooling):
+            return self.pooler.layers
+        return [layer_count(self.transformer.config)]
 
     @property
     def dimension(self) -> int:
@@ -184,6 +204,48 @@ class SentenceEncoder(nn.Module):
 def state_width(transformer: PreTrainedModel) -> int:
     """Length of the state of a token."""
     return int(transformer.config.get_text_config().hidden_size)
+
+
+def layer_count(config: PretrainedConfig) -> int:
+    """The number of a transformer's layers; 0 where its configuration has none."""
+    return int(getattr(config.get_text_config(), "num_hidden_layers", 0))
+
+
+def keep_layers(config: PretrainedConfig, kept: int) -> bool:
+    """Let a configuration be that of a transformer's first layers: only these are loaded.
+
+    Args:
+        config: Changed in place.
+        kept: Number of layers.
+
+    Returns:
+        Whether it had more.
+
+    Raises:
+        ExportError: There are not so many layers, or the family has no such number.
+    """
+    layers, text = layer_count(config), config.get_text_config()
+    if kept > layers:
+        raise ExportError(f"the model has {layers} layers, and cannot be cut after layer {kept}")
+    if kept == layers:
+        return False
+    for name, value in vars(text).copy().items():
+        if isinstance(value, list) and len(value) == layers and _EACH_LAYER.search(name):
+            setattr(text, name, value[:kept])
+    try:
+        text.num_hidden_layers = kept
+    except (AttributeError, NotImplementedError) as error:
+        raise ExportError(f"a {config.model_type} model cannot be cut after a layer") from error
+    return True
+
+
+def has_layers(transformer: PreTrainedModel) -> bool:
+    """Whether a transformer returns the states of each of its layers, from the embeddings on."""
+    ids = torch.zeros((1, 1), dtype=torch.long)
+    with torch.inference_mode():
+        output = transformer(ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
+    widths = [states.shape[-1] for states in output.hidden_states or ()]
+    return widths == [state_width(transformer)] * (layer_count(transformer.config) + 1)
 
 
 def drop_pooler(transformer: PreTrainedModel) -> None:

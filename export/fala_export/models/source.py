@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, TypedDict
 
 from fala_export.errors import ExportError
-from fala_export.models.encoder import Encoder, load_encoder
+from fala_export.models.encoder import Encoder, load_encoder, reads_forwards
 from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx
+from fala_export.models.sentence_encoder import SentenceEncoder, has_layers
 from fala_export.models.static import is_static, load_static
-from fala_export.settings import FrozenPooling, ModelSource
+from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
 
 Source: TypeAlias = Encoder | OnnxFile
 
@@ -25,22 +27,28 @@ class _Settings(TypedDict):
 _GRAPHS = ("model.onnx", "encoder_model.onnx")
 """Names of an exported graph in full precision; those in another have longer ones."""
 
+# Why the default pooling is a model's own; see ``with_layers``.
+_NO_GRAPHS, _NO_TABLES = "a graph returns no inner layers", "static embeddings have no layers"
+
+_NO_LAYERS = "layers = N and --layers are for a transformer's folder with its weights"
+
 
 def load_source(
     model: ModelSource,
-    pooling: FrozenPooling | None = None,
-    max_length: int | None = None,
+    pooling: FrozenPooling | None,
+    options: ExportOptions,
     tokenizer: Path | None = None,
 ) -> tuple[Source, str | None]:
-    """Load a model of any form.
+    """Load a model of any form, to export it as it is.
 
     A folder with weights and graphs is loaded by its weights. Of several graphs the one in full
     precision is taken.
 
     Args:
         model: The model.
-        pooling: As for ``load_encoder``.
-        max_length: As for ``load_onnx``.
+        pooling: As for ``load_encoder``; None takes ``"layers"`` for a transformer where they can
+            be, and else ``"own"``.
+        options: The export options.
         tokenizer: The ``tokenizer.json`` of an ONNX file; None takes the one beside it.
 
     Returns:
@@ -52,20 +60,63 @@ def load_source(
     settings: _Settings = {
         "ignore": model.ignore, "prompt": model.prompt, "dimension": model.dimension
     }  # fmt: skip
-    path = Path(model.source)
+    path, max_length = Path(model.source), options.max_length
+    if model.layers is not None and (path.suffix == ".onnx" or (path.is_dir() and is_static(path))):
+        raise ExportError(f"{path}: {_NO_LAYERS}")
+    graph_pooling = None if pooling == "own" else pooling
+    default = pooling is None
     if path.suffix == ".onnx" and path.is_file():
-        return load_onnx(path, tokenizer, pooling, max_length, **settings), None
+        file = load_onnx(path, tokenizer, graph_pooling, max_length, **settings)
+        return replace(file, not_layers=_NO_GRAPHS * default), None
     if path.is_dir() and is_static(path):
-        return load_static(path, pooling, max_length, **settings), None
+        file = load_static(path, graph_pooling, max_length, **settings)
+        return replace(file, not_layers=_NO_TABLES * default), None
     graphs = _graphs(path)
     weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
     if graphs and weights is None:
         with naming(str(path)):
             graph = _choose(path, graphs)
-        encoder = load_onnx(graph, tokenizer, pooling, max_length, **settings)
-        return encoder, graph.relative_to(path).as_posix()
-    loaded = load_encoder(model.source, pooling, model.revision, **settings)
-    return loaded, weights if graphs else None
+            if model.layers is not None:
+                raise ExportError(_NO_LAYERS)
+        file = load_onnx(graph, tokenizer, graph_pooling, max_length, **settings)
+        return replace(file, not_layers=_NO_GRAPHS * default), graph.relative_to(path).as_posix()
+    loaded = load_encoder(
+        model.source, pooling or "own", model.revision, layers=model.layers, **settings
+    )
+    return with_layers(loaded, options) if default else loaded, weights if graphs else None
+
+
+def with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
+    """Pool three layers of a loaded encoder, unless something needs its own pooling.
+
+    Args:
+        encoder: With its own pooling.
+        options: The export options.
+    """
+    module = encoder.module
+    reason = needs_own(module, options)
+    if not reason and reads_forwards(module.transformer):
+        reason = "the model reads a text from left to right"
+    if reason:
+        return replace(encoder, not_layers=reason)
+    layers = SentenceEncoder(module.transformer, "layers", module.normalize)
+    return replace(encoder, module=layers.eval())
+
+
+def needs_own(module: SentenceEncoder, options: ExportOptions) -> str:
+    """What needs a model's own pooling; empty where three layers can be in its place.
+
+    Args:
+        module: With its own pooling.
+        options: The export options.
+    """
+    if options.adapters:
+        return "adapters need the last layer"
+    if len(module.steps):
+        return f"{type(module.steps[0]).__name__} follows the model's own pooling"
+    if module.cut is not None:
+        return "embeddings that are cut are the model's own"
+    return "" if has_layers(module.transformer) else "its layers' states are not returned"
 
 
 def _graphs(folder: Path) -> list[Path]:

@@ -51,8 +51,8 @@ _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
 
 _POOLING = (
-    '# pooling = "layers"  # three layers in place of the last often rank better: compare the\n'
-    "#                     # cross-entropy of left-out documents that `release` prints\n"
+    '# pooling = "auto"  # chosen by the rows in place of three layers, if wished within\n'
+    "#                   # max_megabytes, and max_operations of a pass of 64 tokens\n"
 )
 
 # Ignored between near copies: addresses, user names, and everything but letters.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from fala_export.errors import ExportError
 from fala_export.models.source import Source, load_source
 from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
+from fala_export.release.pooling_choice import choose_pooling
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps
 from fala_export.rows.data_set import AllRows
@@ -40,7 +42,7 @@ from fala_export.training.release import write_head, write_words
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import digest_of, megabytes, writing
+from fala_export.writing import digest_of, megabytes, write_file, writing
 
 
 class Pipeline:
@@ -125,15 +127,19 @@ class Pipeline:
         """
         if table.bundle is not None:
             return open_earlier(table.bundle)
+        pooling = "own" if table.pooling == "auto" else table.pooling  # before the choice
         if (training := self.recipe.training) is not None:
-            return load_to_train(table.model, table.pooling, training.seed)
-        if table.pooling == "attention":
+            return load_to_train(table.model, pooling, training.seed)
+        if pooling == "attention":
             raise ExportError('pooling = "attention" is learned: it needs [training]')
-        return load_source(table.model, table.pooling, table.export.max_length)[0]
+        return load_source(table.model, pooling, table.export)[0]
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
+        if isinstance(recipe.source, BackboneTable) and recipe.source.pooling == "auto":
+            choose = partial(self._choose_pooling, recipe.source)
+            steps.add("pooling", "pooling_choice", inputs, choose)
         steps.add("backbone", "", inputs, self._backbone)
         if recipe.data is not None:
             if recipe.training is None or recipe.lexical:
@@ -168,13 +174,27 @@ class Pipeline:
             files.append(model)
         return [file for file in files if file is not None]
 
-    def _backbone(self, _: Path, out: Path) -> Mapping[str, Any]:
+    def _choose_pooling(self, table: BackboneTable, _: Path, out: Path) -> Mapping[str, Any]:
+        """A file with the pooling of the backbone, and the compared ones."""
+        choice = choose_pooling(
+            table.model, table.export, self.rows, table.max_megabytes, table.max_operations
+        )
+        write_file(out, json.dumps(choice).encode())
+        return choice
+
+    def _backbone(self, before: Path, out: Path) -> Mapping[str, Any]:
         """A backbone's bundle; with a training its release, without words."""
         recipe, table = self.recipe, self.recipe.source
         if recipe.training is not None:
             return self._train(recipe.training, out)
         if isinstance(table, VectorsTable):
             return self._export_vectors(table, out)
+        export = recipe.export
+        if table.pooling == "auto":
+            choice = json.loads(before.read_bytes())
+            model = replace(table.model, layers=choice["layers"])
+            table = replace(table, model=model, pooling=choice["pooling"])
+            export = replace(export, details={**export.details, "pooling_choice": choice})
         source = self._loaded(table)
         if isinstance(source, Bundle):
             details = {**source.manifest.details, **recipe.details}
@@ -183,8 +203,8 @@ class Pipeline:
             write_bundle(out, manifest, files)
             return {"bundle": str(out), "name": recipe.name, "precision": manifest.precision}
         if recipe.data is None:
-            return export_encoder(source, out, recipe.export)
-        return export_learned(source, self.rows.rows, out, recipe.export)
+            return export_encoder(source, out, export)
+        return export_learned(source, self.rows.rows, out, export)
 
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"

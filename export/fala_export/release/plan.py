@@ -54,7 +54,8 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
 
 
 def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
-    recipe, first = pipeline.recipe, pipeline.steps[0]
+    recipe = pipeline.recipe
+    first = next(step for step in pipeline.steps if step.name == "backbone")
     texts, embedder = pipeline.texts, pipeline.embedder
     table, costs = recipe.source, []
     backbone: Backbone | None = None

@@ -14,7 +14,7 @@ from fala_export.writing import digest_of, write_file, writing
 
 @dataclass(frozen=True)
 class Step:
-    """A step, which makes a bundle from the previous one.
+    """A step, which makes a bundle from the previous one; a choice before it is a file, too.
 
     Attributes:
         name: For messages.

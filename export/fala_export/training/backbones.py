@@ -128,13 +128,13 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
 
     Args:
         model: The model.
-        pooling: None takes the model's own.
+        pooling: None takes ``"own"``.
         seed: See ``attentive``.
 
     Raises:
         ExportError: See ``load_encoder``.
     """
-    own = None if pooling == "attention" else pooling
+    own = "own" if pooling in (None, "attention") else pooling
     encoder = load_encoder(
         model.source,
         own,
@@ -142,6 +142,7 @@ def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> 
         ignore=model.ignore,
         prompt=model.prompt,
         dimension=model.dimension,
+        layers=model.layers,
     )
     return attentive(encoder, seed) if pooling == "attention" else encoder
 

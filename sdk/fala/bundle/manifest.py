@@ -16,6 +16,7 @@ from fala.bundle import format as layout
 from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
 from fala.model.links import Labels, Link, Rating, Tags
+from fala.model.scales import scales_of
 
 #: A product's name, safe as the name of a folder and a file on a server.
 PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -218,7 +219,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not match", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
-        ("the scales are not a list of numbers from 0 to 10000", _scales(notes.get("scales", []))),
+        ("the scales are not a table of numbers from 0 to 10000, by rising number of labels",
+         scales_of(notes.get("scales", [])) is not None),
         ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),
         ("the product is not a name of a-z, 0-9, - and _",
          product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
@@ -250,13 +252,6 @@ def printable_name(value: object, longest: int = LONGEST_NAME) -> bool:
         and len(value) <= longest
         and not any(unicodedata.category(character) in _HIDDEN for character in value)
         and _DIRECTIONAL.isdisjoint(value)
-    )
-
-
-def _scales(scales: object) -> bool:
-    return isinstance(scales, list) and all(
-        isinstance(scale, int | float) and not isinstance(scale, bool) and 0 <= scale <= 10_000
-        for scale in scales
     )
 
 

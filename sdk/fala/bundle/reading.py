@@ -44,6 +44,7 @@ from fala.files import check_path, failure
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
+from fala.model.scales import Scales, scales_of
 
 
 class Bundle:
@@ -279,11 +280,11 @@ class Bundle:
                     f"the head takes embeddings of {counted(head.dimension, 'dimension')}, the "
                     f"backbone's have {manifest.dimension}"
                 )
-            parts = len(head.parts) + (head.lexical is not None) + 1
-            if self.scales is not None and len(self.scales) != parts:
+            blocks = len(head.parts) + (head.lexical is not None)
+            if self.scales and len(self.scales[0].blocks) != blocks:
                 raise BundleFormatError(
-                    f"{counted(len(self.scales), 'scale')} for a head whose fit has {parts}; "
-                    "choose them again with fala-export prior"
+                    f"scales of {counted(len(self.scales[0].blocks), 'block')} for a head whose "
+                    f"fit has {blocks}; choose them again with fala-export prior"
                 )
         return head
 
@@ -363,10 +364,9 @@ class Bundle:
             return read_encoder(self.manifest.dimension, self._read)
 
     @property
-    def scales(self) -> tuple[float, ...] | None:
-        """The scales of the fit's blocks, chosen on public annotators; None if there are none."""
-        scales = self.manifest.details.get("scales")
-        return tuple(map(float, scales)) if isinstance(scales, list) and scales else None
+    def scales(self) -> tuple[Scales, ...]:
+        """The fit's scales, chosen on public annotators, by number of labels; may be empty."""
+        return scales_of(self.manifest.details.get("scales", [])) or ()
 
     @property
     def backbone_digest(self) -> str:

@@ -14,6 +14,7 @@ from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
+from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.snapshot import OpenSlot
 from fala.solver.training import Inputs, TrainingSet, blocks_of
@@ -102,7 +103,7 @@ class Space:
         backbone: Digest of its backbone.
         prior: The release's population prior; None without one.
         bridges: Bridges that lead to the backbone, the worst first.
-        scales: The release's scales of the fit's blocks; None without them.
+        scales: The release's scales, by number of labels; may be empty.
         differences: Personal minus vendor logits of an earlier model, (C,), by example.
     """
 
@@ -110,7 +111,7 @@ class Space:
     backbone: str
     prior: PopulationPrior | None
     bridges: Sequence[Bridge]
-    scales: tuple[float, ...] | None
+    scales: tuple[Scales, ...]
     differences: Mapping[int, NDArray[np.float32]]
 
     @classmethod

@@ -12,6 +12,7 @@ import numpy as np
 from fala.errors import DeviceError
 from fala.examples import Example
 from fala.model.active import ActiveModel
+from fala.model.scales import Scales
 from fala.personal.encode import Encoded, encode_free, encode_missing, item_vectors
 from fala.personal.forget import forget, unlabel
 from fala.personal.gather import Reading, Rows, Space, gather
@@ -306,7 +307,10 @@ class Learner:
         if not rows.training.labelled.any():
             return None
         state = State.of_model(
-            rows.training, record.scales, rows.logits(snapshot.model), record.trust
+            rows.training,
+            Scales.of_numbers(record.scales),
+            rows.logits(snapshot.model),
+            record.trust,
         )
         return _fit_of(snapshot, rows, record, state, "added to the last fit")
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
+from fala.model.scales import scales_at
 from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Change, Snapshot
-from fala.solver.fit import Fit, fit, on_public
+from fala.solver.fit import Fit, default_scales, fit, on_public
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.threads import one_blas_thread
@@ -42,8 +43,8 @@ class Refit:
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """The scale of each block's Gaussian; none where nothing was fitted."""
-        return () if self.fit is None else self.fit.scales
+        """The scales of the blocks, the slope and the bias; none where nothing was fitted."""
+        return () if self.fit is None else self.fit.scales.numbers
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -66,7 +67,7 @@ class Refit:
         if self.fit is None:
             return None
         verdict = self.verdict
-        return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.trust, self.fit.scales)
+        return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.trust, self.scales)
 
 
 def space_of(folder: Folder, snapshot: Snapshot) -> Space:
@@ -126,13 +127,14 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
     if not rows.training.used.any():
         return without_fit(rows)
     training, space = rows.training, rows.space
-    result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
     labels = training.labels[labelled]
+    scales = scales_at(space.scales or default_scales(training.blocks), len(labels))
+    result = fit(training, scales, near, left_out_only=left_out_only)
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
         result.vendor[labelled], rows.positive, training.link,
-        on_public(training, result.calibrated),
+        on_public(training, result.calibrated), scales.trust,
     )  # fmt: skip
     if verdict.decision == "vendor":
         model, left_out = space.head.vendor_model(), result.vendor

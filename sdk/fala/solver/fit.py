@@ -28,6 +28,7 @@ import numpy as np
 
 from fala.model.links import PerTag
 from fala.model.losses import Floats
+from fala.model.scales import Scales, scales_at
 from fala.solver.forms import (
     LARGEST,
     UPDATE_TOLERANCE,
@@ -43,8 +44,11 @@ from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
-#: Default scales: of a dense block, of n-grams, and of the slope.
-DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
+#: Default scales of a dense block, of n-grams, of the slope and of the bias, and the number of
+#: labels from which on a fit is trusted whole, with the trust below: the least loss in the mean
+#: over people of six data sets who are in no table (``docs/tried.md``).
+DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
+TRUSTED_FROM, TRUST_BELOW = 30, 0.5
 # The least trust by which a model's distance from the calibrated one is divided.
 _LEAST_TRUST = 0.25
 
@@ -57,8 +61,8 @@ class Fit:
         full: The minimum of all of (1).
         calibrated: The vendor's direction with the user's slope and bias.
         vendor: The vendor's logits on the same examples, shape (n, C).
+        scales: Of its Gaussian.
         count: Examples with a label or a target.
-        scales: Every block's scale, and the slope's; empty without evidence.
         work: The cost of the full fit; None without evidence.
         state: The state that further examples are added to; None where features have a basis, which
             further ones do not.
@@ -68,8 +72,8 @@ class Fit:
     full: Candidate
     calibrated: Candidate
     vendor: Floats
+    scales: Scales
     count: int = 0
-    scales: tuple[float, ...] = ()
     work: Work | None = None
     state: State | None = None
     point: Floats | None = None
@@ -82,7 +86,7 @@ class Fit:
 @one_blas_thread()
 def fit(
     training: TrainingSet,
-    scales: Sequence[float] | None = None,
+    scales: Scales | None = None,
     near: Fit | None = None,
     *,
     left_out_only: bool = False,
@@ -91,21 +95,23 @@ def fit(
 
     Args:
         training: The user's examples; without any, the result is the Gaussian's mean.
-        scales: A scale for every block, and one for the slope; None takes the defaults.
+        scales: Of the Gaussian; None takes the defaults for the number of labels.
         near: A fit to nearly the same examples, from which a fit to very many starts.
         left_out_only: Only the leave-one-out logits are needed: for more than ``LARGEST`` examples
             the weights are those of the sample.
     """
     vendor = training.vendor_logits()
     used = training.used
-    scales = default_scales(training.blocks) if scales is None else scales
+    if scales is None:
+        labels = int(training.labelled.sum())
+        scales = scales_at(default_scales(training.blocks), labels)
     prior = gaussian_around(training, vendor, scales)
     evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
     every = prior.problem(training, vendor, evidence)
     chosen = np.flatnonzero(used)
     if not len(chosen):
         vendor_model = Candidate(prior.weights, prior.bias, vendor)
-        return Fit(prior.full(every.start, every.offset), vendor_model, vendor)
+        return Fit(prior.full(every.start, every.offset), vendor_model, vendor, scales)
     problem = every if used.all() else every.take(chosen)
     form = form_of(problem)
     if form.blocks:
@@ -134,7 +140,7 @@ def fit(
     return Fit(
         prior.full(minimum.point, left_out),
         prior.calibrated(plain.point, plain_left_out),
-        vendor, len(chosen), tuple(scales), minimum.work, state, minimum.point,
+        vendor, scales, len(chosen), minimum.work, state, minimum.point,
     )  # fmt: skip
 
 
@@ -177,7 +183,7 @@ class State:
     @classmethod
     @one_blas_thread()
     def of_model(
-        cls, training: TrainingSet, scales: Sequence[float], logits: Floats, trust: PerTag
+        cls, training: TrainingSet, scales: Scales, logits: Floats, trust: PerTag
     ) -> State:
         """The state of a model that was fitted earlier, found from its logits.
 
@@ -240,7 +246,16 @@ class State:
         return calibrated.towards(self.gaussian.full(point, no_logits), trust)
 
 
-def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:
-    """The default scales of some blocks, and the slope's."""
+def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
+    """The table of scales for some blocks where the release has none.
+
+    A population prior has the people's own variances: its scales are 1.
+    """
+    has_prior = any(block.prior is not None for block in blocks)
     lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
-    return (*(LEXICAL_SCALE if words else DENSE_SCALE for words in lexical), SLOPE_SCALE)
+    dense, bias = (1.0, 1.0) if has_prior else (DENSE_SCALE, BIAS_SCALE)
+    scales = Scales(
+        tuple(LEXICAL_SCALE if words else dense for words in lexical), SLOPE_SCALE, bias,
+        TRUST_BELOW,
+    )  # fmt: skip
+    return scales, replace(scales, trust=1.0, labels=TRUSTED_FROM)

@@ -9,13 +9,13 @@ multiplies it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fala.model.links import PerTag
 from fala.model.losses import Floats
+from fala.model.scales import Scales
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.factors import Triangle
 from fala.solver.forms import Form, Minimum, minimize
@@ -23,9 +23,9 @@ from fala.solver.newton import Evidence, Problem
 from fala.solver.training import Block, Features, Inputs, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
-#: Standard deviation of the slope a before any evidence.
+#: Standard deviation of the slope a before any evidence, at the scale 1.
 SLOPE_DEVIATION = 0.5
-#: Standard deviation of people's bias, without a population prior.
+#: Standard deviation of people's bias at the scale 1, without a population prior.
 BIAS_DEVIATION = 1.0
 
 # Share of the mean variance that is added to a covariance that need not have full rank.
@@ -291,7 +291,7 @@ class Gaussian:
         return moved, self.bias + slope * (self.bias - self.level)
 
 
-def gaussian_around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
+def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Gaussian:
     """The Gaussian around a training set's model, with these logits."""
     spread = training.link.spread
     spaces, deviations = zip(*(whiten(block, spread) for block in training.blocks), strict=True)
@@ -302,12 +302,11 @@ def gaussian_around(training: TrainingSet, vendor: Floats, scales: Sequence[floa
         if block.prior is not None
     ]
     used = training.used
-    *of_blocks, of_slope = scales
     return Gaussian(
         spaces,
-        tuple(of_blocks),
-        SLOPE_DEVIATION * float(np.sqrt(of_slope)),
-        max(of_people or deviations),
+        scales.blocks,
+        SLOPE_DEVIATION * float(np.sqrt(scales.slope)),
+        max(of_people or deviations) * float(np.sqrt(scales.bias)),
         tuple(block.weight.astype(np.float64) for block in training.blocks),
         training.bias.astype(np.float64),
         vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),

@@ -23,9 +23,8 @@ MATTERS = 0.02
 #: The 95 % quantile of the normal distribution.
 NORMAL_95 = 1.6449
 
-#: The usual share of a personal model between the calibrated one and the full fit, and the number
-#: of labels from which on it may be the full fit.
-HALF, MANY = 0.5, 100
+#: The share of a model half way between the calibrated one and the full fit.
+HALF = 0.5
 
 # Weight of the public examples' F1, in positive examples of the user.
 _PUBLIC = 5.0
@@ -77,27 +76,26 @@ def judge(
     positive: int = -1,
     link: Link = LABELS,
     public: Floats | None = None,
+    trust: float = 1.0,
 ) -> Verdict:
     """Choose the active model by leave-one-out logits.
 
-    It is half way from the calibrated model to the full fit if that is better than the calibrated
-    model. It is the full fit if, of ``MANY`` labels or more, that is better by a standard error of
-    the difference. Else it is the calibrated model, which ranks as the vendor's does. Leave-one-out
-    of few labels proves little: on 80 people who are in no published figure, the full fit left 28
-    and 38 of 100 more than .005 AUC below the vendor's own model, this rule 7 to 15.
+    Four models are compared: the vendor's own, the calibrated one, which ranks as the vendor's
+    does, half way from there to the full fit, and the full fit. The expected one has the release's
+    share of the full fit, which public annotators chose for this number of labels. Another one
+    replaces it if its loss is lower by a standard error of the difference; of several the one with
+    the least loss. Few labels prove little: the lowest of the four losses is no better on people
+    who are in no table, and leaves more of them with wrong decisions (``docs/tried.md``).
 
-    Rows over a bridge count, too: they raise the losses of all candidates, and make the model half
-    way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher loss in the
-    mean; looser ones put more people below (``docs/tried.md``).
+    Rows over a bridge count, too: they raise the losses of all models, and make the full fit look
+    worse by .002 nats at most.
 
-    If labels are too few to judge, the model is half way, by the prior; without any it is the full
-    fit, to the old logits. If the vendor's own model is better than the chosen one beyond noise
-    (one-sided 95 %) and by ``MATTERS``, it is that. To choose the lowest of all three losses cost
-    .009 AUC and .015 nats of held-out loss at 20 labels of made-up people.
+    If labels are too few to judge, the model is the expected one; without any label it is the full
+    fit, to the old logits.
 
     Each tag is judged by itself, like a head of two labels: a user differs from others in some
     tags, and rare tags have too few labels to judge. The decision is ``"personal"`` if that of one
-    tag is.
+    tag is. The vendor's own model is compared with the models of all tags together.
 
     Args:
         labels: Labels of the n labelled examples, as class shares or numbers, (n, C).
@@ -108,6 +106,7 @@ def judge(
         link: The meaning of the logits.
         public: The calibrated model's logits of public examples, (m, C); None if the release
             has none.
+        trust: The expected share of the full fit.
     """
     tags = link.kind == "tags"
     single, positive = (LABELS, -1) if tags else (link, positive)
@@ -116,30 +115,28 @@ def judge(
          None if public is None else public[:, part])
         for part in ([slice(tag, tag + 1) for tag in range(labels.shape[1])] if tags else [...])
     ]  # fmt: skip
-    verdicts = [_personal(*part, positive, single) for part in parts]
+    verdicts = [_personal(*part, trust, positive, single) for part in parts]
     verdict = _join(verdicts, link) if tags else verdicts[0]
     if not verdict.losses:
         return verdict
     chosen = calibrated + np.asarray(verdict.trust) * (full - calibrated)
     judged = [bool(each.losses) for each in verdicts] if tags else [True] * labels.shape[1]
     own, theirs = (link.losses(labels[:, judged], z[:, judged]) for z in (chosen, vendor))
-    higher = own - theirs
-    mean, noise = float(higher.mean()), margin(higher)
-    if mean <= 0:
+    gain, error = _gain(own, theirs)
+    if gain <= 0:
         return verdict
     reason = (
         f"{verdict.reason}; the last is lower than that of {_WORDS[verdict.decision]} by "
-        f"{mean:.3f} ± {noise:.3f}, "
+        f"{gain:.3f} ± {error:.3f}, "
     )
-    if mean <= max(noise, MATTERS):
-        why = "within noise" if mean <= noise else f"less than what matters, {MATTERS} nats"
-        return replace(verdict, reason=reason + why)
+    if gain <= error:
+        return replace(verdict, reason=f"{reason}within a standard error")
     thresholds = [
         _threshold(part[0], part[3], positive, single, part[4], judged=bool(each.losses))
         for part, each in zip(parts, verdicts, strict=True)
     ]
     return replace(
-        verdict, decision="vendor", reason=f"{reason}beyond noise",
+        verdict, decision="vendor", reason=f"{reason}more than a standard error",
         trust=(0.0,) * len(parts) if tags else 0.0,
         threshold=tuple(thresholds) if tags else thresholds[0], scores=link.scores(labels, vendor),
     )  # fmt: skip
@@ -151,40 +148,49 @@ def _personal(
     calibrated: Floats,
     vendor: Floats,
     public: Floats | None,
+    expected: float,
     positive: int,
     link: Link,
 ) -> Verdict:
-    """The verdict between the personal and the calibrated model; see ``judge``."""
-    half = calibrated + HALF * (full - calibrated)
+    """The verdict between the calibrated model, half way, and the full fit; see ``judge``."""
+    shares = sorted({0.0, HALF, 1.0, expected})
+    logits = {share: calibrated + share * (full - calibrated) for share in shares}
     if not can_judge(labels, link):
-        trust, reason = HALF, "; what is personal is held near the vendor's model"
+        trust, reason = expected, "; what is personal has its expected share"
         if not len(labels):  # the old logits were judged when they were made
             trust, reason = 1.0, ": the model follows the old logits"
-        threshold = _threshold(labels, half, positive, link, public, judged=False)
+        z = logits[trust]
+        threshold = _threshold(labels, z, positive, link, public, judged=False)
         few = f"{counted(len(labels), 'label')} {be(len(labels))} too few to judge by"
+        decision = _decision(trust)
         return Verdict(
-            "personal", few + reason, trust, threshold=threshold, scores=link.scores(labels, half)
+            decision, few + reason, trust, threshold=threshold, scores=link.scores(labels, z)
         )
-    by_example = [link.losses(labels, z) for z in (full, half, calibrated)]
-    losses = [float(loss.mean()) for loss in by_example]
-    gain = by_example[1] - by_example[0]
-    error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
-    trust, z = 0.0, calibrated
-    if losses[1] < losses[2]:
-        trust, z = HALF, half
-        if len(labels) >= MANY and float(gain.mean()) > error:
-            trust, z = 1.0, full
-    by_candidate: dict[str, float] = {
-        "personal": losses[0] if trust == 1 else losses[1],
-        "calibrated": losses[2],
+    losses = {share: link.losses(labels, z) for share, z in logits.items()}
+    means = {share: float(loss.mean()) for share, loss in losses.items()}
+    better = [share for share in shares if np.greater(*_gain(losses[expected], losses[share]))]
+    trust = min(better, key=lambda share: means[share], default=expected)
+    by_candidate = {
+        "personal": means[trust or HALF],
+        "calibrated": means[0.0],
         "vendor": float(link.losses(labels, vendor).mean()),
     }
+    z = logits[trust]
     threshold = _threshold(labels, z, positive, link, public, judged=True)
-    decision: Decision = "personal" if trust else "calibrated"
     measure = f"{link.measure} of labels"
     reason = f"{measure} on {len(labels)} examples, each left out: {_in_words(by_candidate)}"
     scores = link.scores(labels, z)
-    return Verdict(decision, reason, trust, measure, by_candidate, threshold, scores)
+    return Verdict(_decision(trust), reason, trust, measure, by_candidate, threshold, scores)
+
+
+def _decision(trust: float) -> Decision:
+    return "personal" if trust else "calibrated"
+
+
+def _gain(losses: Floats, lower: Floats) -> tuple[float, float]:
+    """The mean by which other losses of the same examples are lower, and its standard error."""
+    gains = losses - lower
+    return float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def _join(tags: Sequence[Verdict], link: Link) -> Verdict:

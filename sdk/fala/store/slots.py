@@ -111,7 +111,7 @@ class FitRecord:
         further: How many were added since.
         decision: Which of the compared models it is: see ``fala.solver.judge``.
         trust: Its share of the full fit; of tags one each.
-        scales: The blocks' scales.
+        scales: The scales of the blocks, the slope and the bias.
     """
 
     data: int
@@ -494,7 +494,7 @@ def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
         counts = whole(cells["fit_data"]), whole(cells["fit_examples"]), whole(cells["fit_further"])
         scales = np.frombuffer(blob(cells["fit_scales"]), "<f8").tolist()
         shares = per_tag(cells["fit_trust"])
-        if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
+        if min(counts) < 0 or len(scales) < 3 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
             return None
         decision = text(cells["fit_decision"])
         return FitRecord(*counts, decision, shares, tuple(map(number, scales)))

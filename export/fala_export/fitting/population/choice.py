@@ -13,7 +13,7 @@ from fala.model.links import Link
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.solver.gaussian import BIAS_DEVIATION
-from fala_export.fitting.device_fit import DENSE_SCALE, one_blas_thread
+from fala_export.fitting.device_fit import BIAS_SCALE, DENSE_SCALE, one_blas_thread
 from fala_export.fitting.population.annotators import Annotator, Annotators, Map
 from fala_export.fitting.population.estimation import Gaussian, estimate, find_mode, isotropic
 
@@ -222,7 +222,7 @@ def _devices_loss(annotator: Annotator) -> float:
     inputs -= inputs.mean(axis=0)
     products = inputs @ inputs.T
     length = float(np.trace(products)) / len(products)
-    kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_DEVIATION**2
+    kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_SCALE * BIAS_DEVIATION**2
     kernel = annotator.link.spread**2 * kernel + annotator.extra_covariance
     return _loss(annotator, _cross_fitted(annotator, kernel, annotator.logits, [None, None]))
 

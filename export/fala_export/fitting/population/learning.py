@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
-from fala.errors import BundleMismatchError
+from fala.errors import BundleMismatchError, DataError
 from fala.examples import document_of, unique_texts
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
@@ -47,7 +47,7 @@ class Learned:
     """
 
     prior: PopulationPrior | None
-    scales: list[float] | None
+    scales: list[dict[str, Any]] | None
     scales_from: dict[str, int] | None
     details: dict[str, Any]
 
@@ -204,10 +204,30 @@ def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
     return Learned(choice.prior, *learn_scales(rows, priors, show, run), details)
 
 
+def learn_prior_or_scales(bundle: Bundle, rows: AnnotatedRows, show: Show) -> Learned:
+    """``learn_prior``, or the scales alone where no prior can be learned.
+
+    Args:
+        bundle: The release.
+        rows: Rows of its head.
+        show: Shows progress.
+    """
+    try:
+        check_head(bundle, rows.head)
+        return learn_prior(rows, show)
+    except BundleMismatchError as error:
+        reason = str(error).removeprefix(f"{bundle.path}: ")
+    except DataError as error:
+        reason = str(error)
+    except ImportError:
+        reason = "SciPy learns it, and is not installed (pip install scipy)"
+    return Learned(None, *learn_scales(rows, dict.fromkeys(rows.names), show), {"refused": reason})
+
+
 def learn_scales(
     rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show, run: Map = map
-) -> tuple[list[float] | None, dict[str, int] | None]:
-    """Choose the scales with the least loss on annotators.
+) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
+    """Choose the scales with the least loss on annotators, by number of labels.
 
     Args:
         rows: The annotators' rows.
@@ -216,16 +236,21 @@ def learn_scales(
         run: See ``choose_scales``.
 
     Returns:
-        The scales, and the manifest's details of them; None if too few annotators have enough rows.
+        The table of scales, as of a manifest, and the manifest's details of its origin; None if too
+        few annotators have enough rows.
     """
-    people = scales.training_sets(rows, priors)
-    if len(people) < LEAST_ANNOTATORS:
+    table, people = [], 0
+    for labels in scales.LABELS:
+        sets = scales.training_sets(rows, priors, labels)
+        if len(sets) < LEAST_ANNOTATORS:
+            break
+        people = max(people, len(sets))
+        length = len(sets) * scales.trials(len(sets[0][0].blocks) - 1)
+        with show(f"choosing scales for {labels} labels", length) as bar, one_blas_thread():
+            table.append(scales.choose_scales(sets, labels, bar.update, run).to_details())
+    if not table:
         return None, None
-    length = len(people) * scales.trials(len(people[0].blocks) - 1)
-    with show("choosing scales", length) as bar, one_blas_thread():
-        chosen = scales.choose_scales(people, bar.update, run)
-    of = rows.available.get(scales.LEAST_ROWS, len(people))
-    return list(chosen), {"annotators": len(people), "of": of}
+    return table, {"annotators": people, "of": rows.available.get(scales.LEAST_ROWS, people)}
 
 
 def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping[str, Any]) -> None:
@@ -238,8 +263,10 @@ def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping
         details: Notes about the prior.
     """
     notes = {
-        "prior": dict(details), "scales": learned.scales, "scales_from": learned.scales_from
-    }  # fmt: skip
+        "prior": {**details, **learned.details},
+        "scales": learned.scales,
+        "scales_from": learned.scales_from,
+    }
     write_again(path, bundle, notes, prior_files(learned.prior))
 
 

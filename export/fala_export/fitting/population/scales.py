@@ -1,9 +1,9 @@
-"""The fit's scales (of its blocks, and the slope) with the least loss on public annotators."""
+"""The fit's scales with the least loss on public annotators, by number of labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
+from fala.model.scales import Scales, scales_at
 from fala_export.fitting.device_fit import (
     Block,
     Inputs,
@@ -25,22 +26,26 @@ from fala_export.fitting.device_fit import (
 from fala_export.fitting.population.annotators import Map, rows_by_name
 from fala_export.fitting.samples import drawn
 
-#: The compared scales of a block. If a block has no information about people, 0 fixes the vendor's
-#: weights.
-GRID = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: The compared scales of the slope.
-SLOPES = (0.0, 0.1, 0.4, 1.0)
+#: The numbers of labels for which scales are chosen.
+LABELS = (10, 20, 50, 100, 200)
+#: The compared multiples of a default scale. 0 fixes the vendor's value: a block may have no
+#: information about people, or people the vendor's bias.
+MULTIPLES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+#: The compared shares of the full fit.
+SHARES = (0.0, 0.5, 1.0)
 #: Annotators with fewer rows have little information about scales.
 LEAST_ROWS = 30
 
 #: That many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
-_GROUPS = 16  # groups of people that are tried side by side
+# Of one annotator that many groups of labels, and rows of all, for one number of labels.
+_MOST_GROUPS, _MOST_ROWS = 4, 20_000
+_PARTS = 16  # parts of the people that are tried side by side
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
 
-#: Some people, and each one's last minimum.
-_Group: TypeAlias = "tuple[list[LeftOut], list[Floats | None]]"
+#: The groups of some people, and each one's last minimum.
+_Part: TypeAlias = "tuple[list[list[LeftOut]], list[list[Floats | None]]]"
 
 
 @dataclass(frozen=True)
@@ -68,102 +73,156 @@ class AnnotatedRows:
 
 
 def training_sets(
-    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None]
-) -> list[TrainingSet]:
-    """A device's training data for annotators with ``LEAST_ROWS`` rows or more.
+    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], labels: int
+) -> list[list[TrainingSet]]:
+    """Devices' training data with some number of labels, by annotator.
 
-    Of more than ``MOST_ANNOTATORS`` some are drawn. The vendor's logits are a fixed first block, as
-    they need not be the head's own.
+    An annotator's rows are drawn into groups of this number. A group is a device. The vendor's
+    logits are a fixed first block, as they need not be the head's own. Of very many annotators
+    some are drawn.
 
     Args:
         rows: The annotators' rows.
         priors: The population prior of every annotator's device, by name.
+        labels: The number of labels.
     """
     head = rows.head
-    enough = rows_by_name(rows.names, LEAST_ROWS)
+    enough = rows_by_name(rows.names, max(labels, LEAST_ROWS))
     identity = np.eye(len(head.bias), dtype=np.float32)
-    sets = []
-    for name in sorted(drawn(enough, MOST_ANNOTATORS), key=lambda name: (len(enough[name]), name)):
-        chosen = enough[name]
-        user_words = None if rows.words is None else rows.words.take(chosen)
-        head_logits = Block(Inputs(rows.logits[chosen].astype(np.float32)), identity)
-        blocks = [
-            Block(block.inputs, np.zeros_like(block.weight), block.prior)
-            for block in blocks_of(head, Inputs(rows.inputs[chosen]), user_words, priors[name])
-        ]
-        shares, bias = rows.labels[chosen], np.zeros_like(head.bias)
-        missing = np.full(shares.shape, np.nan)
-        sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
-    return sets
+    people = []
+    most = min(MOST_ANNOTATORS, _MOST_ROWS // labels)
+    names = sorted(drawn(enough, most), key=lambda name: (len(enough[name]), name))
+    groups = max(1, min(_MOST_GROUPS, _MOST_ROWS // labels // max(1, len(names))))
+    for name in names:
+        of_name = enough[name]  # in an order that the file's does not change
+        ordered = of_name[np.lexsort((*rows.labels[of_name].T, *rows.logits[of_name].T))]
+        ordered = np.random.default_rng(0).permutation(ordered)
+        sets = []
+        for start in range(0, min(groups * labels, len(ordered) - labels + 1), labels):
+            chosen = ordered[start : start + labels]
+            user_words = None if rows.words is None else rows.words.take(chosen)
+            head_logits = Block(Inputs(rows.logits[chosen].astype(np.float32)), identity)
+            blocks = [
+                Block(block.inputs, np.zeros_like(block.weight), block.prior)
+                for block in blocks_of(head, Inputs(rows.inputs[chosen]), user_words, priors[name])
+            ]
+            shares, bias = rows.labels[chosen], np.zeros_like(head.bias)
+            missing = np.full(shares.shape, np.nan)
+            sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
+        people.append(sets)
+    return people
 
 
 def trials(blocks: int) -> int:
-    """The most scales that ``choose_scales`` tries, for a head with that many blocks."""
-    return _SWEEPS * (blocks * len(GRID) + len(SLOPES))
+    """The most fits that ``choose_scales`` tries, for a head with that many blocks."""
+    return _SWEEPS * (blocks + 2) * len(MULTIPLES)
 
 
 def choose_scales(
-    people: Sequence[TrainingSet],
+    people: Sequence[Sequence[TrainingSet]],
+    labels: int,
     tick: Callable[[int], None] = lambda _: None,
     run: Map = map,
-) -> tuple[float, ...]:
-    """The scales with the least leave-one-out loss of all people's rows together.
+) -> Scales:
+    """The scales with the least leave-one-out loss of people with some number of labels.
 
-    The loss is that of the full fit. The scales are chosen one by one, from a device's default
-    scales, in two sweeps. In a grid the search goes from the current scale to its neighbours: the
-    loss has one minimum, as a too small and a too large scale are both worse.
+    The loss is that of the full fit; people count equally. The scales are chosen one by one, from
+    a device's default scales, in two sweeps. In a grid the search goes from the current scale to
+    its neighbours: the loss has one minimum, as a too small and a too large scale are both worse.
+    A scale changes only if the loss falls by more than a standard error over people: with few of
+    them the defaults, which are from many data sets, are better than what these people show by
+    chance. Last, the trust is chosen likewise.
 
     Args:
-        people: One or more of ``training_sets``.
-        tick: Called with the number of new trials, ``trials`` for each training set in all.
-        run: Runs the trials of groups of people, which are independent of each other.
-
-    Returns:
-        A scale for each of the head's blocks, and the slope's.
+        people: ``training_sets``, of two people or more.
+        labels: Their number of labels.
+        tick: Called with the number of new trials, ``trials`` for each person in all.
+        run: Runs the trials of parts of the people, which are independent of each other.
     """
-    left_out = [LeftOut.of(person) for person in people]
-    groups: list[_Group] = [
-        (left_out[first::_GROUPS], [None] * len(left_out[first::_GROUPS]))
-        for first in range(min(_GROUPS, len(people)))
+    devices = [[LeftOut.of(each) for each in sets] for sets in people]
+    parts: list[_Part] = [
+        (of_part, [[None] * len(each) for each in of_part])
+        for first in range(min(_PARTS, len(people)))
+        if (of_part := devices[first::_PARTS])
     ]
-    losses: dict[tuple[float, ...], float] = {}
+    known: dict[tuple[float, ...], Floats] = {}
+    blocks = people[0][0].blocks[1:]
+    start = scales_at(default_scales(blocks), labels)
 
-    def loss(scales: tuple[float, ...]) -> float:
-        if scales not in losses:
-            losses[scales] = 0.0
-            for (part, minima), results in zip(
-                groups, run(partial(_group_losses, scales), groups), strict=True
-            ):
-                minima[:] = [minimum for _, minimum in results]
-                losses[scales] += sum(value for value, _ in results)
-                tick(len(part))
-        return losses[scales]
+    def losses(numbers: tuple[float, ...]) -> Floats:
+        """The mean loss of each person."""
+        if numbers not in known:
+            found = []
+            scales = Scales.of_numbers((0.0, *numbers))
+            for part, results in zip(parts, run(partial(_part_losses, scales), parts), strict=True):
+                part[1][:] = [minima for _, minima in results]
+                found += [loss for loss, _ in results]
+            known[numbers] = np.array(found)
+            tick(len(people))
+        return known[numbers]
 
-    blocks = people[0].blocks[1:]
-    best = default_scales(blocks)
+    best = start.numbers
     for _ in range(_SWEEPS):
-        for index in range(len(best)):
-            best = _descend(best, index, SLOPES if index == len(blocks) else GRID, loss)
-    tick((trials(len(blocks)) - len(losses)) * len(people))
-    return best
+        before = best
+        for index in reversed(range(len(best))):  # the bias first: it matters most
+            best = _descend(best, index, start.numbers[index], losses)
+        if best == before:
+            break
+    tick((trials(len(blocks)) - len(known)) * len(people))
+    chosen = Scales.of_numbers(best)
+    fixed = Scales.of_numbers((0.0, *best))
+    by_share = np.array([
+        np.mean([_by_share(device, fixed) for device in of_person], axis=0)
+        for of_person in devices
+    ])  # fmt: skip
+    trust = start.trust
+    for share, loss in zip(SHARES, by_share.T, strict=True):
+        if _is_lower(loss, by_share[:, SHARES.index(trust)]):
+            trust = share
+    return replace(chosen, trust=trust, labels=labels)
 
 
-def _group_losses(scales: tuple[float, ...], group: _Group) -> list[tuple[float, Floats]]:
-    """The loss of each person of a group, and its minimum."""
+def _by_share(device: LeftOut, scales: Scales) -> Floats:
+    """The mean loss at each of ``SHARES``."""
     with one_blas_thread():
-        return [person.loss((0.0, *scales), near) for person, near in zip(*group, strict=True)]
+        full, calibrated = device.full(scales)[0], device.calibrated(scales)
+    mixed = [calibrated + share * (full - calibrated) for share in SHARES]
+    return np.array([device.losses(logits).mean() for logits in mixed])
+
+
+def _part_losses(scales: Scales, part: _Part) -> list[tuple[float, list[Floats | None]]]:
+    """The mean loss of each person of a part, and the minima."""
+    results = []
+    with one_blas_thread():
+        for devices, starts in zip(*part, strict=True):
+            fits = [device.full(scales, near) for device, near in zip(devices, starts, strict=True)]
+            means = [
+                device.losses(logits).mean()
+                for device, (logits, _) in zip(devices, fits, strict=True)
+            ]
+            minima: list[Floats | None] = [minimum for _, minimum in fits]
+            results.append((float(np.mean(means)), minima))
+    return results
+
+
+def _is_lower(losses: Floats, than: Floats) -> bool:
+    """Whether people's losses are lower by more than a standard error of the mean difference."""
+    gains = than - losses
+    return bool(gains.mean() > gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def _descend(
     scales: tuple[float, ...],
     index: int,
-    grid: Sequence[float],
-    loss: Callable[[tuple[float, ...]], float],
+    default: float,
+    losses: Callable[[tuple[float, ...]], Floats],
 ) -> tuple[float, ...]:
-    """Descend one scale's grid from its current value."""
-    line = [(*scales[:index], scale, *scales[index + 1 :]) for scale in grid]
+    """Descend one scale's grid from its current value; see ``choose_scales``."""
+    line = [(*scales[:index], each * default, *scales[index + 1 :]) for each in MULTIPLES]
     at = line.index(scales)
     for step in (-1, 1):
-        while 0 <= at + step < len(line) and loss(line[at + step]) < loss(line[at]):
+        while (
+            0 <= at + step < len(line) and losses(line[at + step]).mean() < losses(line[at]).mean()
+        ):
             at += step
-    return line[at]
+    return line[at] if _is_lower(losses(line[at]), losses(scales)) else scales

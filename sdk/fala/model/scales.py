@@ -1,0 +1,95 @@
+"""How far people differ from a vendor's model, by the number of their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+#: The largest scale of a release.
+LARGEST_SCALE = 10_000
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The expected size of a user's differences, from a number of labels on.
+
+    Each scale multiplies a variance of the fit's Gaussian. 0 fixes the vendor's value.
+
+    Attributes:
+        blocks: Of the weights, a scale for each block of features.
+        slope: Of the slope.
+        bias: Of the bias.
+        trust: The personal model's share of the full fit where the user's own labels do not
+            contradict, from 0 (the calibrated model) to 1.
+        labels: The number of labels from which on they hold.
+    """
+
+    blocks: tuple[float, ...]
+    slope: float
+    bias: float
+    trust: float = 1.0
+    labels: int = 0
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The scales as numbers: of the blocks, the slope, and the bias."""
+        return (*self.blocks, self.slope, self.bias)
+
+    @classmethod
+    def of_numbers(cls, numbers: Sequence[float]) -> Scales:
+        """The scales of ``numbers``."""
+        *blocks, slope, bias = numbers
+        return cls(tuple(map(float, blocks)), float(slope), float(bias))
+
+    def to_details(self) -> dict[str, Any]:
+        """The scales as an object of a manifest."""
+        return {
+            "labels": self.labels, "blocks": [*self.blocks], "slope": self.slope,
+            "bias": self.bias, "trust": self.trust,
+        }  # fmt: skip
+
+
+def scales_at(table: Sequence[Scales], labels: int) -> Scales:
+    """The scales for a number of labels; below the least of the table its first ones.
+
+    Args:
+        table: One or more, by rising number of labels.
+        labels: The user's number of labels.
+    """
+    return [table[0], *(row for row in table if row.labels <= labels)][-1]
+
+
+def scales_of(details: object) -> tuple[Scales, ...] | None:
+    """The table of a manifest; None for anything else than such a table.
+
+    Args:
+        details: A list of objects with the attributes of ``Scales``, by rising number of labels.
+    """
+    if not isinstance(details, list):
+        return None
+    table = [_row(each) for each in details]
+    labels = [row.labels for row in table if row is not None]
+    if len(labels) < len(table) or any(b <= a for a, b in pairwise(labels)):
+        return None
+    rows = tuple(row for row in table if row is not None)
+    return rows if len({len(row.blocks) for row in rows}) <= 1 else None
+
+
+def _row(details: object) -> Scales | None:
+    names = {"labels", "blocks", "slope", "bias", "trust"}
+    if not isinstance(details, dict) or set(details) != names:
+        return None
+    blocks, labels = details["blocks"], details["labels"]
+    if not isinstance(blocks, list) or not isinstance(labels, int):
+        return None
+    scales = [*blocks, details["slope"], details["bias"]]
+    limits = [*([LARGEST_SCALE] * len(scales)), 1, 2**31 - 1]
+    if not all(map(_number, [*scales, details["trust"], labels], limits)):
+        return None
+    return replace(Scales.of_numbers(scales), trust=float(details["trust"]), labels=labels)
+
+
+def _number(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most

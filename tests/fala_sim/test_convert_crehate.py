@@ -1,0 +1,97 @@
+import csv
+
+import pytest
+
+from checkout import real_data
+from conversions import check, split
+from fala.errors import DataError
+from fala_sim.convert.annotators import Document, busiest, convert
+from fala_sim.convert.crehate import read_folder
+from fala_sim.convert.left_out import LeftOut
+
+
+def write(folder, annotations):
+    """The publisher's three files; one text has a line break."""
+    tables = {
+        "CREHate_CP.csv": [["ID", "Text", "Singapore_Hate"], ["CP-1", "two\nlines, é", "1.0"]],
+        "CREHate_SBIC.csv": [
+            ["ID", "Text", "Singapore_Hate"], ["SBIC-1", 'said "so"', ""],
+            ["SBIC-2", "Said  \"So\"", ""],
+        ],
+        "CREHate_raw_annotations.csv": [
+            ["ID", "annotator_id", "nationality", "age", "annotation"],
+            *([post, person, "Australia", "", label] for post, person, label in annotations),
+        ],
+    }  # fmt: skip
+    for name, rows in tables.items():
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(rows)
+    return folder
+
+
+def read(folder):
+    left_out = LeftOut()
+    return read_folder(folder, left_out), left_out
+
+
+def test_annotations_are_joined_with_the_posts(tmp_path):
+    annotations = [
+        ("SBIC-1", "7", "0"), ("CP-1", "7", "1"), ("CP-1", "8", "0"), ("SBIC-1", "8", "2"),
+        ("SBIC-2", "7", "1"), ("CP-1", "9", "hate"), ("SBIC-9", "7", "1"),
+    ]  # fmt: skip
+    documents, left_out = read(write(tmp_path, annotations))
+    assert documents == [
+        Document("two\nlines, é", {"7": 1, "8": 0}),
+        Document('said "so"', {"7": 0}),
+    ]
+    assert left_out.lines() == [
+        "left out 1 annotations of people who did not know",
+        "left out 1 annotations by a person who had labelled the same text",
+        "warning: left out 1 annotations without a label, an annotator or a text; the first: "
+        "CREHate_raw_annotations.csv, line 7",
+        "warning: left out 1 annotations of unknown posts; the first: "
+        "CREHate_raw_annotations.csv, line 8",
+    ]
+
+
+def test_one_joined_file_is_read_too(tmp_path):
+    (tmp_path / "rows.csv").write_text('annotator,text,hateful\na,"one, two",1\nb,three,0\n')
+    assert read(tmp_path)[0] == [Document("one, two", {"a": 1}), Document("three", {"b": 0})]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("annotator,text\na,b\n", r"rows.csv, line 1: no column 'hateful'"),
+        ("", r"rows.csv, line 1: no column 'annotator'"),
+        ("annotator,text,hateful\na,b\n", r"rows.csv, line 2: a wrong number of columns"),
+        ("annotator,text,hateful\na,b,1,2\n", r"rows.csv, line 2: a wrong number of columns"),
+        ('annotator,text,hateful\na,"b,1\n', r"rows.csv: not a CSV file in UTF-8"),
+        ("annotator,text,hateful\na,\udcff,1\n", r"rows.csv: not a CSV file in UTF-8"),
+    ],
+)
+def test_a_damaged_file_is_an_error(tmp_path, content, message):
+    (tmp_path / "rows.csv").write_text(content, encoding="utf-8", errors="surrogateescape")
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    (write(tmp_path, []) / "CREHate_SBIC.csv").unlink()
+    with pytest.raises(DataError, match=r"cannot read '.*CREHate_SBIC.csv'"):
+        read(tmp_path)
+
+
+def test_real_annotators():
+    documents, left_out = read(real_data("crehate"))
+    assert len(documents) > 1500
+    assert (
+        sum(len(document.labels) for document in documents) + sum(left_out.counts().values())
+        == 39_486
+    )
+    by_user = check(convert(documents, users=busiest(documents)[:5], seed=0, left_out=left_out))
+    by_user.pop(None)
+    assert max(map(len, by_user.values())) == 188
+    for rows in by_user.values():
+        assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.01
+        assert {row.label for row in rows} == {0, 1}
