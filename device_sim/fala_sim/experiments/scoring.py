@@ -41,7 +41,7 @@ def outcome(
         situation: Its user's test examples are scored.
         scores: The model after the replacement.
         logits: The model's, of the test examples, shape (n, C).
-        words: Whether flips are counted against the vendor's model with words.
+        words: Whether flips are counted against the vendor's model with words; true of a device.
 
     Returns:
         ``scores`` and ``flips``; the same in ``blended``, with equal weights; and ``blends``,
@@ -50,19 +50,25 @@ def outcome(
         own threshold. ``own_threshold`` has figures at the threshold of the best F1 that the
         logits expect. A rating has no threshold; only classes have flips.
     """
-    before = situation.old_logits(situation.user.test)
+    test = situation.user.test
+    before = situation.old_logits(test)
+    vendor = (shipped_scores if words else vendor_scores)(situation)(test)
+
+    def turned(now: Logits) -> dict[str, Any]:
+        if not situation.exclusive:
+            return {}
+        truth = positions(situation.user.test_labels, situation.labels)
+        return {"old": flips(now, before, truth), "vendor": flips(now, vendor, truth)}
 
     def both(now: Logits) -> dict[str, Any]:
-        return {"scores": _figures(situation, now), "flips": _flips(situation, now, words)}
+        return {"scores": _figures(situation, now), "flips": turned(now)}
 
     blends: dict[str, Any] = {}
     for weight in WEIGHTS:
         mixed = blend(logits, before, weight)
-        turned = _flips(situation, mixed, words)
-        blends[str(weight)] = _figures(situation, mixed) | {"flips": turned}
+        blends[str(weight)] = _figures(situation, mixed) | {"flips": turned(mixed)}
     content = both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
     if isinstance(scores, Replaced):
-        vendor = shipped_scores(situation)(situation.user.test)
         content["report"] = scores.report.to_dict()
         content["vendor"] = _figures(situation, vendor)
     if situation.new.head.link.kind == "rating":
@@ -71,8 +77,7 @@ def outcome(
     content["own_threshold"] = _figures(situation, expected)
     if isinstance(scores, Replaced):
         decided = logits - np.array([*scores.report.thresholds.values()] or 0.0)
-        flips = _flips(situation, decided, words=True)
-        content["decided"] = _figures(situation, decided) | {"flips": flips}
+        content["decided"] = _figures(situation, decided) | {"flips": turned(decided)}
     return content
 
 
@@ -102,14 +107,3 @@ def rounded(logits: Logits) -> list[Any]:
 
 def _figures(situation: Situation, logits: Logits) -> Figures:
     return figures_of(situation.new.head, logits, situation.user.test_labels)
-
-
-def _flips(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
-    """Flips against the old personal model and the vendor's new one; empty without classes."""
-    if not situation.exclusive:
-        return {}
-    test = situation.user.test
-    truth = positions(situation.user.test_labels, situation.labels)
-    vendor = shipped_scores(situation) if words else vendor_scores(situation)
-    earlier = {"old": situation.old_logits(test), "vendor": vendor(test)}
-    return {name: flips(logits, old, truth) for name, old in earlier.items()}

@@ -25,6 +25,9 @@ MB = 1e6
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
 
+#: What a user feels first, then how sure a model is, then how it ranks, by title.
+FELT = {"wrong of 100": "scores.wrong", "log loss": "scores.loss", "AUC": "scores.auc"}
+
 
 class Setting(NamedTuple):
     """Runs that can be compared: one data set, from one backbone to another."""

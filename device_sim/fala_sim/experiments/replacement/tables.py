@@ -1,4 +1,4 @@
-"""Replacements by all methods: quality, comparisons, budgets, verdicts and searches."""
+"""Replacements by all methods: quality, budgets, verdicts and searches."""
 
 from __future__ import annotations
 
@@ -11,21 +11,15 @@ from fala_sim.data_frame import joined
 from fala_sim.experiments import paper
 from fala_sim.experiments.replacement import (
     blends,
+    comparisons,  # noqa: F401 - it registers the table of comparisons
     cost,  # noqa: F401 - it registers the tables of costs
 )
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
-from fala_sim.metric.statistics import (
-    AHEAD,  # noqa: F401 - a caption names it
-    MARGIN,  # noqa: F401 - the same
-    Comparison,
-    compare,
-    holm,
-    mean_over_users,
-)
+from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
 from fala_sim.report.groups import (
+    FELT,
     MB,
-    by_data,
     by_method,
     by_setting,
     comparable,
@@ -37,7 +31,6 @@ from fala_sim.report.groups import (
     measured,
     of,
     of_tasks,
-    origins,
     parts,
     plain_mean,
     score_cells,
@@ -50,9 +43,6 @@ from fala_sim.situation import TaskType
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: What a user feels first, then how sure a model is, then how it ranks.
-_FELT = {"wrong of 100": "scores.wrong", "log loss": "scores.loss", "AUC": "scores.auc"}
 
 #: The budget of forward passes with a row beside the methods.
 _BESIDE = "100"
@@ -82,7 +72,7 @@ def headline(records: pd.DataFrame) -> Table:
         {
             "data": setting.data,
             "method": title(name, group),
-            **{words: interval_only(mean(group, figure)) for words, figure in _FELT.items()},
+            **{words: interval_only(mean(group, figure)) for words, figure in FELT.items()},
             "F1, own threshold": interval_only(mean_over_users(group, "own_threshold.f1")),
             "people": group["user"].nunique() or None,
             "forward passes": plain_mean(group, "cost.total.forward_passes"),
@@ -139,53 +129,6 @@ def table_2(records: pd.DataFrame) -> Table:
         if tests:
             notes.append(_note(setting.data, title(best, methods[best]), tests))
     return Table.of(rows, described(runs), notes)
-
-
-@table("comparisons", "FaLA as shipped against each other method", "quality", "replacement",
-       reads=("search",))  # fmt: skip
-def comparisons(records: pd.DataFrame) -> Table:
-    """FaLA as shipped against each other method, a data set at a time; all together come last.
-
-    FaLA's figure less the other's: mean over people [95 % t interval over people], over the people
-    and seeds that both have. Wrong of 100: decided otherwise than the person would, at probability
-    1/2; for it and the log loss less is better. Verdict, of the AUC: as good as, if the interval is
-    within ±{MARGIN}; better or worse, if it is on one side of 0; else not resolved. Ahead, behind:
-    people whose AUC is higher, or lower, by more than {AHEAD}; a mean may be one person's. Blend
-    best in hindsight: of those with words, with the old model, or with both, the one with the
-    highest mean AUC on these very people of a data set. {blends.WORDS} Made by: a comparison of
-    records of several commits or kinds of processor; without an entry all are of one.
-    """
-    runs = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
-    rows: list[TableRow] = []
-    for data, new, part in by_data(runs):
-        methods = dict(by_method(part))
-        ours = methods.pop(SHIPPED, part.iloc[:0])
-        for name, theirs in methods.items():
-            tests = {words: compare(ours, theirs, figure) for words, figure in _FELT.items()}
-            if (area := tests["AUC"]) is None:
-                continue
-            rows.append(
-                {
-                    "data": data,
-                    "new": new,
-                    "against": title(name, theirs),
-                    **{
-                        f"difference in {words}": interval_only(test.difference) if test else None
-                        for words, test in tests.items()
-                    },
-                    "verdict": area.verdict,
-                    "ahead": area.ahead,
-                    "behind": area.behind,
-                    "people": area.difference.n,
-                    "made by": origins(shared_by(ours, theirs), shared_by(theirs, ours)),
-                }
-            )
-    return Table.of(
-        rows,
-        described(runs),
-        () if rows else ("No person has an AUC both of FaLA as shipped and of another method.",),
-        measured(runs),
-    )
 
 
 @table("frontier", "What a budget of forward passes buys", "budgets", "frontier", "replacement")
