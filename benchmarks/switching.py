@@ -1,6 +1,6 @@
 """Costs of optional inputs: unused, with a task's adapter, and of a switch between tasks.
 
-    fala-export backbone MODEL --out plain.fala
+    fala-export backbone MODEL --pooling own --out plain.fala
     fala-export backbone MODEL --out optional.fala --adapters
     python benchmarks/switching.py plain.fala optional.fala
 
