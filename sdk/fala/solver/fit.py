@@ -44,11 +44,14 @@ from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
-#: Default scales of a dense block, of n-grams, of the slope and of the bias, and the number of
-#: labels from which on a fit is trusted whole, with the trust below: the least loss in the mean
-#: over people of six data sets who are in no table (``docs/tried.md``).
+#: Default scales of a dense block, of n-grams, of the slope and of the bias: the least loss in the
+#: mean over people of six data sets who are in no table (``docs/tried.md``).
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
+#: The number of labels from which on a fit is trusted whole, and the trust below.
 TRUSTED_FROM, TRUST_BELOW = 30, 0.5
+#: The number of labels from which on people who differ much are more than noise, and the factors
+#: of the first three scales then.
+MANY, WIDER = 100, (2.0, 3.0, 2.0)
 # The least trust by which a model's distance from the calibrated one is divided.
 _LEAST_TRUST = 0.25
 
@@ -251,11 +254,20 @@ def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
 
     A population prior has the people's own variances: its scales are 1.
     """
-    has_prior = any(block.prior is not None for block in blocks)
     lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
-    dense, bias = (1.0, 1.0) if has_prior else (DENSE_SCALE, BIAS_SCALE)
-    scales = Scales(
+    dense, bias = DENSE_SCALE, BIAS_SCALE
+    wider_dense, wider_words, wider_slope = WIDER
+    if any(block.prior is not None for block in blocks):
+        dense = bias = wider_dense = 1.0
+    few = Scales(
         tuple(LEXICAL_SCALE if words else dense for words in lexical), SLOPE_SCALE, bias,
         TRUST_BELOW,
     )  # fmt: skip
-    return scales, replace(scales, trust=1.0, labels=TRUSTED_FROM)
+    factors = [wider_words if words else wider_dense for words in lexical]
+    blocks_of_many = tuple(a * b for a, b in zip(few.blocks, factors, strict=True))
+    some = replace(few, trust=1.0, labels=TRUSTED_FROM)
+    return (
+        few,
+        some,
+        replace(some, blocks=blocks_of_many, slope=wider_slope * few.slope, labels=MANY),
+    )
