@@ -78,9 +78,7 @@ def test_words_change_the_head_digest_only(tmp_path, with_words):
 
 
 def test_a_new_head_replaces_the_earlier_words(tmp_path, with_words):
-    noted = write_release(
-        tmp_path / "a.fala", with_words, with_words.head(), {"scales": [row()]}
-    )
+    noted = write_release(tmp_path / "a.fala", with_words, with_words.head(), {"scales": [row()]})
     assert noted.details["scales"] == [row()]
     write_release(tmp_path / "b.fala", Bundle.open(tmp_path / "a.fala"), make_head(), {})
     bundle = Bundle.open(tmp_path / "b.fala")
@@ -154,7 +152,7 @@ def nested(depth):
     ids=lambda wrong: repr(wrong)[:60],
 )  # fmt: skip
 def test_wrong_scales_are_rejected(tmp_path, with_words, wrong):
-    with pytest.raises(BundleFormatError, match="the scales are not a table|is not a number"):
+    with pytest.raises(BundleFormatError, match=r"the scales are not a table|is not a number"):
         write_release(tmp_path / "b.fala", with_words, with_words.head(), {"scales": wrong})
 
 
