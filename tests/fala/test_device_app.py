@@ -42,7 +42,7 @@ def test_remembered_examples_count_after_the_fit(device, tmp_path, releases, lab
     assert "<th>labelled</th><td>90</td>" in report._repr_html_()  # in a notebook
     assert report.exact and report.decision == "personal"
     assert math.isfinite(report.loss)
-    assert len(report.scales) == 2  # the embeddings', and the slope's
+    assert len(report.scales) == 3  # the embeddings', the slope's and the bias's
     fitted = state(device)
     with Device.create(tmp_path / "other", releases["old"]) as reference:
         reference.learn(TEXTS, labels)

@@ -102,7 +102,10 @@ def test_remembered_examples_are_added_with_the_next(path):
 
 
 def test_a_damaged_fit_record_causes_a_full_fit(path):
-    for change in ("data = -1", "trust = 2", "scales = 'x'", "scales = x'00'", "decision = NULL"):
+    for change in (
+        "data = -1", "trust = 2", "scales = 'x'", "scales = x'00'", "scales = zeroblob(16)",
+        "decision = NULL",
+    ):  # fmt: skip
         sql(path, f"UPDATE slots SET fit_{change}")
         with Device.open(path) as device:
             assert device.learn([MANY[0]], [LABELS[0]]).exact

@@ -9,6 +9,7 @@ from devices import embedded, loss, refine_all, same, sql, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DeviceError
+from fala.model.scales import Scales
 from fala.personal.run import PASSES, Budget
 from fala.text.ngrams import BUCKETS
 from fala_export import write_release
@@ -46,9 +47,9 @@ def vendor_loss(release, folder, truth=TRUTH, probes=PROBES):
 
 
 def with_scales(release, folder, scales):
-    """The same release, with scales that public annotators chose."""
+    """The same release, with scales that public annotators chose, as a table."""
     opened, path = Bundle.open(release), folder / "scales.fala"
-    write_release(path, opened, opened.head(), {"scales": scales})
+    write_release(path, opened, opened.head(), {"scales": [each.to_details() for each in scales]})
     return path
 
 
@@ -93,7 +94,7 @@ def test_learned_word_weights_survive_reopening(device, path):
     vendor = device.model.head.lexical.weight
     assert same([device.model.lexical], [vendor])
     report = device.learn(TEXTS, LABELS)
-    assert (report.decision, len(report.scales)) == ("personal", 3)
+    assert (report.decision, len(report.scales)) == ("personal", 4)
     moved = (device.model.lexical != vendor).any(axis=0)
     # Words of the user's texts change; the others change by the same factor.
     touched = buckets_of(device, TEXTS)
@@ -144,9 +145,9 @@ def test_the_fit_uses_the_releases_scales(device, releases, tmp_path):
     device.learn(TEXTS, LABELS)
     moves = []
     for number, scales in enumerate(
-        ([1.0, 3.0, 1.0], [1.0, 0.01, 0.0], [1.0, 3.0, 0.0], [1.0, 30.0, 0.0])
+        ([0.5, 1.0, 0.5, 0.7], [1.0, 0.01, 0.0, 1.0], [1.0, 3.0, 0.0, 1.0], [1.0, 30.0, 0.0, 1.0])
     ):
-        release = with_scales(releases["old"], tmp_path, scales)
+        release = with_scales(releases["old"], tmp_path, [Scales.of_numbers(scales)])
         with Device.create(tmp_path / str(number), release) as scaled:
             report = scaled.learn(TEXTS, LABELS)
             assert report.scales == tuple(scales)
@@ -159,10 +160,13 @@ def test_the_fit_uses_the_releases_scales(device, releases, tmp_path):
     assert 10 * moves[1] < moves[2] < moves[3]
     with Device.create(tmp_path / "plain", releases["old"]) as scaled:
         scaled.learn(TEXTS[:100], LABELS[:100])
-        release = with_scales(releases["mid"], tmp_path, [2.0, 5.0, 0.5])
+        table = [Scales((bias, 5.0), 0.5, bias, labels=n) for n, bias in ((50, 0.2), (101, 0.4))]
+        release = with_scales(releases["mid"], tmp_path, table)
         add_learned_bridge(releases["old"], release, word_releases.PUBLIC)
         report = scaled.replace(release, Budget(0))
-        assert report.counts.scales == report.instant.counts.scales == (2.0, 5.0, 0.5)
+        assert report.counts.scales == report.instant.counts.scales == (0.2, 5.0, 0.5, 0.2)
+        scaled.learn(TEXTS[100:102], LABELS[100:102])
+        assert scaled.fit().scales == (0.4, 5.0, 0.5, 0.4)
 
 
 # Replacing
@@ -175,7 +179,7 @@ def test_words_are_carried_without_any_pass(device, path, releases, encoded, tmp
     report = device.replace(releases["mid"], Budget(0))
     assert len(encoded) == report.counts.probes == 4 and report.forward_passes == 0
     assert (report.decision, report.bridged) == ("personal", len(TEXTS))
-    assert len(report.counts.scales) == 3
+    assert len(report.counts.scales) == 4
     after = loss(device, TRUTH, PROBES)
     assert after < 0.8 * vendor_loss(releases["mid"], tmp_path / "vendor")
     assert after < before + 0.05
@@ -225,7 +229,7 @@ def test_replacement_by_a_release_without_words_and_back(device, path, silent, e
     encoded.clear()
     report = device.replace(silent["mid"], Budget(0))
     assert len(encoded) == report.counts.probes
-    assert (report.decision, len(report.counts.scales)) == ("personal", 2)
+    assert (report.decision, len(report.counts.scales)) == ("personal", 3)
     assert device.model.lexical is None
     without = loss(device, TRUTH, PROBES)
     assert without < vendor_loss(silent["mid"], tmp_path / "vendor")
@@ -237,7 +241,7 @@ def test_replacement_by_a_release_without_words_and_back(device, path, silent, e
     device.rollback()
     # The user's texts are kept: the next release fits its words to them.
     report = device.replace(silent["new"], Budget(0))
-    assert (report.decision, len(report.counts.scales)) == ("personal", 3)
+    assert (report.decision, len(report.counts.scales)) == ("personal", 4)
     assert loss(device, TRUTH, PROBES) < without - 0.03
 
 
@@ -249,8 +253,9 @@ def test_a_release_with_words_may_add_and_reorder_labels(device, path, tmp_path)
     assert device.model.lexical.shape == (3, BUCKETS)
     assert report.decision == "personal"
     assert loss(device, TRUTH, PROBES) < vendor_loss(more["mid"], tmp_path / "vendor")
+    before = device.predict_proba(PROBES[:20])[:, 2].mean()
     device.learn(PROBES[:20], ["2"] * 20)
-    assert device.predict_proba(PROBES[:20])[:, 2].mean() > 0.3
+    assert device.predict_proba(PROBES[:20])[:, 2].mean() > 0.15 > 3 * before
     with Device.open(path) as again:
         assert same(state(again), state(device))
 
@@ -264,15 +269,15 @@ def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path, encoded):
     with Device.create(path, releases["old"]) as device:
         assert len(device.model.head.parts) == 2
         report = device.learn(examples, labels)
-        # u * v, the candidate itself, its words, and the slope.
-        assert (report.decision, len(report.scales)) == ("personal", 4)
+        # u * v, the candidate itself, its words, the slope and the bias.
+        assert (report.decision, len(report.scales)) == ("personal", 5)
         before = loss(device, truth, probes)
         assert before < vendor_loss(releases["old"], tmp_path / "vendor", truth, probes)
         old = state_of(device, probes)
         encoded.clear()
         report = device.replace(releases["mid"], Budget(0))
         assert len(encoded) == report.counts.probes <= 4
-        assert (report.decision, len(report.counts.scales)) == ("personal", 4)
+        assert (report.decision, len(report.counts.scales)) == ("personal", 5)
         assert loss(device, truth, probes) < 0.8 * vendor_loss(
             releases["mid"], tmp_path / "other", truth, probes
         )

@@ -302,7 +302,8 @@ def test_a_release_has_no_prior_if_none_is_better(folder, release):
     written = Bundle.open(earlier.path)
     assert written.prior() is None
     assert "cross-entropy" in written.manifest.details["prior"]["refused"]
-    assert len(written.scales) == 2
+    (at_10, at_20) = written.scales
+    assert (at_10.labels, at_20.labels, len(at_20.numbers)) == (10, 20, 3)
 
 
 def test_too_few_annotators_are_refused_before_their_texts_are_embedded(

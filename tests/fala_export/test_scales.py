@@ -12,8 +12,19 @@ from fala import Bundle
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
+from fala.model.scales import Scales, scales_at
 from fala_export.fitting import samples
-from fala_export.fitting.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
+from fala_export.fitting.device_fit import (
+    BIAS_SCALE,
+    DENSE_SCALE,
+    SLOPE_SCALE,
+    Inputs,
+    LeftOut,
+    TrainingSet,
+    blocks_of,
+    default_scales,
+    fit_device,
+)
 from fala_export.fitting.population import annotators as annotators_module
 from fala_export.fitting.population import learning
 from fala_export.fitting.population import scales as scales_module
@@ -22,8 +33,7 @@ from fala_export.fitting.population.choice import FOLDS, choose_prior
 from fala_export.fitting.population.estimation import estimate, isotropic
 from fala_export.fitting.population.learning import annotated
 from fala_export.fitting.population.scales import (
-    GRID,
-    SLOPES,
+    MULTIPLES,
     AnnotatedRows,
     choose_scales,
     training_sets,
@@ -46,10 +56,11 @@ def matcher(rng):
     return Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=D)
 
 
-def people(head, variances, count=40, rows=60, seed=1, slope=0.0):
+def people(head, variances, count=16, rows=50, seed=1, slope=0.0, bias=0.0):
     """Rows of people whose weights vary around the head's, as arrays.
 
-    A block's variance is of the logits, as its scale is; the slope's is a standard deviation.
+    A block's variance is of the logits, as its scale is; those of slope and bias are standard
+    deviations.
     """
     rng = np.random.default_rng(seed)
     names = np.repeat([f"person {number}" for number in range(count)], rows)
@@ -58,6 +69,7 @@ def people(head, variances, count=40, rows=60, seed=1, slope=0.0):
     slopes = 1 + slope * rng.normal(size=(count, 1))
     weights = slopes * head.weight + deviations * rng.normal(size=(count, len(deviations)))
     logits = (inputs * weights.repeat(rows, axis=0)).sum(axis=1) + head.bias
+    logits += bias * rng.normal(size=count).repeat(rows)
     labels = (rng.random(len(logits)) < expit(logits)).astype(float)
     return inputs, labels[:, None], names.tolist()
 
@@ -66,57 +78,92 @@ def logits_of(head, inputs):
     return inputs.astype(float) @ head.weight.T.astype(float) + head.bias
 
 
-def sets_of(head, data, logits=None):
-    inputs, labels, names = data
+def sets_of(head, data, logits=None, labels=50):
+    inputs, shares, names = data
     logits = logits_of(head, inputs) if logits is None else logits
-    rows = AnnotatedRows(head, inputs, None, logits, labels, names)
-    return training_sets(rows, dict.fromkeys(names))
+    rows = AnnotatedRows(head, inputs, None, logits, shares, names)
+    return training_sets(rows, dict.fromkeys(names), labels)
+
+
+def chosen_for(head, data, labels=50):
+    return choose_scales(sets_of(head, data, labels=labels), labels)
 
 
 def test_the_planted_spread_is_chosen():
     head = make_head(dimension=D)
     ticks = []
-    sets = sets_of(head, people(head, [10.0], count=24))
-    scales = choose_scales(sets, ticks.append)
+    sets = sets_of(head, people(head, [10.0]))
+    scales = choose_scales(sets, 50, ticks.append)
     with processes() as run:
-        assert choose_scales(sets, run=run) == scales
-    assert len(scales) == 2
-    assert abs(GRID.index(scales[0]) - GRID.index(10.0)) <= 1
-    assert sum(ticks) == 24 * trials(1)
+        assert choose_scales(sets, 50, run=run) == scales
+    assert DENSE_SCALE * 10 <= scales.blocks[0] <= DENSE_SCALE * 30
+    assert (scales.labels, scales.trust) == (50, 1.0)
+    assert sum(ticks) == 16 * trials(1)
 
 
 def test_every_block_has_a_scale_of_its_own():
     head = matcher(np.random.default_rng(2))
-    first, second, _ = choose_scales(sets_of(head, people(head, [0.03, 3.0], count=20)))
-    assert first <= 0.1 and second >= 1.0
+    first, second = chosen_for(head, people(head, [0.0, 10.0])).blocks
+    assert first <= 0.15 and second >= 1.5
 
 
-def test_people_who_differ_only_in_slopes_have_a_slope_scale():
+def test_people_who_differ_in_one_thing_have_only_its_scale():
     head = make_head(dimension=D)
-    block, slope = choose_scales(sets_of(head, people(head, [0.0], slope=0.5)))
-    assert block <= 0.1 and slope == SLOPES[-1]
+    slopes = chosen_for(head, people(head, [0.0], slope=1.0))
+    assert slopes.slope > SLOPE_SCALE and slopes.bias <= 0.3 * BIAS_SCALE
+    biases = chosen_for(head, people(head, [0.0], bias=1.5))
+    assert biases.bias > BIAS_SCALE and biases.slope <= 0.3 * SLOPE_SCALE
+    assert max(slopes.blocks + biases.blocks) <= 0.3 * DENSE_SCALE
 
 
 def test_people_who_agree_with_the_vendor_have_small_scales():
     head = make_head(dimension=D)
-    block, slope = choose_scales(sets_of(head, people(head, [0.0])))
-    assert block <= 0.03 and slope <= 0.1
+    scales = chosen_for(head, people(head, [0.0]))
+    defaults = DENSE_SCALE, SLOPE_SCALE, BIAS_SCALE
+    assert all(x <= 0.3 * y for x, y in zip(scales.numbers, defaults, strict=True))
+
+
+def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
+    """Of two people one agrees with the vendor: the other's gain alone proves nothing."""
+    head = make_head(dimension=D)
+    agrees, differs = (people(head, [spread], count=1) for spread in (0.0, 10.0))
+    inputs, labels = (np.vstack(parts) for parts in list(zip(agrees, differs, strict=True))[:2])
+    sets = sets_of(head, (inputs, labels, ["agrees"] * 50 + ["differs"] * 50))
+    scales = choose_scales(sets, 50)
+    assert scales.blocks == (DENSE_SCALE,)
+
+    def lost(block):
+        numbers = Scales((0.0, block), scales.slope, scales.bias)
+        devices = [LeftOut.of(training) for (training,) in sets]
+        return np.mean([device.losses(device.full(numbers)[0]).mean() for device in devices])
+
+    assert lost(10 * DENSE_SCALE) < lost(DENSE_SCALE)
+
+
+def test_more_trust_is_chosen_where_people_differ_much():
+    head = make_head(dimension=D)
+    data = people(head, [10.0], rows=40)
+    assert scales_at(default_scales(sets_of(head, data, labels=20)[0][0].blocks), 20).trust == 0.5
+    assert chosen_for(head, data, labels=20).trust == 1.0
 
 
 def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
-    inputs, labels, _ = data = people(head, [1.0], count=2, rows=40)
-    passed = sets_of(head, data)[0]
+    inputs, _, _ = data = people(head, [1.0], count=2, rows=40)
+    ((passed,), _) = sets_of(head, data, labels=40)
+    (rows,) = (block.inputs for block in passed.blocks[1:])
     plain = TrainingSet(
-        blocks_of(head, Inputs(inputs[:40]), None, None),
-        head.bias, labels[:40], np.full((40, 1), np.nan),
-    )  # fmt: skip
-    same = fit_device(plain, (1.0, 0.4)).full.left_out
-    np.testing.assert_allclose(fit_device(passed, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
+        blocks_of(head, rows, None, None), head.bias, passed.labels, np.full((40, 1), np.nan)
+    )
+    same = fit_device(plain, Scales((1.0,), 0.4, 0.6)).full.left_out
+    ours = fit_device(passed, Scales((0.0, 1.0), 0.4, 0.6)).full.left_out
+    np.testing.assert_allclose(ours, same, atol=1e-4)
     logits = logits_of(head, inputs)
     logits += np.random.default_rng(6).normal(size=logits.shape)
-    noisy = sets_of(head, data, logits)[0]
-    np.testing.assert_allclose(noisy.vendor_logits(), logits[:40], atol=1e-5)
+    ((noisy,), _) = sets_of(head, data, logits, labels=40)
+    np.testing.assert_allclose(
+        np.sort(noisy.vendor_logits(), axis=0), np.sort(logits[:40], axis=0), atol=1e-5
+    )
 
 
 def test_annotators_have_30_rows():
@@ -125,17 +172,39 @@ def test_annotators_have_30_rows():
     names[:30] = ["thirty"] * 30
     names[30:59] = ["twenty-nine"] * 29
     names[59:69] = [None] * 10
-    (thirty,) = sets_of(head, (inputs, labels, names))
-    np.testing.assert_array_equal(thirty.blocks[1].inputs.coordinates, inputs[:30])
-    np.testing.assert_array_equal(thirty.labels, labels[:30])
+    groups = sets_of(head, (inputs, labels, names), labels=10)
+    (rows,) = ([each.blocks[1].inputs.coordinates for each in of_name] for of_name in groups)
+    assert [len(each) for each in rows] == [10, 10, 10]
+    order = np.argsort(inputs[:30, 0]), np.argsort(np.vstack(rows)[:, 0])
+    np.testing.assert_array_equal(np.vstack(rows)[order[1]], inputs[:30][order[0]])
+    drawn = np.concatenate([each.labels for each in groups[0]])
+    np.testing.assert_array_equal(drawn[order[1]], labels[:30][order[0]])
+
+
+def test_the_order_of_rows_does_not_matter():
+    head = make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0], count=5, rows=60)
+    order = np.random.default_rng(3).permutation(len(names))
+    shuffled = inputs[order], labels[order], [names[position] for position in order]
+    for ours, theirs in zip(
+        sets_of(head, (inputs, labels, names), labels=20),
+        sets_of(head, shuffled, labels=20),
+        strict=True,
+    ):
+        assert len(ours) == 3
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one.labels, other.labels)
+            np.testing.assert_array_equal(
+                one.blocks[1].inputs.coordinates, other.blocks[1].inputs.coordinates
+            )
 
 
 def test_at_most_200_annotators_are_used():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=230, rows=31)
-    sets = sets_of(head, (inputs, labels, names))
+    sets = sets_of(head, (inputs, labels, names), labels=30)
     assert len(sets) == 200
-    assert len({training_set.blocks[1].inputs.coordinates[0, 0] for training_set in sets}) == 200
+    assert len({group.blocks[1].inputs.coordinates[0, 0] for (group,) in sets}) == 200
 
 
 def public_rows(counts, documents=100_000):
@@ -193,7 +262,7 @@ def test_the_drawn_annotators_of_a_prior_are_the_same_among_more(monkeypatch):
 
 def test_held_out_priors_exclude_their_annotators():
     head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], rows=20)
+    inputs, labels, names = people(head, [1.0], count=40, rows=20)
     annotators = gather_annotators(inputs, None, logits_of(head, inputs)[:, 0], labels[:, 0], names)
     choice = choose_prior(annotators, lambda _: None)
     assert len(choice.held_out) == FOLDS
@@ -228,15 +297,17 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     bundle = Bundle.open(path)
     assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
-    *blocks, slope = summary["scales"]
-    assert len(blocks) == 2 and set(blocks) <= set(GRID) and slope in SLOPES
+    assert [row["labels"] for row in summary["scales"]] == [10, 20]  # no 20 people have 50 rows
+    for row in bundle.scales:  # around a population prior and words
+        assert len(row.blocks) == 2 and {*row.blocks, 2 * row.slope, row.bias} <= {*MULTIPLES}
 
     fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
     assert done("prior", "--release", path, "--data", fewer)["scales"] is None
     assert "scales" not in Bundle.open(path).manifest.details  # they belong to the previous prior
 
 
-def test_scales_alone_leave_the_prior_unchanged(folder):
+def test_scales_alone_leave_the_prior_unchanged(folder, monkeypatch):
+    monkeypatch.setattr(scales_module, "LABELS", (20, 200))
     path, command, summary = written(folder, "first", make_head(), "--scales-only")
     bundle = Bundle.open(path)
     assert bundle.manifest.details["scales"] == summary["scales"]
@@ -244,18 +315,20 @@ def test_scales_alone_leave_the_prior_unchanged(folder):
     works(*command)
     prior = Bundle.open(path).prior()
     shown = works(*command, "--scales-only").stdout
-    assert "scales of a device's fit: " in shown and "a user's bias" not in shown
+    assert "scales of a device's fit, by number of labels:\n    from 20   weights " in shown
+    assert "a user's bias differs" not in shown
     assert "chosen on 22 of 22 annotators" in shown
     assert bundle.manifest.details["scales_from"] == {"annotators": 22, "of": 22}
     np.testing.assert_equal(vars(Bundle.open(path).prior()), vars(prior))
 
 
-def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder):
+def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder, monkeypatch):
+    monkeypatch.setattr(scales_module, "LABELS", (20, 200))
     dimension = make_head().dimension
     weight = np.random.default_rng(4).normal(size=(1, 2 * dimension)).astype(np.float32)
     head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
     _, command, summary = written(folder, "matcher", head, "--scales-only", matching=True)
-    assert len(summary["scales"]) == 3
+    assert [len(row["blocks"]) for row in summary["scales"]] == [2]
     message = failed(*command)
     assert "weighs candidates" in message and "--scales-only" in message
 
@@ -278,7 +351,10 @@ def test_left_out_losses_are_those_of_the_devices_fit(labels):
         np.full(shares.shape, np.nan),
     )
     left_out, near = LeftOut.of(training), None
-    for scales in ((1.0, 3.0, 1.0), (0.1, 0.0, 0.4), (10.0, 0.3, 0.0)):
-        expected = cross_entropy(shares, fit_device(training, scales).full.left_out).sum()
-        lost, near = left_out.loss(scales, near)
-        assert lost == pytest.approx(expected, rel=1e-5)
+    for numbers in ((1.0, 3.0, 1.0, 1.0), (0.1, 0.0, 0.4, 0.1), (10.0, 0.3, 0.0, 0.0)):
+        scales = Scales.of_numbers(numbers)
+        fitted = fit_device(training, scales)
+        full, near = left_out.full(scales, near)
+        for ours, theirs in ((full, fitted.full), (left_out.calibrated(scales), fitted.calibrated)):
+            expected = cross_entropy(shares, theirs.left_out)
+            assert left_out.losses(ours).mean() == pytest.approx(expected.mean(), rel=1e-5)

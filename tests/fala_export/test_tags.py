@@ -52,7 +52,7 @@ def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
     summary = done("release", new)
     bundle = Bundle.open(folder / "new.fala")
     assert bundle.head().link == TAGS and bundle.head().labels == ("money", "sport")
-    assert summary["check"]["auc"]["fala"] > 0.9 and len(bundle.scales) == 3
+    assert summary["check"]["auc"]["fala"] > 0.9 and len(bundle.scales[0].numbers) == 4
     assert summary["training"]["figures"]["frozen"]["pooled"]["auc"] > 0.9
     with Device.create(tmp_path / "device", folder / "old.fala") as device:
         device.learn(["goal news", "budget news", "rain news"], [{"sport"}, {"money"}, set()])

@@ -103,14 +103,13 @@ def one_row(rows, number):
 
 def gaussian(training, scales):
     """Mean and covariance of (omega - w, b - the vendor's b, a) for any logit."""
-    *scales, slope = scales
     widths = [block.weight.shape[1] for block in training.blocks]
     whole = sum(widths)
     covariance, mean = np.zeros((whole + 2, whole + 2)), np.zeros(whole + 2)
     # The bias varies as the population prior says, where there is one.
     free, start = BIAS_DEVIATION**2, 0
     turn = np.eye(whole + 2)
-    for block, scale, width in zip(training.blocks, scales, widths, strict=True):
+    for block, scale, width in zip(training.blocks, scales.blocks, widths, strict=True):
         own = [*range(start, start + width), whole]
         prior = block.prior
         if prior is None:
@@ -128,8 +127,8 @@ def gaussian(training, scales):
             mean[own] += prior.mean
             free = float(prior.variance[-1])
         start += width
-    covariance[whole, whole] += free
-    covariance[whole + 1, whole + 1] = slope * SLOPE_DEVIATION**2
+    covariance[whole, whole] += free * scales.bias
+    covariance[whole + 1, whole + 1] = scales.slope * SLOPE_DEVIATION**2
     return mean, turn @ covariance @ turn.T
 
 

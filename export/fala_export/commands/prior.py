@@ -36,8 +36,9 @@ def prior(settings: Prior) -> Summary:
     annotators with ten rows or more. Several priors are compared on held-out annotators, together
     with the words and the slope that a device fits; the best one is written.
 
-    Where twenty annotators have thirty rows or more, the best scales for them are written, too: of
-    the fit's blocks, and of the slope. Devices take them without change.
+    Where twenty annotators have thirty rows or more, the best scales for them are written, too, by
+    number of labels: of the fit's blocks, the slope and the bias, and the trust in the whole fit.
+    Devices take them without change.
 
     Head and backbone overfit their own training rows. So priors and scales are measured with heads
     that are refitted without a third of the documents, on that third; and of the rows of a trained

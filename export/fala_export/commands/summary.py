@@ -146,11 +146,17 @@ def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
         yield f"    {name:<22} {value:.4f}{'  chosen' if name == prior['chosen'] else ''}"
 
 
-def _scales(scales: Sequence[float] | None) -> Iterator[str]:
+def _scales(scales: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
     if scales is None:
         yield "  no scales: too few annotators have thirty rows or more"
-    else:
-        yield f"  scales of a device's fit: {', '.join(f'{scale:g}' for scale in scales)}"
+        return
+    yield "  scales of a device's fit, by number of labels:"
+    for row in scales:
+        blocks = ", ".join(f"{scale:g}" for scale in row["blocks"])
+        yield (
+            f"    from {row['labels']:<4} weights {blocks}; slope {row['slope']:g}; "
+            f"bias {row['bias']:g}; share of the full fit {row['trust']:g}"
+        )
 
 
 def _scales_from(origin: Mapping[str, int] | None) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -41,7 +41,7 @@ class Scales:
     def of_numbers(cls, numbers: Sequence[float]) -> Scales:
         """The scales of ``numbers``."""
         *blocks, slope, bias = numbers
-        return cls(tuple(map(float, blocks)), float(slope), float(bias))
+        return cls(tuple(blocks), slope, bias)
 
     def to_details(self) -> dict[str, Any]:
         """The scales as an object of a manifest."""
@@ -67,29 +67,30 @@ def scales_of(details: object) -> tuple[Scales, ...] | None:
     Args:
         details: A list of objects with the attributes of ``Scales``, by rising number of labels.
     """
-    if not isinstance(details, list):
+    if not isinstance(details, list) or not all(map(_is_row, details)):
         return None
-    table = [_row(each) for each in details]
-    labels = [row.labels for row in table if row is not None]
-    if len(labels) < len(table) or any(b <= a for a, b in pairwise(labels)):
-        return None
-    rows = tuple(row for row in table if row is not None)
-    return rows if len({len(row.blocks) for row in rows}) <= 1 else None
+    table = tuple(
+        Scales(
+            tuple(map(float, row["blocks"])), float(row["slope"]), float(row["bias"]),
+            float(row["trust"]), row["labels"],
+        )
+        for row in details
+    )  # fmt: skip
+    rising = all(row.labels < following.labels for row, following in pairwise(table))
+    return table if rising and len({len(row.blocks) for row in table}) <= 1 else None
 
 
-def _row(details: object) -> Scales | None:
+def _is_row(details: object) -> bool:
     names = {"labels", "blocks", "slope", "bias", "trust"}
     if not isinstance(details, dict) or set(details) != names:
-        return None
-    blocks, labels = details["blocks"], details["labels"]
+        return False
+    blocks, labels, trust = details["blocks"], details["labels"], details["trust"]
     if not isinstance(blocks, list) or not isinstance(labels, int):
-        return None
+        return False
     scales = [*blocks, details["slope"], details["bias"]]
-    limits = [*([LARGEST_SCALE] * len(scales)), 1, 2**31 - 1]
-    if not all(map(_number, [*scales, details["trust"], labels], limits)):
-        return None
-    return replace(Scales.of_numbers(scales), trust=float(details["trust"]), labels=labels)
+    within = all(_is_number(scale, LARGEST_SCALE) for scale in scales)
+    return within and _is_number(trust, 1) and _is_number(labels, 2**31 - 1)
 
 
-def _number(value: object, most: float) -> bool:
+def _is_number(value: object, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most

@@ -219,12 +219,6 @@ def _in_words(losses: Mapping[str, float]) -> str:
     return ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in losses.items())
 
 
-def margin(differences: Floats) -> float:
-    """Half the width of the two-sided 90 % interval of a mean, by Student's t, for n >= 2."""
-    error = differences.std(ddof=1) / np.sqrt(len(differences))
-    return student95(len(differences) - 1) * float(error)
-
-
 def student95(freedom: int) -> float:
     """The 95 % quantile of Student's t, within .003 from 5 degrees of freedom on.
 

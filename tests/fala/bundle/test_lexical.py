@@ -1,5 +1,6 @@
 """The lexical view of a release, and further details of its head."""
 
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError
 from fala.model.heads import Head, Lexical
 from fala.model.links import Labels
+from fala.model.scales import Scales, scales_at
 from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export import write_bundle, write_release
 from fala_export.bundles import lexical_files, rounded
@@ -76,10 +78,8 @@ def test_words_change_the_head_digest_only(tmp_path, with_words):
 
 
 def test_a_new_head_replaces_the_earlier_words(tmp_path, with_words):
-    noted = write_release(
-        tmp_path / "a.fala", with_words, with_words.head(), {"scales": [0.3, 1.0, 1.0]}
-    )
-    assert noted.details["scales"] == [0.3, 1.0, 1.0]
+    noted = write_release(tmp_path / "a.fala", with_words, with_words.head(), {"scales": [row()]})
+    assert noted.details["scales"] == [row()]
     write_release(tmp_path / "b.fala", Bundle.open(tmp_path / "a.fala"), make_head(), {})
     bundle = Bundle.open(tmp_path / "b.fala")
     assert bundle.head() == make_head()
@@ -101,20 +101,73 @@ def test_words_of_this_format_version_open():
     assert bundle.head_digest.startswith("713e0e6811aa27d8")
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_scales_are_one_per_block_and_the_slope(tmp_path, count):
+def row(labels=10, blocks=(1.0, 0.3), **changes):
+    """A row of a release's table of scales, for a head of words."""
+    row = {"labels": labels, "blocks": list(blocks), "slope": 0, "bias": 0.5, "trust": 1}
+    return {**row, **changes}
+
+
+def test_scales_are_a_table_by_number_of_labels(tmp_path):
     release = tmp_path / "release.fala"
-    write_word_vector_release(release, make_head(words=True))
-    bundle = Bundle.open(release)
-    assert bundle.scales is None
-    head = bundle.head()
-    write_release(release, bundle, head, {"scales": [1.0, 3, 0.5]})
-    assert Bundle.open(release).scales == (1.0, 3.0, 0.5)
-    with pytest.raises(BundleFormatError, match=f"{count} scales? for a head whose"):
-        write_release(release, bundle, head, {"scales": [1.0] * count})
-    for wrong in ([-1, 1, 1], "1, 2, 3", [1, 2, "3"], [1, 2, True]):
-        with pytest.raises(BundleFormatError, match="scales"):
-            write_release(release, bundle, head, {"scales": wrong})
+    bundle = write_word_vector_release(release, make_head(words=True))
+    assert bundle.scales == ()
+    table = [row(10, trust=0.5), row(50, blocks=[2, 30.0]), row(51)]
+    write_release(release, bundle, bundle.head(), {"scales": table})
+    scales = Bundle.open(release).scales
+    assert scales[1] == Scales((2.0, 30.0), slope=0.0, bias=0.5, trust=1.0, labels=50)
+    assert [each.to_details() for each in scales] == table
+    at = [scales_at(scales, labels).labels for labels in (0, 9, 10, 49, 50, 51, 10_000)]
+    assert at == [10, 10, 10, 10, 50, 51, 51]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_scales_of_another_number_of_blocks_are_rejected(tmp_path, count):
+    bundle = write_word_vector_release(tmp_path / "a.fala", make_head(words=True))
+    table = [row(blocks=[1.0] * count)]
+    with pytest.raises(BundleFormatError, match=f"scales of {count} blocks? for a head whose"):
+        write_release(tmp_path / "b.fala", bundle, bundle.head(), {"scales": table})
+
+
+def nested(depth):
+    """A list within a list, and so on."""
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "1, 2, 3", {}, None, 3, [1.0, 0.3, 1.0], [[]], [row(), None], nested(90),
+        [row(50), row(10)], [row(10), row(10)],  # not by rising number of labels
+        [row(10), row(20, blocks=[1.0])],  # another number of blocks
+        [row(-1)], [row(True)], [row("10")], [row(10.0)], [row(10**30)], [row(2**31)],
+        [row(blocks=[-1, 1])], [row(blocks=["1", 1])], [row(blocks=[True, 1])],
+        [row(blocks=[10_001, 1])], [row(blocks=[[1], 1])], [row(blocks="11")],
+        [row(blocks={"0": 1})], [row(slope=-0.1)], [row(slope=None)], [row(bias=10**400)],
+        [row(bias=False)], [row(trust=1.1)], [row(trust=-0.1)], [row(trust=True)],
+        [row(other=1)], [{}], [{key: value for key, value in row().items() if key != "bias"}],
+    ],
+    ids=lambda wrong: repr(wrong)[:60],
+)  # fmt: skip
+def test_wrong_scales_are_rejected(tmp_path, with_words, wrong):
+    with pytest.raises(BundleFormatError, match=r"the scales are not a table|is not a number"):
+        write_release(tmp_path / "b.fala", with_words, with_words.head(), {"scales": wrong})
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999", "[" * 100_000])
+def test_scales_that_json_does_not_have_are_rejected(tmp_path, with_words, text):
+    """As another program may write them."""
+    path = tmp_path / "b.fala"
+    write_release(path, with_words, with_words.head(), {"scales": [row(bias=0.625)]})
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content.replace(b"0.625", text.encode()))
+    with pytest.raises(BundleFormatError):
+        Bundle.open(path)
 
 
 def test_a_release_stores_its_heads_public_logits(tmp_path):

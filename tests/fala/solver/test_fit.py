@@ -8,6 +8,7 @@ import pytest
 from fala.errors import DataError
 from fala.model import links
 from fala.model.losses import cross_entropy, probabilities
+from fala.model.scales import Scales
 from fala.solver import forms, gaussian
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
@@ -29,7 +30,7 @@ CASES = [
 
 
 #: Without a slope, since its mean depends on every example.
-STILL = (1.0, 0.0)
+STILL = Scales((1.0,), slope=0.0, bias=1.0)
 
 
 def training_of(case):
@@ -39,7 +40,7 @@ def training_of(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_optimum_equals_brute_force(case):
     training = training_of(case)
-    scales = (*(0.3, 1.0, 0.7)[: len(training.blocks)], 0.8)
+    scales = Scales((0.3, 1.0, 0.7)[: len(training.blocks)], slope=0.8, bias=0.6)
     fitted = fit(training, scales)
     weights, bias, z = brute_force(training, scales)
     assert fitted.scales == scales
@@ -175,7 +176,7 @@ def test_the_calibrated_model_ranks_as_the_vendors(case):
     fitted = fit(training)
     calibrated = fitted.calibrated
     # The full fit with fixed blocks: only slope and bias change.
-    still = fit(training, [0.0] * len(training.blocks) + [1.0])
+    still = fit(training, replace(fitted.scales, blocks=(0.0,) * len(training.blocks)))
     for ours, theirs in zip(calibrated.weights, still.full.weights, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
     np.testing.assert_allclose(calibrated.bias, still.full.bias, atol=1e-4)
@@ -240,7 +241,7 @@ def test_without_evidence_the_fit_is_the_prior(classes, n):
     fitted = fit(training)
     np.testing.assert_array_equal(fitted.full.weights[0], block.weight)
     np.testing.assert_array_equal(fitted.full.bias, rows.bias)
-    assert (fitted.scales, fitted.work, fitted.state) == ((), None, None)
+    assert (fitted.count, fitted.work, fitted.state) == (0, None, None)
     assert fitted.full.left_out.shape == fitted.vendor.shape == (n, classes)
     np.testing.assert_allclose(fitted.full.left_out, fitted.vendor, atol=1e-6)
     np.testing.assert_array_equal(fitted.calibrated.left_out, fitted.vendor)

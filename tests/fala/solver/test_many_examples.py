@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fala.model.losses import cross_entropy
+from fala.model.scales import Scales
 from fala.solver import fit as fitting
 from fala.solver import forms
 from fala.solver.fit import fit
@@ -24,9 +25,10 @@ WORDS = [{}, {"classes": 3}, {"targets": "some"}, {"classes": 3, "tags": True}]
 def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
     """Many examples are fitted without a matrix over them."""
     training = make_training(n=120, words=40, **case)
-    few = fit(training, (1.0, 3.0, 1.0))
+    scales = Scales((1.0, 3.0), slope=1.0, bias=1.0)
+    few = fit(training, scales)
     lower(monkeypatch, 60)
-    many = fit(training, (1.0, 3.0, 1.0))
+    many = fit(training, scales)
     np.testing.assert_allclose(answers(training, many), answers(training, few), atol=1e-6)
     assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
 
@@ -54,9 +56,10 @@ def test_several_logits_take_few_directions(monkeypatch):
 def test_leave_one_out_uses_a_sample_of_many_examples(monkeypatch):
     """The others are left out by the sample's fit, so the loss is that of fewer examples."""
     training = make_training(n=200, words=40)
-    few = fit(training, (1.0, 1.0, 1.0))
+    scales = Scales((1.0, 1.0), slope=1.0, bias=1.0)
+    few = fit(training, scales)
     lower(monkeypatch, 150)
-    many = fit(training, (1.0, 1.0, 1.0))
+    many = fit(training, scales)
     z, plain = answers(training, many), many.full.left_out
     labels = training.labels
     losses = [float(cross_entropy(labels, x).mean()) for x in (z, few.full.left_out, plain)]

@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from fala.model.losses import cross_entropy
+from fala.model.scales import Scales
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 
@@ -32,7 +33,7 @@ def test_the_fit_equals_the_exact_softmax(classes, n, d):
     # Around the mean input, like the Gaussian; its variance is the ridge's 1 / C.
     centre = x[:n].mean(axis=0)
     length = ((x[:n] - centre) ** 2).sum(axis=1).mean()
-    variance = fitted.scales[0] / length
+    variance = fitted.scales.blocks[0] / length
     exact = LogisticRegression(C=variance, max_iter=2000, tol=1e-8).fit(x[:n] - centre, y[:n])
     ours = (x[n:] @ fitted.full.weights[0].T + fitted.full.bias).argmax(axis=1)
     theirs = exact.predict(x[n:] - centre)
@@ -45,7 +46,7 @@ def test_the_fit_equals_the_exact_softmax(classes, n, d):
 def test_twenty_labels_need_no_factor_over_all_labels():
     """A Hessian over all labels has 20 * 384 columns."""
     x, y = planted(20, 1000, 384)
-    fitted = fit(training_of(x[:1000], y[:1000], 20))
+    fitted = fit(training_of(x[:1000], y[:1000], 20), Scales((1.0,), slope=1.0, bias=1.0))
     assert fitted.work.size <= 384 + 1 and fitted.work.factors <= 3
     assert np.isfinite(fitted.full.left_out).all()
     ours = (x[1000:] @ fitted.full.weights[0].T + fitted.full.bias).argmax(axis=1)
@@ -78,7 +79,7 @@ def test_leave_one_out_of_many_labels_is_near_a_refit(classes, scale, share):
     n, count = 150, 40
     x, y = planted(classes, n, 100)
     x, y = x[:n], y[:n]
-    scales = (float(scale), 1.0)
+    scales = Scales((float(scale),), slope=1.0, bias=1.0)
     truth = np.eye(classes)[y[:count]]
     without = []
     for row in range(count):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fala.model.links import Rating
+from fala.model.scales import Scales
 from fala.solver.fit import fit
-from fala.solver.judge import MANY, judge
+from fala.solver.judge import judge
 from training_sets import (
     answers,
     dense,
@@ -61,7 +62,7 @@ def by_normal_equations(training, scales):
 )
 def test_the_fit_solves_the_normal_equations(options):
     training = rated(**options)
-    scales = [1.5] * len(training.blocks) + [1.0]
+    scales = Scales((1.5,) * len(training.blocks), slope=1.2, bias=0.6)
     fitted = fit(training, scales)
     np.testing.assert_allclose(
         answers(training, fitted)[:, 0], by_normal_equations(training, scales), atol=1e-6
@@ -74,7 +75,7 @@ def test_the_fit_solves_the_normal_equations(options):
 def test_leave_one_out_equals_refits(options):
     training = rated(**options)
     # Without the slope, since its mean depends on every example.
-    scales = [1.0] * len(training.blocks) + [0.0]
+    scales = Scales((1.0,) * len(training.blocks), slope=0.0, bias=0.6)
     whole = fit(training, scales)
     for position in np.flatnonzero(training.labelled)[:8]:
         labels, targets = training.labels.copy(), training.targets.copy()
@@ -100,7 +101,7 @@ def test_the_unit_of_the_numbers_does_not_matter():
 
 def test_further_ratings_are_added_to_a_fit():
     training = rated(n=241)
-    scales = [1.0, 0.0]
+    scales = Scales((1.0,), slope=0.0, bias=1.0)
     state = fit(part(training, slice(240)), scales).state.more(part(training, slice(240, None)))
     refit = answers(training, fit(training, scales))
     assert np.abs(logits_of(state, training) - refit).max() < 0.02
@@ -109,7 +110,7 @@ def test_further_ratings_are_added_to_a_fit():
 @pytest.mark.parametrize("better", [True, False])
 def test_the_judge_compares_squared_errors(better):
     random = np.random.default_rng(0)
-    truth = random.uniform(1, 5, size=(MANY, 1))
+    truth = random.uniform(1, 5, size=(100, 1))
     near, far = (truth + error * random.normal(size=truth.shape) for error in (0.3, 1.0))
     full, plain = (near, far) if better else (far, near)
     verdict = judge(truth, full, plain, far, link=STARS)

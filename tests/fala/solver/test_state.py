@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fala.model.scales import Scales
 from fala.solver import fit as fitting
 from fala.solver import forms
 from fala.solver.fit import State, fit
@@ -20,7 +21,7 @@ def low(monkeypatch, largest):
 
 def still(training):
     """A fit without a slope, since its mean depends on further examples."""
-    return fit(training, [1.0] * len(training.blocks) + [0.0])
+    return fit(training, Scales((1.0,) * len(training.blocks), slope=0.0, bias=1.0))
 
 
 CASES = [
