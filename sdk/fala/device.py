@@ -87,7 +87,7 @@ class Device:
         >>> texts = ["buy my coins now", "you absolute clown", "a lovely match", "a good soup"]
         >>> device.learn(texts, [1, 1, 0, 0]).labelled
         4
-        >>> device.predict(["buy my soup, clown", "the lovely soup"]).tolist()
+        >>> device.predict(["buy my soup, clown", "a lovely soup"]).tolist()
         ['1', '0']
 
         The examples of the methods continue with this device.
@@ -449,7 +449,7 @@ class Device:
 
         Examples:
             >>> device.predict_proba(["a lovely soup"]).round(1)
-            array([[0.9, 0.1]])
+            array([[0.8, 0.2]])
         """
         return self._ask(examples, ActiveModel.predict_proba, adapter)
 
