@@ -113,7 +113,7 @@ def fitted(head, inputs, labels, prior=None, unseen=0.0, words=None, scales=None
     blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words, prior)
     found = fit(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan)), scales)
     logits = (found.full.left_out, found.calibrated.left_out, found.vendor)
-    chosen = found.personal(judge(shares, *logits).trust)
+    chosen = found.personal(judge(shares, *logits, trust=found.scales.trust).trust)
     return personal_of(head, chosen.weights, chosen.bias)
 
 

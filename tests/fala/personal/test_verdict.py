@@ -30,14 +30,13 @@ def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
 ):
     release = with_useless_bridge(tmp_path, releases["mid"])
     report = device.replace(release, Budget(0))
-    assert report.decision == report.instant.decision == "calibrated"
-    assert report.losses["personal"] >= report.losses["calibrated"]
+    assert report.decision == report.instant.decision == "vendor" and device.model.is_vendor
+    assert report.losses["calibrated"] > report.losses["vendor"]
     assert report.losses["vendor"] == pytest.approx(np.log(2), abs=1e-6)
-    assert "the vendor's with the user's own slope and bias" in report.reason
+    assert report.reason.endswith("more than a standard error")
     np.testing.assert_array_equal(
         ranking(device.predict_proba(PROBES)), ranking(vendor_of(release))
     )
-    assert "the vendor's model and the user's slope and bias, 90 examples" in repr(device)
     before = loss(device, truth)
     refine_all(device)
     report = device.refine(Budget(1))
@@ -60,8 +59,8 @@ def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, relea
     for seed in range(12):
         device.learn(TEXTS, drawn_labels(releases["mid"], seed, shift=1.5))
         report = device.replace(releases["mid"], Budget(0))
-        better = report.losses["personal"] < report.losses["calibrated"]
-        assert (report.decision == "personal") == better
+        if report.losses["personal"] < report.losses["calibrated"]:
+            assert report.decision == "personal"
         assert not device.model.is_vendor  # its bias is the user's own
         decided.append(report.decision)
         if report.decision == "calibrated":
@@ -75,7 +74,8 @@ def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, relea
             last = report, p
         if seed < 11:
             device.rollback()
-    assert decided.count("calibrated") >= 6  # some draws look personal by chance
+    # The others are not worse by more than a standard error.
+    assert decided.count("calibrated") >= 2, decided
     report, p = last
     if decided[-1] == "calibrated":
         with Device.open(path) as again:

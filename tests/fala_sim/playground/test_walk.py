@@ -136,7 +136,7 @@ def test_without_a_bridge_only_words_give_an_instant_model(bundles, tmp_path, fo
 def annotated(rows, annotators=20):
     """Rows whose public part is labelled by annotators with different weights of words."""
     random = np.random.default_rng(0)
-    minds = 3 * random.normal(size=(annotators, 1)) * random.normal(size=len(WORDS))
+    minds = 6 * random.normal(size=(annotators, 1)) * random.normal(size=len(WORDS))
     column = {word: number for number, word in enumerate(WORDS)}
     public = []
     for number, row in enumerate(rows.public):
