@@ -126,7 +126,7 @@ def test_people_who_agree_with_the_vendor_have_small_scales():
 def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
     """Of two people one agrees with the vendor: the other's gain alone proves nothing."""
     head = make_head(dimension=D)
-    agrees, differs = (people(head, [spread], count=1) for spread in (0.0, 10.0))
+    agrees, differs = (people(head, [spread], count=1) for spread in (0.0, 40.0))
     inputs, labels = (np.vstack(parts) for parts in list(zip(agrees, differs, strict=True))[:2])
     sets = sets_of(head, (inputs, labels, ["agrees"] * 50 + ["differs"] * 50))
     scales = choose_scales(sets, 50)
@@ -137,7 +137,7 @@ def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
         devices = [LeftOut.of(training) for (training,) in sets]
         return np.mean([device.losses(device.full(numbers)[0]).mean() for device in devices])
 
-    assert lost(10 * DENSE_SCALE) < lost(DENSE_SCALE)
+    assert min(lost(3 * DENSE_SCALE), lost(10 * DENSE_SCALE)) < lost(DENSE_SCALE)
 
 
 def test_more_trust_is_chosen_where_people_differ_much():
