@@ -145,7 +145,7 @@ def test_the_fit_uses_the_releases_scales(device, releases, tmp_path):
     device.learn(TEXTS, LABELS)
     moves = []
     for number, scales in enumerate(
-        ([0.5, 1.0, 0.5, 0.7], [1.0, 0.01, 0.0, 1.0], [1.0, 3.0, 0.0, 1.0], [1.0, 30.0, 0.0, 1.0])
+        ([1.0, 3.0, 1.0, 0.7], [1.0, 0.01, 0.0, 1.0], [1.0, 3.0, 0.0, 1.0], [1.0, 30.0, 0.0, 1.0])
     ):
         release = with_scales(releases["old"], tmp_path, [Scales.of_numbers(scales)])
         with Device.create(tmp_path / str(number), release) as scaled:

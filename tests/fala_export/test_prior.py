@@ -13,7 +13,14 @@ from fala.model.links import Rating
 from fala.solver.gaussian import BIAS_DEVIATION
 from fala_export import add_prior
 from fala_export.embedding import Embedder
-from fala_export.fitting.device_fit import Inputs, TrainingSet, blocks_of, fit_device
+from fala_export.fitting.device_fit import (
+    BIAS_SCALE,
+    DENSE_SCALE,
+    Inputs,
+    TrainingSet,
+    blocks_of,
+    fit_device,
+)
 from fala_export.fitting.population.annotators import gather_annotators
 from fala_export.fitting.population.choice import ESTIMATES, _devices_loss, choose_prior, cut
 from fala_export.fitting.population.estimation import Gaussian, find_mode, isotropic, whiten
@@ -116,7 +123,8 @@ def test_annotators_are_fitted_as_devices_fit():
     fitted = inputs[rows] @ full.weights[0].T + words.take(rows).times(full.weights[1]) + full.bias
     centred = inputs[rows] - inputs[rows].mean(axis=0)
     products = (centred @ centred.T).astype(float)
-    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + annotator.extra_covariance
+    kernel = DENSE_SCALE * products / np.diag(products).mean() + BIAS_SCALE * BIAS_DEVIATION**2
+    kernel += annotator.extra_covariance
     mode = find_mode(kernel, annotator.logits, annotator.labels, None)
     np.testing.assert_allclose(annotator.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
 

@@ -66,7 +66,8 @@ def test_a_worse_release_is_rejected_with_the_option(path, releases, tmp_path):
     vendor.publish(tmp_path / "turned.fala")
     with FileServer(vendor.files()) as server:
         options = ("update", path, server.address, "--root", vendor.root)
-        assert "contradicts" in failed(*options, "--accept", "better-than-old")
+        refused = failed(*options, "--accept", "better-than-old")
+        assert "worse for this user than the active model" in refused
         with Device.open(path) as device:
             assert device.backbone == "old"
         works(*options)

@@ -6,6 +6,7 @@ import pytest
 from bundles import make_head
 from fala.errors import DataError
 from fala.model.heads import Head
+from fala.model.scales import Scales
 from fala.solver import gaussian
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
@@ -49,7 +50,7 @@ def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known
     labels = nothing if known == "logits" else labels
     logits = nothing if known == "labels" else logits
     block = Block(Inputs(inputs), head.weight)
-    ours = fit(TrainingSet((block,), head.bias, labels, logits), (scale, 0.0))
+    ours = fit(TrainingSet((block,), head.bias, labels, logits), Scales((scale,), 0.0, 1.0))
     evidence = Targets.of(
         head.features(inputs),
         logits=None if known == "labels" else logits,
