@@ -30,15 +30,15 @@ def unwelcome(device):
 
 device = fala.Device.create(tempfile.mkdtemp(), glove)
 device.learn(politics + others, [1] * 10 + [0] * 10)
-print(unwelcome(device))  # [0.66 0.29] the old personal model: right for this reader
+print(unwelcome(device))  # [0.7  0.25] the old personal model: right for this reader
 
 stranger = fala.Device.create(tempfile.mkdtemp(), bert)
 print(unwelcome(stranger))  # [0.17 0.33] the vendor's new model: wrong, politics is back
 
 device.replace(bert, fala.Budget(forward_passes=0))
-print(unwelcome(device))  # [0.54 0.38] the new model with the reader's part, at once
+print(unwelcome(device))  # [0.54 0.35] the new model with the reader's part, at once
 
 device.refine(fala.Budget(forward_passes=20))  # in idle time
-print(unwelcome(device))  # [0.62 0.33] after the new model has read the 20 texts
+print(unwelcome(device))  # [0.66 0.29] after the new model has read the 20 texts
 
 device.rollback()  # the old personal model is one call away
