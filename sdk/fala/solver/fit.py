@@ -47,8 +47,8 @@ from fala.text.sparse_rows import SparseRows
 #: Default scales of a dense block, of n-grams, of the slope and of the bias: the least loss in the
 #: mean over people of six data sets who are in no table (``docs/tried.md``).
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
-#: The number of labels from which on a fit is trusted whole, and the trust below.
-TRUSTED_FROM, TRUST_BELOW = 30, 0.5
+#: The expected share of the full fit.
+TRUST = 0.5
 #: The number of labels from which on people who differ much are more than noise, and the factors
 #: of the first three scales then.
 MANY, WIDER = 100, (2.0, 3.0, 2.0)
@@ -260,14 +260,9 @@ def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
     if any(block.prior is not None for block in blocks):
         dense = bias = wider_dense = 1.0
     few = Scales(
-        tuple(LEXICAL_SCALE if words else dense for words in lexical), SLOPE_SCALE, bias,
-        TRUST_BELOW,
-    )  # fmt: skip
+        tuple(LEXICAL_SCALE if words else dense for words in lexical), SLOPE_SCALE, bias, TRUST
+    )
     factors = [wider_words if words else wider_dense for words in lexical]
     blocks_of_many = tuple(a * b for a, b in zip(few.blocks, factors, strict=True))
-    some = replace(few, trust=1.0, labels=TRUSTED_FROM)
-    return (
-        few,
-        some,
-        replace(some, blocks=blocks_of_many, slope=wider_slope * few.slope, labels=MANY),
-    )
+    many = replace(few, blocks=blocks_of_many, slope=wider_slope * few.slope, labels=MANY)
+    return few, many
