@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_info
 from bundles import make_head, write_word_vector_release
 from export_command import done, failed, works
 from fala import Bundle
+from fala.cli import progress
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala.model.prior import PopulationPrior
@@ -31,7 +32,7 @@ from fala_export.fitting.population import scales as scales_module
 from fala_export.fitting.population.annotators import gather_annotators
 from fala_export.fitting.population.choice import FOLDS, choose_prior
 from fala_export.fitting.population.estimation import estimate, isotropic
-from fala_export.fitting.population.learning import annotated
+from fala_export.fitting.population.learning import annotated, learn_prior_or_scales
 from fala_export.fitting.population.scales import (
     MULTIPLES,
     AnnotatedRows,
@@ -274,6 +275,26 @@ def test_held_out_priors_exclude_their_annotators():
         fitted = estimate(rest, start)
         np.testing.assert_equal(vars(choice.candidate.prior(start, fitted)), vars(prior))
         assert not np.array_equal(prior.mean, choice.prior.mean)
+
+
+@pytest.mark.parametrize(("parts", "why"), [(2, "weighs candidates"), (1, "SciPy")])
+def test_scales_are_learned_where_no_prior_can_be(folder, monkeypatch, parts, why):
+    """Of a matcher of two blocks, and on a machine without SciPy."""
+
+    def without_scipy(*_):
+        raise ImportError("scipy")
+
+    monkeypatch.setattr(learning, "learn_prior", without_scipy)
+    monkeypatch.setattr(scales_module, "LABELS", (20,))
+    head = matcher(np.random.default_rng(2)) if parts == 2 else make_head(dimension=D)
+    inputs, labels, names = people(head, [1.0] * parts, count=20)
+    rows = AnnotatedRows(head, inputs, None, logits_of(head, inputs), labels, names)
+    bundle = write_word_vector_release(folder / f"{parts}.fala", make_head())
+    learned = learn_prior_or_scales(bundle, rows, progress)
+    assert learned.prior is None and why in learned.details["refused"]
+    (table,) = learned.scales
+    assert (table["labels"], len(table["blocks"])) == (20, parts)
+    assert learned.scales_from == {"annotators": 20, "of": 20}
 
 
 def written(folder, name, head, *options, **kind):
