@@ -137,7 +137,8 @@ def _add_prior(
     except DataError as error:
         return f"none: {error}"
     learned = learn_prior_or_scales(bundle, people, show)
-    write_learned(release, bundle, learned, {"text": f"learned on {rows.source}"})
+    origin = {} if learned.prior is None else {"text": f"learned on {rows.source}"}
+    write_learned(release, bundle, learned, origin)
     if learned.prior is None:
         return f"none: {learned.details['refused']}"
     return f"learned from {learned.details['annotators']} public annotators"
