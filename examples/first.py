@@ -30,7 +30,7 @@ def unwelcome(device):
 
 device = fala.Device.create(tempfile.mkdtemp(), glove)
 device.learn(politics + others, [1] * 10 + [0] * 10)
-print(unwelcome(device))  # [0.7  0.25] the old personal model: right for this reader
+print(unwelcome(device))  # [0.70 0.25] the old personal model: right for this reader
 
 stranger = fala.Device.create(tempfile.mkdtemp(), bert)
 print(unwelcome(stranger))  # [0.17 0.33] the vendor's new model: wrong, politics is back
