@@ -281,9 +281,10 @@ class Bundle:
                     f"backbone's have {manifest.dimension}"
                 )
             blocks = len(head.parts) + (head.lexical is not None)
-            if self.scales and len(self.scales[0].blocks) != blocks:
+            scales = self.scales
+            if scales and len(scales[0].blocks) != blocks:
                 raise BundleFormatError(
-                    f"scales of {counted(len(self.scales[0].blocks), 'block')} for a head whose "
+                    f"scales of {counted(len(scales[0].blocks), 'block')} for a head whose "
                     f"fit has {blocks}; choose them again with fala-export prior"
                 )
         return head

@@ -13,7 +13,7 @@ from fala.model.scales import scales_at
 from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Change, Snapshot
-from fala.solver.fit import Fit, default_scales, fit, on_public
+from fala.solver.fit import Fit, fit, on_public
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.threads import one_blas_thread
@@ -129,12 +129,12 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
     training, space = rows.training, rows.space
     labelled = training.labelled
     labels = training.labels[labelled]
-    scales = scales_at(space.scales or default_scales(training.blocks), len(labels))
+    scales = scales_at(space.scales, len(labels)) if space.scales else None
     result = fit(training, scales, near, left_out_only=left_out_only)
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
         result.vendor[labelled], rows.positive, training.link,
-        on_public(training, result.calibrated), scales.trust,
+        on_public(training, result.calibrated), result.scales.trust,
     )  # fmt: skip
     if verdict.decision == "vendor":
         model, left_out = space.head.vendor_model(), result.vendor

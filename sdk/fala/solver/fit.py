@@ -49,9 +49,9 @@ from fala.text.sparse_rows import SparseRows
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
 #: The expected share of the full fit.
 TRUST = 0.5
-#: The number of labels from which on people who differ much are more than noise, and the factors
-#: of the first three scales then.
-MANY, WIDER = 100, (2.0, 3.0, 2.0)
+#: The number of labels from which on people who differ much are more than noise, and the first
+#: three scales then.
+MANY, WIDER = 100, (1.0, 3.0, 1.0)
 # The least trust by which a model's distance from the calibrated one is divided.
 _LEAST_TRUST = 0.25
 
@@ -254,15 +254,12 @@ def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
 
     A population prior has the people's own variances: its scales are 1.
     """
-    lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
-    dense, bias = DENSE_SCALE, BIAS_SCALE
-    wider_dense, wider_words, wider_slope = WIDER
-    if any(block.prior is not None for block in blocks):
-        dense = bias = wider_dense = 1.0
-    few = Scales(
-        tuple(LEXICAL_SCALE if words else dense for words in lexical), SLOPE_SCALE, bias, TRUST
-    )
-    factors = [wider_words if words else wider_dense for words in lexical]
-    blocks_of_many = tuple(a * b for a, b in zip(few.blocks, factors, strict=True))
-    many = replace(few, blocks=blocks_of_many, slope=wider_slope * few.slope, labels=MANY)
-    return few, many
+    has_prior = any(block.prior is not None for block in blocks)
+    bias = 1.0 if has_prior else BIAS_SCALE
+
+    def row(dense: float, words: float, slope: float, labels: int) -> Scales:
+        of_blocks = (words if isinstance(block.inputs, SparseRows) else dense for block in blocks)
+        return Scales(tuple(of_blocks), slope, bias, TRUST, labels)
+
+    dense = 1.0 if has_prior else DENSE_SCALE
+    return row(dense, LEXICAL_SCALE, SLOPE_SCALE, 0), row(*WIDER, MANY)
