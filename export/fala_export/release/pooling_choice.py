@@ -32,6 +32,7 @@ from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, rows_by_
 from fala_export.fitting.population.scales import (
     LEAST_ROWS,
     AnnotatedRows,
+    beside_vendor,
     choose_scales,
     training_sets,
 )
@@ -269,8 +270,7 @@ def _loss(
     )  # fmt: skip
     played = training_sets(annotated, dict.fromkeys(people), LEAST_ROWS)
     with one_blas_thread():
-        scales = choose_scales(played, LEAST_ROWS)
-        scales = replace(scales, blocks=(0.0, *scales.blocks))
+        scales = beside_vendor(choose_scales(played, LEAST_ROWS))
         devices = [LeftOut.of(each) for of_person in played for each in of_person]
         losses = [device.losses(device.full(scales)[0]).mean() for device in devices]
     return unit * float(np.mean(losses))

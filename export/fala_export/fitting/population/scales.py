@@ -131,7 +131,7 @@ def choose_scales(
     The loss is that of the full fit; people count equally. The scales are chosen one by one, from
     a device's default scales, in two sweeps. In a grid the search goes from the current scale to
     its neighbours: the loss has one minimum, as a too small and a too large scale are both worse.
-    A scale changes only if the loss falls by more than a standard error over people: with few of
+    A scale changes only if the loss falls by more than two standard errors over people: with few of
     them the defaults, which are from many data sets, are better than what these people show by
     chance. Last, the trust is chosen likewise.
 
@@ -151,15 +151,19 @@ def choose_scales(
     blocks = people[0][0].blocks[1:]
     start = scales_at(default_scales(blocks), labels)
 
+    def by_share(numbers: tuple[float, ...], shares: tuple[float, ...]) -> Floats:
+        """The mean loss of each person at each share of the full fit, shape (people, shares)."""
+        found: list[Floats] = []
+        run_part = partial(_part_losses, beside_vendor(Scales.of_numbers(numbers)), shares)
+        for part, results in zip(parts, run(run_part, parts), strict=True):
+            part[1][:] = [minima for _, minima in results]
+            found += [loss for loss, _ in results]
+        return np.array(found)
+
     def losses(numbers: tuple[float, ...]) -> Floats:
-        """The mean loss of each person."""
+        """The mean loss of each person by the full fit."""
         if numbers not in known:
-            found = []
-            scales = Scales.of_numbers((0.0, *numbers))
-            for part, results in zip(parts, run(partial(_part_losses, scales), parts), strict=True):
-                part[1][:] = [minima for _, minima in results]
-                found += [loss for loss, _ in results]
-            known[numbers] = np.array(found)
+            known[numbers] = by_share(numbers, (1.0,))[:, 0]
             tick(len(people))
         return known[numbers]
 
@@ -171,44 +175,39 @@ def choose_scales(
         if best == before:
             break
     tick((trials(len(blocks)) - len(known)) * len(people))
-    chosen = Scales.of_numbers(best)
-    fixed = Scales.of_numbers((0.0, *best))
-    by_share = np.array([
-        np.mean([_by_share(device, fixed) for device in of_person], axis=0)
-        for of_person in devices
-    ])  # fmt: skip
+    of_shares = dict(zip(SHARES, by_share(best, SHARES).T, strict=True))
     trust = start.trust
-    for share, loss in zip(SHARES, by_share.T, strict=True):
-        if _is_lower(loss, by_share[:, SHARES.index(trust)]):
+    for share, loss in of_shares.items():
+        if _is_lower(loss, of_shares[trust]):
             trust = share
-    return replace(chosen, trust=trust, labels=labels)
+    return replace(Scales.of_numbers(best), trust=trust, labels=labels)
 
 
-def _by_share(device: LeftOut, scales: Scales) -> Floats:
-    """The mean loss at each of ``SHARES``."""
-    with one_blas_thread():
-        full, calibrated = device.full(scales)[0], device.calibrated(scales)
-    mixed = [calibrated + share * (full - calibrated) for share in SHARES]
-    return np.array([device.losses(logits).mean() for logits in mixed])
+def beside_vendor(scales: Scales) -> Scales:
+    """The scales with one of 0 for the fixed first block of ``training_sets``."""
+    return replace(scales, blocks=(0.0, *scales.blocks))
 
 
-def _part_losses(scales: Scales, part: _Part) -> list[tuple[float, list[Floats | None]]]:
-    """The mean loss of each person of a part, and the minima."""
+def _part_losses(
+    scales: Scales, shares: tuple[float, ...], part: _Part
+) -> list[tuple[Floats, list[Floats | None]]]:
+    """The mean losses of each person of a part, by share of the full fit, and the minima."""
     results = []
     with one_blas_thread():
         for devices, starts in zip(*part, strict=True):
-            fits = [device.full(scales, near) for device, near in zip(devices, starts, strict=True)]
-            means = [
-                device.losses(logits).mean()
-                for device, (logits, _) in zip(devices, fits, strict=True)
-            ]
-            minima: list[Floats | None] = [minimum for _, minimum in fits]
-            results.append((float(np.mean(means)), minima))
+            losses, minima = [], list[Floats | None]()
+            for device, near in zip(devices, starts, strict=True):
+                full, minimum = device.full(scales, near)
+                calibrated = full if shares == (1.0,) else device.calibrated(scales)
+                mixed = (calibrated + share * (full - calibrated) for share in shares)
+                losses.append([device.losses(logits).mean() for logits in mixed])
+                minima.append(minimum)
+            results.append((np.mean(losses, axis=0), minima))
     return results
 
 
 def _is_lower(losses: Floats, than: Floats) -> bool:
-    """Whether people's losses are lower by more than a standard error of the mean difference."""
+    """Whether people's losses are lower by more than ``_CLEAR`` standard errors of the mean."""
     gains = than - losses
     return bool(gains.mean() > _CLEAR * gains.std(ddof=1) / np.sqrt(len(gains)))
 
