@@ -113,13 +113,13 @@ def write_prior(
     rows = _annotate(bundle, head, public, embedder or Embedder())
     with processes() as run:
         learned = learn_prior(rows, progress, run)
-    data = {"data": public.digest}
+    details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
-    write_learned(out, bundle, learned, data)
+    write_learned(out, bundle, learned, details)
     return {
         "bundle": str(out),
         "bytes_added": out.stat().st_size - before,
-        "prior": {**learned.details, **data},
+        "prior": details,
         "scales": learned.scales,
         "scales_from": learned.scales_from,
     }

@@ -137,10 +137,11 @@ def _add_prior(
     except DataError as error:
         return f"none: {error}"
     learned = learn_prior_or_scales(bundle, people, show)
-    origin = {} if learned.prior is None else {"text": f"learned on {rows.source}"}
-    write_learned(release, bundle, learned, origin)
     if learned.prior is None:
+        write_learned(release, bundle, learned, learned.details)
         return f"none: {learned.details['refused']}"
+    details = {"text": f"learned on {rows.source}", **learned.details}
+    write_learned(release, bundle, learned, details)
     return f"learned from {learned.details['annotators']} public annotators"
 
 

@@ -263,7 +263,7 @@ def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping
         details: Notes about the prior.
     """
     notes = {
-        "prior": {**details, **learned.details},
+        "prior": dict(details),
         "scales": learned.scales,
         "scales_from": learned.scales_from,
     }
