@@ -232,6 +232,8 @@ def keep_layers(config: PretrainedConfig, kept: int) -> bool:
     for name, value in vars(text).copy().items():
         if isinstance(value, list) and len(value) == layers and _EACH_LAYER.search(name):
             setattr(text, name, value[:kept])
+    # Where a family's number is the sum of others', it is a property: without a setter, or with one
+    # that refuses.
     try:
         text.num_hidden_layers = kept
     except (AttributeError, NotImplementedError) as error:

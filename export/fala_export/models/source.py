@@ -64,13 +64,13 @@ def load_source(
     if model.layers is not None and (path.suffix == ".onnx" or (path.is_dir() and is_static(path))):
         raise ExportError(f"{path}: {_NO_LAYERS}")
     graph_pooling = None if pooling == "own" else pooling
-    default = pooling is None
+    no_graphs, no_tables = (_NO_GRAPHS, _NO_TABLES) if pooling is None else ("", "")
     if path.suffix == ".onnx" and path.is_file():
         file = load_onnx(path, tokenizer, graph_pooling, max_length, **settings)
-        return replace(file, not_layers=_NO_GRAPHS * default), None
+        return replace(file, not_layers=no_graphs), None
     if path.is_dir() and is_static(path):
         file = load_static(path, graph_pooling, max_length, **settings)
-        return replace(file, not_layers=_NO_TABLES * default), None
+        return replace(file, not_layers=no_tables), None
     graphs = _graphs(path)
     weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
     if graphs and weights is None:
@@ -79,11 +79,12 @@ def load_source(
             if model.layers is not None:
                 raise ExportError(_NO_LAYERS)
         file = load_onnx(graph, tokenizer, graph_pooling, max_length, **settings)
-        return replace(file, not_layers=_NO_GRAPHS * default), graph.relative_to(path).as_posix()
+        return replace(file, not_layers=no_graphs), graph.relative_to(path).as_posix()
     loaded = load_encoder(
         model.source, pooling or "own", model.revision, layers=model.layers, **settings
     )
-    return with_layers(loaded, options) if default else loaded, weights if graphs else None
+    encoder = with_layers(loaded, options) if pooling is None else loaded
+    return encoder, weights if graphs else None
 
 
 def with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
