@@ -385,7 +385,7 @@ class Database:
     def _connect(self, role: _Role) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
-            # The pages that SQLite reserves for a larger cache, when it reads the schema, are freed.
+            # What SQLite reserves for its own, larger cache when it reads the schema is freed.
             connection.execute(f"PRAGMA cache_size = -{CACHE_KB if role != 'checker' else 16}")
             connection.execute("PRAGMA shrink_memory")
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
