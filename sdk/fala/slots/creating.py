@@ -90,7 +90,6 @@ def create(
                 store.settings.set_trust(key_bytes(trust))
         folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
-        folder.note_active(installed.bundle.digest)
         undo.pop_all()
     return folder
 
@@ -127,6 +126,7 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: Releases
         _tidy_bundles(folder)
         check_tries(folder)
         opened(folder)
+        store.rest()
         return folder
     except BundleError as error:
         store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
@@ -27,8 +28,6 @@ _log = logging.getLogger("fala.store")
 
 #: The store's file in a device's folder, and the folder of its bundles.
 STORE, BUNDLES = "store.sqlite3", "bundles"
-#: In that folder: the digest of the active release, for a repair.
-ACTIVE = "active"
 
 
 class Folder:
@@ -250,18 +249,19 @@ class Folder:
         return Signed(self.store.settings.trust() if trust is None else trust)
 
     def note_active(self, digest: str) -> None:
-        """Note the active release beside the bundles, once the transaction is committed.
+        """Make the active release's file the newest one, once the transaction is committed.
 
-        A repair reads it where the store does not say any more which one was active.
+        A repair takes the newest where the store does not say any more which one was active. A file
+        that devices share stays as it is: of those the release that was added last is the newest.
         """
 
-        def write() -> None:
+        def touch() -> None:
             with contextlib.suppress(OSError):  # a disk that cannot be written
-                note = self.path / BUNDLES / ACTIVE
-                note.write_text(digest)
-                keep_private(note)
+                file = bundle_path(self.path, digest)
+                if file.stat().st_nlink == 1:
+                    os.utime(file)
 
-        self.store.after_commit(write)
+        self.store.after_commit(touch)
 
     @property
     def validated(self) -> set[str]:

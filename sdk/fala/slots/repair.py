@@ -33,7 +33,7 @@ from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed, admit
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
-from fala.slots.folder import ACTIVE, BUNDLES, STORE, Folder, install
+from fala.slots.folder import BUNDLES, STORE, Folder, install
 from fala.slots.sharing import head_of
 from fala.slots.snapshot import Release, vendor_record
 from fala.store.access import access_error, check_access, is_access
@@ -288,7 +288,7 @@ def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -
 
 
 def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, str]]:
-    """The whole bundles by digest, the active one first, and the problems of the others by file.
+    """The whole bundles by digest, the newest first, and the problems of the others by file.
 
     Raises:
         DeviceError: They cannot be listed; ``Path.glob`` would return none.
@@ -298,10 +298,7 @@ def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, s
     files: list[Path] = []
     with device_errors(folder / BUNDLES), contextlib.suppress(FileNotFoundError):
         files = [file for file in (folder / BUNDLES).iterdir() if file.suffix == ".fala"]
-    active = ""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        active = (folder / BUNDLES / ACTIVE).read_text().strip()
-    for file in sorted(files, key=lambda file: (file.stem != active, -file.stat().st_mtime)):
+    for file in sorted(files, key=lambda file: -file.stat().st_mtime):
         try:
             bundle = Bundle.open(file)
             head = head_of(bundle)
@@ -319,12 +316,12 @@ def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, s
 def _planned(had: Mapping[str, Installed], whole: Mapping[str, tuple[Bundle, Head]]) -> _Plan:
     """Choose every task's active release, and the previous one.
 
-    They stay what they were if their bundles are whole. Another takes the place of a release
-    that was active and cannot be read.
+    They stay what they were if their bundles are whole. The newest other takes the place of a
+    release that was active and cannot be read.
 
     Args:
         had: The releases of the tasks, as far as they are known.
-        whole: The whole bundles by digest, the active one first.
+        whole: The whole bundles by digest, the newest first.
     """
 
     def usable(releases: Installed, base: str | None = None) -> list[tuple[Bundle, Head]]:

@@ -20,7 +20,7 @@ from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError,
 from fala.examples import Example
 from fala.files import device_errors, remove
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import ACTIVE, BUNDLES, Folder, bundle_path
+from fala.slots.folder import BUNDLES, Folder, bundle_path
 from fala.slots.snapshot import Change, Release, Snapshot, slot_record, vendor_record
 from fala.slots.trial import TRIES, blames_release
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
@@ -449,5 +449,4 @@ def unused_files(folder: Folder) -> list[Path]:
         OSError: They cannot be listed.
     """
     used = {bundle_path(folder.path, digest) for digest in folder.store.slots.bundles()}
-    used.add(folder.path / BUNDLES / ACTIVE)
     return [file for file in (folder.path / BUNDLES).iterdir() if file not in used]

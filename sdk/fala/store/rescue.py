@@ -167,11 +167,11 @@ class DamagedStore:
             self.codec = codec.of(mark)
         except DeviceError:
             self.codec = codec.of(sealed)
-            digests = Digests(self.connection, self.codec)
+            digests = Digests(self.codec)
             if self.value("digests", digests.read, self.connection) is None:
                 raise
             self.note("the mark of its key", "it is damaged")
-        edited = self.value("digests", Digests(self.connection, self.codec).edited, self.connection)
+        edited = self.value("digests", Digests(self.codec).edited, self.connection)
         for table in edited or ():
             self.note(table, "not the rows that were written")
         self.edited = {*(COUNTED if edited is None else edited)}
