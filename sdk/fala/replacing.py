@@ -46,7 +46,7 @@ from fala.report import Failure, ReplacedAll, Report
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
 from fala.slots.releases import Releases, check_releases
-from fala.slots.sharing import open_bundle
+from fala.slots.sharing import Parts, open_bundle
 from fala.slots.snapshot import Release, Snapshot
 from fala.slots.switching import opened
 from fala.slots.validation import VALIDATED, forbidden
@@ -214,6 +214,8 @@ class _Carry:
         self._encoder = _cached(plan.encoder, self._cache)
         self._releases = None if plan.releases is None else Releases(plan.releases)
         self._release: Release | None = None
+        #: The parts of the devices' previous releases, which would else be read for each device.
+        self._parts: dict[str, Parts] = {}
 
     def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, str | None]]:
         return _Carry, (self._plan, self._digest)
@@ -247,6 +249,7 @@ class _Carry:
         if self._release is not None and isinstance(self._release.backbone.loaded, OnnxEncoder):
             self._release.backbone.loaded.cache = None
         self._release = None
+        self._parts.clear()
 
     def __call__(self, item: _Item) -> _Outcome:
         """Carry a device over; its error is an outcome."""
@@ -281,7 +284,9 @@ class _Carry:
         ) as device:  # fmt: skip
             folder = device._folder
             snapshot = opened(folder)
-            if snapshot.release.bundle.digest == self._digest:
+            digest = snapshot.release.bundle.digest
+            self._parts[digest] = snapshot.release.parts
+            if digest == self._digest:
                 budget = _left(folder, snapshot, plan.budget)
                 if budget is None:
                     return _Outcome(path, "already")

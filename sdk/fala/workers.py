@@ -1,7 +1,7 @@
 """Call a function for many items, in processes of their own.
 
 A process gets one item after another through a pipe, and ends when the pipe does: with the program
-that started it, or when that needs it no longer.
+that started it, or when that needs it no longer. It has a lower priority than the program.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _PATIENCE = 5.0
 
 #: The numeric libraries' variables for their number of threads.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: A program that answers users comes first.
+_NICENESS = 10
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from fala.workers import work; work()"
 )
@@ -203,6 +205,8 @@ def _stream(stream: Any) -> BinaryIO:  # noqa: ANN401 - a pipe, which Popen may 
 
 def work() -> None:
     """The process's side: read the function, then items; write a result for each."""
+    with contextlib.suppress(AttributeError, OSError):  # not on Windows
+        os.nice(_NICENESS)
     # What the function, or a library, prints goes to the program's standard error.
     items, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
