@@ -35,7 +35,6 @@ from support.measuring import benchmark
 import fala
 import fala_sim
 from fala.cli import device_progress, progress
-from fala.workers import in_processes
 
 Result = TypeVar("Result")
 
@@ -58,13 +57,18 @@ def pool_of(rows: Path | None, size: int, seed: int) -> tuple[tuple[str, str], .
     )
 
 
+def in_processes(count: int) -> ProcessPoolExecutor:
+    """Other processes, of the priority of this one."""
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+
+
 def done_for(
     what: str, function: Callable[[Any], Result], items: list[Any], jobs: int
 ) -> list[Result]:
     """The results of a function for items in other processes, with progress."""
-    with progress(what, len(items)) as bar:
-        results = []
-        for result in in_processes(function, items, jobs):
+    results = []
+    with progress(what, len(items)) as bar, in_processes(jobs) as pool:
+        for result in pool.map(function, items, chunksize=10):
             results.append(result)
             bar.update(1)
     return results
@@ -76,11 +80,9 @@ def serving(folders: list[Path], texts: list[str], scratch: Path) -> Iterator[di
     began, ended = scratch / "began", scratch / "ended"
     for mark in (began, ended):
         mark.unlink(missing_ok=True)
-    serve = Serve(tuple(folders), tuple(texts), began, ended)
     measured: dict[str, Any] = {}
-    # Not by ``in_processes``, whose processes have a lower priority.
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        result = pool.submit(serve, None)
+    with in_processes(1) as pool:
+        result = pool.submit(Serve(tuple(folders), tuple(texts), began, ended))
         try:
             time.sleep(_SETTLES)
             began.touch()
@@ -132,7 +134,7 @@ def main(
         record: dict[str, Any] = {
             "users": users, "passes": passes, "making_seconds": making,
             "disk_kilobytes_a_user": disk_bytes(learned) / users / 1e3,
-            **next(iter(in_processes(memory, [[learned / name for name in names[:_OPEN]]], 1))),
+            **done_for("memory", memory, [[learned / name for name in names[:_OPEN]]], 1)[0],
         }  # fmt: skip
         active = folders[:: max(users // _ACTIVE, 1)][:_ACTIVE]
         with (

@@ -139,7 +139,7 @@ class Serve:
     began: Path
     ended: Path
 
-    def __call__(self, _: object) -> dict[str, Any]:
+    def __call__(self) -> dict[str, Any]:
         """Serve until the replacement has ended.
 
         Returns:

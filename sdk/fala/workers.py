@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import pickle
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -59,11 +58,12 @@ def in_processes(
         that are left when ``MOST_LOST`` in a row did.
     """
     pool = _Pool(pickle.dumps(function), items)
-    threads = [threading.Thread(target=pool.serve, daemon=True) for _ in range(count)]
+    left = 0
     try:
-        for thread in threads:
-            thread.start()
-        left = count
+        with contextlib.suppress(RuntimeError):  # no thread can be started, or no more
+            while left < count:
+                threading.Thread(target=pool.serve, daemon=True).start()
+                left += 1
         while left:
             result = pool.results.get()
             if result is None:
@@ -128,7 +128,7 @@ class _Pool:
         """A process that is ready; None where none can be started."""
         try:
             process = _Process()
-        except OSError as error:
+        except (ImportError, NotImplementedError, OSError) as error:
             _log.info("no process can be started: %s", error)
             return None
         self._processes.add(process)
@@ -158,6 +158,9 @@ class _Process:
     """A process that calls the function."""
 
     def __init__(self) -> None:
+        import subprocess  # some systems have no processes
+
+        self._too_long = subprocess.TimeoutExpired
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -194,7 +197,7 @@ class _Process:
         self.stop()
         try:
             self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        except self._too_long:
             self._process.kill()
             self._process.wait()
 
