@@ -219,8 +219,8 @@ def _devices_progress() -> Iterator[Callable[[str, int, int], None]]:
 
         def label(stage: str, done: int, total: int) -> None:
             rate = done / max(time.monotonic() - began, 0.001)
-            left = f", {rate:.1f} a second, {(total - done) / rate:.0f} s left" if rate else ""
-            show(f"{stage}: {done} of {total}{left}", done, total)
+            left = f", {rate:.1f} a second, {(total - done) / rate / 60:.1f} min left"
+            show(f"{done} of {total} {stage}{left if done else ''}", done, total)
 
         yield label
 
