@@ -33,7 +33,7 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, counted, type_of
+from fala.errors import DataError, DeviceError, UsageError, counted, needs, type_of
 from fala.examples import Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
@@ -916,12 +916,8 @@ class Device:
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
         """
-        try:
+        with needs("signed updates need an extra", "'fala-sdk[ota]'"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
-        except ImportError as error:
-            raise MissingExtraError(
-                f"pip install 'fala-sdk[ota]' for signed updates ({error})"
-            ) from error
         download, budget = check_update_limits(limits), check_budget(budget)
         active = opened(self._folder).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT
