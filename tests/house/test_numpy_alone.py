@@ -9,8 +9,11 @@ import time
 
 from checkout import ROOT
 
-#: Modules that phones and browsers may lack.
-ABSENT = "ctypes,_ctypes,fcntl,resource,subprocess,_posixsubprocess,multiprocessing"
+#: Modules that phones and browsers lack, or may lack.
+ABSENT = (
+    "ctypes,_ctypes,fcntl,grp,lzma,_lzma,multiprocessing,_multiprocessing,_posixsubprocess,pwd,"
+    "resource,ssl,_ssl,subprocess,syslog,termios"
+)
 #: Steps after which the process is killed, a process each.
 KILLS = (1, 4, 6, 8)
 
