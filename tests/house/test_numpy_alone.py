@@ -6,6 +6,9 @@ import random
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import numpy as np
 
 from checkout import ROOT
 
@@ -19,10 +22,11 @@ KILLS = (1, 4, 6, 8)
 
 
 def start(folder, without):
-    paths = [ROOT / "recipes", ROOT / "sdk", ROOT / "export", ROOT / "device_sim"]
+    folders = "recipes", "sdk", "export", "device_sim"
+    paths = [*(ROOT / name for name in folders), Path(np.__file__).parents[1]]
     return subprocess.Popen(
         [
-            sys.executable, ROOT / "tests" / "support" / "alone.py",
+            sys.executable, "-S", ROOT / "tests" / "support" / "alone.py",
             folder, without, "word vectors,own encoder",
         ],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
