@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import os
 import sys
-from pathlib import Path
 
 OURS = {"fala", "fala_export", "fala_sim", "numpy", "numpy_alone"}
 
@@ -70,5 +69,5 @@ if __name__ == "__main__":
     import numpy_alone
 
     numpy_alone.LIVES = {name: numpy_alone.LIVES[name] for name in lives.split(",")}
-    numpy_alone.main(Path(folder))
+    numpy_alone.main(numpy_alone.Path(folder))
     print("all lives ended")
