@@ -80,8 +80,11 @@ class Release:
         return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
-        """The same release, whose backbone is being loaded in another thread."""
-        loading = executor.submit(lambda: self.backbone.loaded)
+        """The same release, whose backbone is being loaded in another thread, if one starts."""
+        try:
+            loading = executor.submit(lambda: self.backbone.loaded)
+        except RuntimeError:  # loaded at its first use
+            return self
         transformer = self.backbone.is_transformer
         return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
 

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -24,7 +23,7 @@ from fala import errors
 from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
-from fala.backbones.onnx_encoder import RUN_TOKENS
+from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
 from fala.bundle.format import TOKENIZER, WORD_VECTORS
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
@@ -130,6 +129,7 @@ def validate(
         The backbone, loaded.
 
     Raises:
+        MissingExtraError: A library that it needs is missing, or cannot be loaded.
         BundleError: It does not load, does not predict, or takes more time or memory than its size
             explains.
         EncoderError: The app's encoder is another one, or failed.
@@ -335,8 +335,10 @@ def _validate_in_child(bundle: Bundle) -> bool:
     """Validate a release in a process of its own; returns False where none can be started.
 
     Raises:
+        MissingExtraError: A library that it needs is missing.
         BundleError: It failed there.
     """
+    libraries()
     if reason := _forbidden():
         _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
         return False
@@ -349,13 +351,15 @@ def _validate_in_child(bundle: Bundle) -> bool:
     # The bytes that were verified, even if the file has changed.
     sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
     try:
+        import subprocess  # some systems have no processes
+
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _START],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, **_ENVIRONMENT},
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
-    except OSError as error:
+    except (ImportError, NotImplementedError, OSError) as error:
         _log.warning("%s: loaded in this process directly: no other starts: %s", bundle.path, error)
         return False
     with process:
