@@ -57,6 +57,11 @@ class Lexical:
             return NotImplemented
         return self.lexicon == other.lexicon and np.array_equal(self.weight, other.weight)
 
+    def sloped(self, slope: NDArray[np.float64]) -> Vectors:
+        """The vendor's v times a slope for each logit, shape (C,)."""
+        with np.errstate(over="ignore"):  # whoever makes a model of it checks it
+            return np.asarray(slope[:, None] * self.weight, dtype=np.float32)
+
 
 class Head:
     """Turns embeddings into inputs, features and logits.

@@ -350,12 +350,20 @@ def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = 
 
 
 def lexical_record(model: PersonalModel) -> LexicalRecord | None:
-    """The n-gram weights of a model that differ from the vendor's; None without n-grams."""
+    """The n-gram weights of a model; None without n-grams.
+
+    A fit multiplies all of the vendor's weights by its slope. Only those of the user's own n-grams
+    are another multiple, and are listed.
+    """
     vendor = model.head.lexical
     if vendor is None or model.lexical is None:
         return None
-    touched = np.flatnonzero((model.lexical != vendor.weight).any(axis=0))
-    return LexicalRecord(touched.astype(np.uint16), model.lexical[:, touched])
+    slope = np.ones(len(vendor.weight))
+    for row, (ours, theirs) in enumerate(zip(model.lexical, vendor.weight, strict=True)):
+        if (nonzero := theirs != 0).any():
+            slope[row] = np.median(ours[nonzero] / theirs[nonzero].astype(np.float64))
+    touched = np.flatnonzero((model.lexical != vendor.sloped(slope)).any(axis=0))
+    return LexicalRecord(slope, touched.astype(np.uint16), model.lexical[:, touched])
 
 
 def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
@@ -374,6 +382,6 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
             f"weights of n-grams for {counted(len(record.weight), 'logit')}, the head has "
             f"{len(vendor.weight)}"
         )
-    weight = vendor.weight.copy()
+    weight = vendor.sloped(record.slope)
     weight[:, record.buckets] = record.weight
     return weight

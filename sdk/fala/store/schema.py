@@ -66,7 +66,7 @@ _SCHEMA = """
         backbone TEXT NOT NULL,
         vector BLOB NOT NULL,
         PRIMARY KEY (text, backbone)
-    ) WITHOUT ROWID;
+    );
     CREATE TABLE logits (
         example INTEGER NOT NULL REFERENCES examples (id),
         model TEXT NOT NULL,
@@ -95,6 +95,7 @@ _SCHEMA = """
         replaced_fit_data INTEGER,
         weight BLOB NOT NULL,
         bias BLOB NOT NULL,
+        lexical_slope BLOB,
         buckets BLOB,
         lexical BLOB
     ) WITHOUT ROWID;

@@ -36,8 +36,8 @@ SLOTS = ("a", "b")
 #: The columns of a slot's row that its record has, but the adapter.
 _COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
-    "fit_decision", "fit_trust", "fit_scales",
+    "threshold", "labels", "lexical_slope", "buckets", "lexical", "loss", "fit_data", "fit_examples",
+    "fit_further", "fit_decision", "fit_trust", "fit_scales",
 )  # fmt: skip
 
 
@@ -90,13 +90,15 @@ class Replacement:
 
 @dataclass(frozen=True, eq=False)
 class LexicalRecord:
-    """The n-gram weights that differ from the vendor's.
+    """The n-gram weights of a personal model.
 
     Attributes:
-        buckets: Shape (m,), uint16, ascending.
+        slope: By which the vendor's weights are multiplied, float64, shape (C,).
+        buckets: Those with weights of their own, shape (m,), uint16, ascending.
         weight: Their weights, float32, shape (C, m).
     """
 
+    slope: NDArray[np.float64]
     buckets: NDArray[np.uint16]
     weight: NDArray[np.float32]
 
@@ -429,7 +431,7 @@ def _decode_slot(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
         labels=decode_labels(cells["labels"]),
-        lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
+        lexical=_lexical(weights, len(bias)),
         loss=optional_number(cells["loss"]),
         fit=_decode_fit(cells),
     )
@@ -463,6 +465,7 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
     if record.teachers is not None:
         cells["teacher"], cells["teacher_vendor"] = record.teachers
     if (lexical := record.lexical) is not None:
+        cells["lexical_slope"] = lexical.slope.astype("<f8").tobytes()
         cells["buckets"] = lexical.buckets.astype("<u2").tobytes()
         cells["lexical"] = encode_floats(lexical.weight)
     if (fit := record.fit) is not None:
@@ -478,14 +481,17 @@ def _context(cells: Mapping[str, object], column: str) -> tuple[object, ...]:
     return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
 
-def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> LexicalRecord | None:
-    if buckets is None and weight is None:
+def _lexical(weights: Mapping[str, bytes], logits: int) -> LexicalRecord | None:
+    if not weights.keys() & {"lexical_slope", "buckets", "lexical"}:
         return None
-    touched = np.frombuffer(blob(buckets), "<u2")
+    slope = np.frombuffer(blob(weights.get("lexical_slope")), "<f8").reshape(logits)
+    if not np.isfinite(slope).all():
+        raise ValueError("slopes that are not finite")
+    touched = np.frombuffer(blob(weights.get("buckets")), "<u2")
     if (np.diff(touched.astype(np.int64)) <= 0).any():
         raise ValueError("n-grams that are not in order")
-    values = np.frombuffer(blob(weight), "<f4").reshape(logits, len(touched))
-    return LexicalRecord(touched, values)
+    values = np.frombuffer(blob(weights.get("lexical")), "<f4").reshape(logits, len(touched))
+    return LexicalRecord(slope, touched, values)
 
 
 def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
