@@ -30,6 +30,7 @@ from fala.errors import (
     MissingAdapterError,
     MissingExtraError,
     OlderReleaseError,
+    ReleaseInUseError,
     RolledBackError,
     SlowDownloadError,
     UnknownAdapterError,
@@ -53,6 +54,7 @@ from fala.report import (
     Report,
     Stopped,
 )
+from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
@@ -99,6 +101,8 @@ __all__ = [
     "Pair",
     "Preview",
     "Progress",
+    "ReleaseInUseError",
+    "Releases",
     "RepairReport",
     "Report",
     "RolledBackError",

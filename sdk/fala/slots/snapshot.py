@@ -10,22 +10,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
-from fala.backbones.backbone import AdaptedBackbone
+from fala.backbones import Backbone, LazyBackbone
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import (
-    BundleFormatError,
-    BundleMismatchError,
-    DataError,
-    DimensionError,
-    counted,
-)
+from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.model.prior import PopulationPrior
+from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
 from fala.solver.judge import Decision, public_threshold
 from fala.store.settings import Trial
 from fala.store.slots import FitRecord, LexicalRecord, SlotRecord, TaskState, Version
@@ -37,16 +31,12 @@ class Release:
 
     Attributes:
         bundle: Its bundle, verified.
-        head: Its head.
-        bridges: Its bridges, by the digests of the backbones that they start from.
-        prior: Its population prior, for the head's order of the labels; None without one.
+        parts: Its head, bridges and prior.
         backbone: Its backbone, loaded at its first use.
     """
 
     bundle: Bundle
-    head: Head
-    bridges: Mapping[str, Bridge]
-    prior: PopulationPrior | None
+    parts: Parts
     backbone: LazyBackbone
 
     @classmethod
@@ -62,10 +52,7 @@ class Release:
             BundleError: A part of it cannot be read, or does not fit the others.
         """
         transformer = bundle.manifest.kind != WORD_VECTORS
-        return cls(
-            bundle, head_of(bundle), bundle.bridges(), bundle.prior(),
-            LazyBackbone(load, transformer=transformer),
-        )  # fmt: skip
+        return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=transformer))
 
     @classmethod
     def of_adapter(cls, bundle: Bundle, base: Release) -> Release:
@@ -88,21 +75,30 @@ class Release:
             )
 
         def load() -> Backbone:
-            encoder = base.backbone.loaded
-            if not isinstance(encoder, OnnxEncoder):
-                raise BundleFormatError(
-                    f"{bundle.path}: an adapter for a backbone that takes none; a transformer may"
-                )
-            return AdaptedBackbone(encoder, bundle.adapter())
+            return adapted_backbone_of(bundle, base.backbone.loaded)
 
-        backbone = LazyBackbone(load, transformer=True)
-        return cls(bundle, head_of(bundle), bundle.bridges(), bundle.prior(), backbone)
+        return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
         """The same release, whose backbone is being loaded in another thread."""
         loading = executor.submit(lambda: self.backbone.loaded)
         transformer = self.backbone.is_transformer
         return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
+
+    @property
+    def head(self) -> Head:
+        """Its head."""
+        return self.parts.head
+
+    @property
+    def bridges(self) -> Mapping[str, Bridge]:
+        """Its bridges, by the digests of the backbones that they start from."""
+        return self.parts.bridges
+
+    @property
+    def prior(self) -> PopulationPrior | None:
+        """Its population prior, for the head's order of the labels; None without one."""
+        return self.parts.prior
 
     @property
     def name(self) -> str:
@@ -274,22 +270,6 @@ class Snapshot:
         version = Version(generation, self.state.version.data)
         state = replace(self.state, version=version, to_fit=False)
         return replace(self, state=state, active=active)
-
-
-def head_of(bundle: Bundle) -> Head:
-    """A bundle's head.
-
-    Raises:
-        BundleMismatchError: It is a backbone only.
-        BundleError: The head cannot be read.
-    """
-    head = bundle.head()
-    if head is None:
-        raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release "
-            "(fit a head with fala_export.fit_head and write it with fala_export.write_release)"
-        )
-    return head
 
 
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:

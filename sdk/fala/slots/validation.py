@@ -31,6 +31,7 @@ from fala.errors import BundleError, BundleFormatError, BundleMismatchError, cou
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
+from fala.slots.sharing import backbone_of
 
 _log = logging.getLogger("fala.slots")
 
@@ -134,14 +135,14 @@ def validate(
         EncoderError: The app's encoder is another one, or failed.
     """
     if bundle.external:
-        return bundle.backbone(encoders)
+        return backbone_of(bundle, encoders)
     # With a signature more is permitted than without.
     mark = f"signed {bundle.digest}"
     validated = installed or bundle.digest in VALIDATED or (signed and mark in VALIDATED)
     if not validated and bundle.manifest.kind != WORD_VECTORS:
         bundle.audit(signed=signed)  # first, as it costs least
         validated = _validate_in_child(bundle)
-    backbone = bundle.backbone()
+    backbone = backbone_of(bundle)
     if not validated:
         check_edge_cases(bundle, backbone)
     VALIDATED.add(mark if signed else bundle.digest)
