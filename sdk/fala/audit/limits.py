@@ -83,7 +83,8 @@ class WordPieceLimits:
     """Bounds on the tokenizer of static embeddings.
 
     Attributes:
-        bytes: Bytes of its settings (BERT's: 60,000).
+        bytes: Bytes of the settings (BERT's: 60,000).
+        prompt: Characters of a prompt.
         word: Characters of the longest word that is not unknown.
         token: Characters of a token; so many pieces of a word are looked up at each character.
         prefix: Characters before a token inside a word.
@@ -96,6 +97,7 @@ class WordPieceLimits:
     """
 
     bytes: int = 1 << 21
+    prompt: int = 4_096
     word: int = 256
     token: int = 256
     prefix: int = 16

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.backbone import AdaptedBackbone
-from fala.bundle.format import WORD_VECTORS
+from fala.bundle.format import TABLES
 from fala.bundle.reading import Bundle
 from fala.errors import (
     BundleFormatError,
@@ -61,7 +61,7 @@ class Release:
             BundleMismatchError: It is a backbone only.
             BundleError: A part of it cannot be read, or does not fit the others.
         """
-        transformer = bundle.manifest.kind != WORD_VECTORS
+        transformer = bundle.manifest.kind not in TABLES
         return cls(
             bundle, head_of(bundle), bundle.bridges(), bundle.prior(),
             LazyBackbone(load, transformer=transformer),
