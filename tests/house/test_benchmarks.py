@@ -35,6 +35,7 @@ SMALL = {
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
+    "wordpiece.py": ("texts", "--count", 2000),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
-from fala.bundle.format import TOKENIZER, WORD_VECTORS
+from fala.bundle.format import TABLES, TOKENIZER
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
 from fala.examples import Example
@@ -115,8 +115,8 @@ def validate(
 
     A release that is not validated yet is audited. Then it is loaded in a process of its own, and
     run on edge cases there, up to the longest text. If no process can be started, this happens
-    here, with a line in the log. Word vectors are numbers that no other library reads: they are
-    loaded here. An external release has no model: the app's encoder embeds its probes.
+    here, with a line in the log. A table of vectors, which no other library reads, is loaded here.
+    An external release has no model: the app's encoder embeds its probes.
 
     Args:
         bundle: The release, opened to be held.
@@ -139,7 +139,7 @@ def validate(
     # With a signature more is permitted than without.
     mark = f"signed {bundle.digest}"
     validated = installed or bundle.digest in VALIDATED or (signed and mark in VALIDATED)
-    if not validated and bundle.manifest.kind != WORD_VECTORS:
+    if not validated and bundle.manifest.kind not in TABLES:
         bundle.audit(signed=signed)  # first, as it costs least
         validated = _validate_in_child(bundle)
     backbone = backbone_of(bundle)
