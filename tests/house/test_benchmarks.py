@@ -30,6 +30,7 @@ SMALL = {
     "hostile.py": ("tries", "--count", 6),
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
     "logits.py": ("cosine", "--texts", 20),
+    "no_blas.py": ("labels", "--labels", 30, "--dimension", 8, "--repeats", 1),
     "release_scale.py": ("rows", "--rows", 6000, "--form", "parquet"),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
