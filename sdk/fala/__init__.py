@@ -41,6 +41,7 @@ from fala.errors import (
 )
 from fala.examples import Example, Item, Match, Pair
 from fala.personal.run import Budget, Progress
+from fala.replacing import Failure, ReplacedAll, replace_all
 from fala.report import (
     AdapterInfo,
     Comparison,
@@ -89,6 +90,7 @@ __all__ = [
     "Example",
     "ExpiredUpdateError",
     "ExternalDataError",
+    "Failure",
     "FalaError",
     "Forgotten",
     "InstantReport",
@@ -104,6 +106,7 @@ __all__ = [
     "ReleaseInUseError",
     "Releases",
     "RepairReport",
+    "ReplacedAll",
     "Report",
     "RolledBackError",
     "SlowDownloadError",
@@ -115,6 +118,7 @@ __all__ = [
     "UpdateLimits",
     "UsageError",
     "WorseModelError",
+    "replace_all",
 ]
 
 __version__: str

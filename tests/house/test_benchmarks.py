@@ -32,6 +32,7 @@ SMALL = {
     "logits.py": ("cosine", "--texts", 20),
     "no_blas.py": ("labels", "--labels", 30, "--dimension", 8, "--repeats", 1),
     "release_scale.py": ("rows", "--rows", 6000, "--form", "parquet"),
+    "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
