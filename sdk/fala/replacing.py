@@ -209,6 +209,7 @@ def replace_all(
     """
     folders = list(dict.fromkeys(map(check_folder, listed(devices, "devices", ordered=False))))
     shared = check_releases(releases)
+    Encoders(encoder)  # raises what is wrong with it
     plan = _Plan(
         check_path(release, "release").absolute(),
         None if shared is None else shared.path.absolute(),
