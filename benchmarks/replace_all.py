@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import click
 import numpy as np
-from support.many_users import Make, Serve, copy, disk_bytes, labelled, memory, quantiles
+from support.many_users import Make, Serve, copy, disk_kilobytes, labelled, memory, quantiles
 from support.measuring import benchmark
 
 import fala
@@ -77,13 +77,16 @@ def done_for(
 @contextmanager
 def serving(folders: list[Path], texts: list[str], scratch: Path) -> Iterator[dict[str, Any]]:
     """Let another process predict for users inside; what it measured is there afterwards."""
-    began, ended = scratch / "began", scratch / "ended"
-    for mark in (began, ended):
+    marks = [scratch / name for name in ("ready", "began", "ended")]
+    for mark in marks:
         mark.unlink(missing_ok=True)
+    ready, began, ended = marks
     measured: dict[str, Any] = {}
     with in_processes(1) as pool:
-        result = pool.submit(Serve(tuple(folders), tuple(texts), began, ended))
+        result = pool.submit(Serve(tuple(folders), tuple(texts), *marks))
         try:
+            while not ready.exists() and not result.done():
+                time.sleep(0.1)
             time.sleep(_SETTLES)
             began.touch()
             yield measured
@@ -133,7 +136,7 @@ def main(
         folders = [run / name for name in names]
         record: dict[str, Any] = {
             "users": users, "passes": passes, "making_seconds": making,
-            "disk_kilobytes_a_user": disk_bytes(learned) / users / 1e3,
+            "disk_kilobytes_a_user": disk_kilobytes([learned / name for name in names]),
             **done_for("memory", memory, [[learned / name for name in names[:_OPEN]]], 1)[0],
         }  # fmt: skip
         active = folders[:: max(users // _ACTIVE, 1)][:_ACTIVE]
@@ -155,7 +158,7 @@ def main(
         figures = result.to_dict()
         figures.pop("failures")
         return {
-            **record, "disk_after_kilobytes_a_user": disk_bytes(run) / users / 1e3,
+            **record, "disk_after_kilobytes_a_user": disk_kilobytes(folders),
             "replacement": figures, "learned_meanwhile": sum(measured["learned"].values()),
             "wrong": wrong,
         }  # fmt: skip

@@ -130,12 +130,14 @@ class Serve:
     Attributes:
         folders: Of the active users.
         texts: What they read.
+        ready: A file that it makes once all users are served.
         began: A file: the replacement has begun.
         ended: A file: it has ended.
     """
 
     folders: tuple[Path, ...]
     texts: tuple[str, ...]
+    ready: Path
     began: Path
     ended: Path
 
@@ -150,6 +152,8 @@ class Serve:
         seconds: dict[bool, list[float]] = {False: [], True: []}
         learned = dict.fromkeys(map(str, self.folders), 0)
         for turn in itertools.count():
+            if turn == len(devices):
+                self.ready.touch()
             if self.ended.exists():
                 break
             number = turn % len(devices)
