@@ -95,9 +95,11 @@ def _link_or_copy(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def disk_bytes(folder: Path) -> int:
-    """Bytes on the disk of a folder's files but the releases."""
-    return sum(file.lstat().st_blocks * 512 for file in folder.rglob("*") if file.suffix != ".fala")
+def disk_kilobytes(folders: Sequence[Path]) -> float:
+    """Kilobytes on the disk of a user's files but the releases, on average."""
+    files = [file for folder in folders for file in (folder, *folder.rglob("*"))]
+    blocks = sum(file.lstat().st_blocks for file in files if file.suffix != ".fala")
+    return blocks * 512 / len(folders) / 1e3
 
 
 def memory(folders: Sequence[Path]) -> dict[str, float]:
