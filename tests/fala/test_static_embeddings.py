@@ -34,7 +34,7 @@ device.learn(texts, labels)
 report = device.replace(static)
 made = fala.Device.create(folder + "-2", static)
 made.learn(texts, labels)
-without = fala.Device.create(folder + "-3", old, keep_text=False)
+without = fala.Device.create(folder + "-3", old, keep_text="never")
 without.learn(texts, labels)
 bridged = without.replace(static).bridged
 device.forget(where=lambda example: example.example in gone)
@@ -44,8 +44,8 @@ with fala.Device.open(folder) as device:
     device.replace(newer, fala.Budget(forward_passes=0))
     device.rollback()
     print(json.dumps({
-        "passes": report.forward_passes, "bridged": [report.bridged, bridged], "waiting": report.waiting,
-        "decision": report.decision,
+        "passes": report.forward_passes, "bridged": [report.bridged, bridged],
+        "waiting": report.waiting, "decision": report.decision,
         "z": device.predict_proba(probes).tolist(), "made": made.predict_proba(probes).tolist(),
     }))
 """
