@@ -76,9 +76,10 @@ def plain_wordpiece(tokenizer: Tokenizer) -> Tokens:
         plain = WordPiece(vocabulary, settings)
     except BundleFormatError as error:
         raise NotPlainError(f"its tokenizer cannot be run on a device alone: {error}") from error
-    for text in [*parity_texts(None), *model["vocab"]]:
-        if plain.ids(text) != tokenizer.encode(text, add_special_tokens=False).ids:
-            raise NotPlainError("its tokenizer is not read on a device as tokenizers reads it")
+    texts = [*parity_texts(None), *model["vocab"]]
+    library = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    if [plain.ids(text) for text in texts] != [encoding.ids for encoding in library]:
+        raise NotPlainError("its tokenizer is not read on a device as tokenizers reads it")
     return vocabulary, settings
 
 
@@ -136,7 +137,7 @@ def _added(tokens: Sequence[Mapping[str, Any]], normalize: Callable[[str], str])
         late = bool(entry["normalized"])
         token = normalize(entry["content"]) if late else entry["content"]
         if entry["single_word"] or token != token.strip():
-            raise NotPlainError("its tokenizer has added tokens that are found as words alone")
+            raise NotPlainError("it has added tokens that are words alone, or end with white space")
         found.append({"token": token, "id": entry["id"], "normalized": late})
     return found
 
