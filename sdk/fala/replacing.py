@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, cast, get_args
 from fala import errors
 from fala.arguments import check_adapter_name, check_budget, check_folder, check_progress
 from fala.backbones import OnnxEncoder
-from fala.backbones.cache import EncodingCache
+from fala.backbones.cache import EncodingCache, cached
 from fala.backbones.external import Encoder, Encoders
 from fala.backbones.onnx_encoder import cores
 from fala.bundle.reading import Bundle
@@ -37,7 +37,7 @@ from fala.errors import (
     shown,
     type_of,
 )
-from fala.examples import as_float32, listed
+from fala.examples import listed
 from fala.files import FULL_DISK, check_path
 from fala.personal.compare import Accept
 from fala.personal.gather import Reading
@@ -209,6 +209,7 @@ def replace_all(
     """
     folders = list(dict.fromkeys(map(check_folder, listed(devices, "devices", ordered=False))))
     shared = check_releases(releases)
+    Encoders(encoder)  # raises what is wrong with it
     plan = _Plan(
         check_path(release, "release").absolute(),
         None if shared is None else shared.path.absolute(),
@@ -293,7 +294,7 @@ class _Carry:
     def __init__(self, plan: _Plan, digest: str | None = None) -> None:
         self._plan, self._digest = plan, digest
         self._cache = EncodingCache(_CACHE_BYTES)
-        self._encoder = _cached(plan.encoder, self._cache)
+        self._encoder = cached(plan.encoder, self._cache)
         self._releases = None if plan.releases is None else Releases(plan.releases)
         self._release: Release | None = None
         #: The parts of the devices' previous releases, which would else be read for each device.
@@ -561,22 +562,6 @@ def _outcomes(call: Map, carry: _Carry, items: Sequence[_Item]) -> Generator[_Ou
     finally:
         if close := getattr(outcomes, "close", None):
             close()
-
-
-def _cached(
-    encoder: Encoder | Mapping[str, Encoder] | None, cache: EncodingCache
-) -> Encoder | Mapping[str, Encoder] | None:
-    """The app's encoder, by way of a cache; of several each has its own part of it."""
-    if isinstance(encoder, Mapping):
-        return {name: _cached_function(function, cache, name) for name, function in encoder.items()}
-    return _cached_function(encoder, cache, "") if callable(encoder) else encoder
-
-
-def _cached_function(function: Encoder, cache: EncodingCache, name: str) -> Encoder:
-    def encode(inputs: list[str]) -> Any:  # noqa: ANN401 - the device checks it
-        return cache.encode(inputs, lambda missing: as_float32(function(missing)), name)
-
-    return encode
 
 
 def _left(folder: Folder, snapshot: Snapshot, budget: Budget) -> Budget | None:

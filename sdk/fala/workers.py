@@ -23,8 +23,10 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger("fala.workers")
 
-#: Processes that an item may end before it is left out: the first may have been ended by chance.
-ATTEMPTS = 2
+#: Processes that an item may end before it is left out: some may have been ended by chance.
+ATTEMPTS = 3
+#: Processes in a row that end at their start before none is tried any more.
+STARTS = 3
 #: Items in a row that end their processes before none is started any more.
 MOST_LOST = 3
 #: Seconds that a process has to finish its item when no more results are wanted.
@@ -126,19 +128,22 @@ class _Pool:
 
     def _started(self) -> _Process | None:
         """A process that is ready; None where none can be started."""
-        try:
-            process = _Process()
-        except (ImportError, NotImplementedError, OSError) as error:
-            _log.info("no process can be started: %s", error)
-            return None
-        self._processes.add(process)
-        try:
-            process.send(self._function)
-            if process.receive() == _READY and not self._closed:
-                return process
-        except (OSError, EOFError, pickle.UnpicklingError):
-            _log.info("a process ended at its start")
-        self._end(process)
+        for _ in range(STARTS):
+            try:
+                process = _Process()
+            except (ImportError, NotImplementedError, OSError) as error:
+                _log.info("no process can be started: %s", error)
+                return None
+            self._processes.add(process)
+            try:
+                process.send(self._function)
+                if process.receive() == _READY and not self._closed:
+                    return process
+            except (OSError, EOFError, pickle.UnpicklingError):
+                _log.info("a process ended at its start")
+            self._end(process)
+            if self._closed:
+                break
         return None
 
     def _end(self, process: _Process) -> None:

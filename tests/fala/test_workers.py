@@ -12,12 +12,15 @@ from fala.workers import in_processes
 pytestmark = pytest.mark.slow
 
 
-def test_items_are_done_in_other_processes_of_one_thread():
+def test_items_are_done_in_other_processes_of_one_thread(capfd):
     done = list(in_processes(functions.thread_and_process, range(20), 2))
     items, processes, threads = zip(*done, strict=True)
     assert sorted(items) == list(range(20))
     assert os.getpid() not in processes and len(set(processes)) == 2
     assert set(threads) == {"1"}
+    # What is printed there does not come between the results.
+    printed = capfd.readouterr()
+    assert printed.out == "" and "a line of a library" in printed.err
 
 
 def test_an_item_whose_process_ends_is_tried_in_another(tmp_path):
@@ -29,12 +32,6 @@ def test_an_item_that_ends_every_process_is_left_out_and_after_some_in_a_row_all
     monkeypatch.setattr(workers, "ATTEMPTS", 1)
     monkeypatch.setattr(workers, "MOST_LOST", 2)
     assert list(in_processes(functions.die_at, [1, -2, 3, -4, -5, 6], 1)) == [1, 3]
-
-
-def test_what_a_function_prints_does_not_disturb(capfd):
-    assert sorted(in_processes(functions.speak, [1, 2], 1)) == [1, 2]
-    printed = capfd.readouterr()
-    assert printed.out == "" and "a line of a library" in printed.err
 
 
 def test_where_no_process_starts_all_is_done_here(monkeypatch, caplog):

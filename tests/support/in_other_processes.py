@@ -12,6 +12,9 @@ from fala.replacing import replace_all
 
 
 def thread_and_process(item):
+    """Where an item is done; a library prints."""
+    print("a line of a library", flush=True)
+    os.write(1, b"and of one in C\n")
     return item, os.getpid(), os.environ["OMP_NUM_THREADS"]
 
 
@@ -28,13 +31,6 @@ def die_at(item):
     """End this process at every negative item."""
     if item < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    return item
-
-
-def speak(item):
-    """Print, as a library may."""
-    print("a line of a library", flush=True)
-    os.write(1, b"and of one in C\n")
     return item
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fala.backbones.external import Encoder
+from fala.examples import as_float32
 
 #: Bytes of a text's digest, and of the key that it is made with.
 _DIGEST, _KEY = 16, 32
@@ -86,3 +90,19 @@ class EncodingCache:
         self._bytes += embedding.nbytes
         while self._bytes > self._most:
             self._bytes -= self._embeddings.popitem(last=False)[1].nbytes
+
+
+def cached(
+    encoder: Encoder | Mapping[str, Encoder] | None, cache: EncodingCache
+) -> Encoder | Mapping[str, Encoder] | None:
+    """The app's encoder, by way of a cache; of several each has its own part of it."""
+    if isinstance(encoder, Mapping):
+        return {name: _cached_function(function, cache, name) for name, function in encoder.items()}
+    return _cached_function(encoder, cache, "") if callable(encoder) else encoder
+
+
+def _cached_function(function: Encoder, cache: EncodingCache, name: str) -> Encoder:
+    def encode(inputs: list[str]) -> Any:  # noqa: ANN401 - the device checks it
+        return cache.encode(inputs, lambda missing: as_float32(function(missing)), name)
+
+    return encode

@@ -179,12 +179,16 @@ def replace_every(
     again: it goes on where it was. The exit status is 1 if a device failed.
     """
     key = None if key_file is None else key_file.read_bytes()
-    with _devices_progress() as progress:
-        result = replace_all(
-            _listed_devices(devices), release, budget=Budget(budget, seconds), accept=accept,
-            releases=None if releases is None else Releases(releases), workers=jobs,
-            key=None if key is None else lambda _: key, progress=progress,
-        )  # fmt: skip
+    try:
+        with _devices_progress() as progress:
+            result = replace_all(
+                _listed_devices(devices), release, budget=Budget(budget, seconds), accept=accept,
+                releases=None if releases is None else Releases(releases), workers=jobs,
+                key=None if key is None else lambda _: key, progress=progress,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        click.echo("run the command again: it goes on where it was", err=True)
+        raise
     _print(as_json, result.to_dict(), _replaced_lines(result))
     if result.failed:
         context.exit(1)
