@@ -41,16 +41,19 @@ from fala.errors import (
 )
 from fala.examples import Example, Item, Match, Pair
 from fala.personal.run import Budget, Progress
+from fala.replacing import replace_all
 from fala.report import (
     AdapterInfo,
     Comparison,
     Correlation,
     Counts,
     Difference,
+    Failure,
     Forgotten,
     InstantReport,
     LearnReport,
     Preview,
+    ReplacedAll,
     Report,
     Stopped,
 )
@@ -89,6 +92,7 @@ __all__ = [
     "Example",
     "ExpiredUpdateError",
     "ExternalDataError",
+    "Failure",
     "FalaError",
     "Forgotten",
     "InstantReport",
@@ -104,6 +108,7 @@ __all__ = [
     "ReleaseInUseError",
     "Releases",
     "RepairReport",
+    "ReplacedAll",
     "Report",
     "RolledBackError",
     "SlowDownloadError",
@@ -115,6 +120,7 @@ __all__ = [
     "UpdateLimits",
     "UsageError",
     "WorseModelError",
+    "replace_all",
 ]
 
 __version__: str

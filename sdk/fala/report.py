@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from html import escape
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fala.errors import be, counted
 from fala.solver.forms import Work
 from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, Decision, student95
 from fala.store.texts import NOT_KEPT
+
+#: Whether a model is better or worse for a user than another.
+Judgement = Literal["better", "no_worse", "worse", "unknown"]
 
 #: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
@@ -218,6 +221,11 @@ class Report(Plain):
         return None if self.comparison is None else self.comparison.worse
 
     @property
+    def judgement(self) -> Judgement:
+        """Whether the user is better or worse off, in a word."""
+        return "unknown" if self.comparison is None else self.comparison.judgement
+
+    @property
     def verdict(self) -> str:
         """Whether the user is worse off, in words; empty without a comparison."""
         if self.comparison is None:
@@ -398,6 +406,15 @@ class Comparison(Plain):
             return False
         return True if self.disagrees else None
 
+    @property
+    def judgement(self) -> Judgement:
+        """``worse`` in a word; better is better beyond noise."""
+        if self.worse is None:
+            return "unknown"
+        if self.worse:
+            return "worse"
+        return "better" if self.to_old is not None and self.to_old.better else "no_worse"
+
     def verdict(self, old: str, new: str = "it") -> str:
         """The verdict in words, without a full stop.
 
@@ -418,7 +435,7 @@ class Comparison(Plain):
         losses = self.losses_to(self.to_old, self.old)
         if self.worse is None:
             return f"{unknown}: {losses}"
-        word = "better" if self.to_old.better else "no worse"
+        word = self.judgement.replace("_", " ")
         return f"It is {word} for this user than {old}: {losses}"
 
     def losses_to(self, difference: Difference, before: float | None) -> str:
@@ -552,3 +569,82 @@ class LearnReport(Plain):
     scales: tuple[float, ...] = ()
     loss: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure(Plain):
+    """A device that could not be replaced.
+
+    Attributes:
+        path: Its folder.
+        error: The type of the error.
+        message: Its message.
+    """
+
+    path: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ReplacedAll(Plain):
+    """What ``fala.replace_all`` has done.
+
+    Attributes:
+        new: Name of the new backbone.
+        devices: All devices.
+        replaced: Those that were replaced now.
+        refined: Those that had the release, and were refined with what was left of the budget.
+        already: Those that had the release, with nothing left to do.
+        went_back: Those that went back from the release earlier, and keep their previous one.
+        refused: Those that keep their release by ``accept``.
+        personal: How many of the replaced and refined ones have a personal model now; see
+            ``Report.decision``.
+        calibrated: How many have the vendor's with the user's slope and bias.
+        vendor: How many have the vendor's as it is.
+        better: How many users are better off, beyond noise; see ``Comparison.worse``.
+        no_worse: How many are no worse off.
+        worse: How many are worse off.
+        unknown: Of how many it is not known.
+        forward_passes: Texts that the new backbone has encoded; see ``Report.forward_passes``.
+        shared: Further texts, whose embeddings were computed for another user.
+        failures: The devices that could not be replaced.
+        seconds: Wall time.
+    """
+
+    new: str
+    devices: int
+    replaced: int = 0
+    refined: int = 0
+    already: int = 0
+    went_back: int = 0
+    refused: int = 0
+    personal: int = 0
+    calibrated: int = 0
+    vendor: int = 0
+    better: int = 0
+    no_worse: int = 0
+    worse: int = 0
+    unknown: int = 0
+    forward_passes: int = 0
+    shared: int = 0
+    failures: tuple[Failure, ...] = ()
+    seconds: float = 0.0
+
+    _derived = "failed", "not_reached", "a_second"
+
+    @property
+    def failed(self) -> int:
+        """How many devices could not be replaced."""
+        return len(self.failures)
+
+    @property
+    def not_reached(self) -> int:
+        """How many devices are left after a cancellation."""
+        done = self.replaced + self.refined + self.already + self.went_back + self.refused
+        return self.devices - done - self.failed
+
+    @property
+    def a_second(self) -> float:
+        """Devices a second."""
+        return (self.devices - self.not_reached) / self.seconds if self.seconds else 0.0

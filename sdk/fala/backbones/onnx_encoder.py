@@ -22,6 +22,7 @@ from fala.backbones.adapter import (
     optional_shapes,
     run_inputs,
 )
+from fala.backbones.cache import EncodingCache
 from fala.errors import (
     BundleFormatError,
     DataError,
@@ -73,6 +74,8 @@ class OnnxEncoder:
     """
 
     is_transformer = True
+    #: Embeddings that many devices share; None encodes every text anew.
+    cache: EncodingCache | None = None
 
     def __init__(
         self,
@@ -90,11 +93,11 @@ class OnnxEncoder:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # its log quotes the tokens that it fails on
-        cores = _cores()
-        if cores < (os.cpu_count() or 1) and not options.intra_op_num_threads:
+        most = _most_threads()
+        if most < (os.cpu_count() or 1) and not options.intra_op_num_threads:
             # onnxruntime counts all of the machine's cores.
-            options.intra_op_num_threads = cores
-        self._threads: int = options.intra_op_num_threads or cores
+            options.intra_op_num_threads = most
+        self._threads: int = options.intra_op_num_threads or most
         # The audit reads no other format.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         # Threads that spin between runs take the cores from the app.
@@ -199,6 +202,13 @@ class OnnxEncoder:
                 declares. These are the vendor's mistakes.
         """
         texts = check_texts(texts)
+        if self.cache is not None and adapter is None:
+            return self.cache.encode(texts, self._encoded)
+        return self._encoded(texts, adapter)
+
+    def _encoded(
+        self, texts: Sequence[str], adapter: AdapterWeights | None = None
+    ) -> NDArray[np.float32]:
         adapter_inputs = self._adapter_inputs(adapter)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
@@ -350,11 +360,17 @@ def _most(name: str) -> int:
     return 1 if form is None else form.most
 
 
-def _cores() -> int:
+def cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _most_threads() -> int:
+    """How many threads a session may have: as many as there are cores, or numeric libraries use."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores(), int(threads)) if threads.isdecimal() and int(threads) else cores()
 
 
 def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int]]:

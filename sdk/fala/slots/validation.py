@@ -337,7 +337,7 @@ def _validate_in_child(bundle: Bundle) -> bool:
     Raises:
         BundleError: It failed there.
     """
-    if reason := _forbidden():
+    if reason := forbidden():
         _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
         return False
     contents = bundle.contents()
@@ -412,7 +412,7 @@ def _exit_status(code: int) -> str:
     return f"ended with code {code}"
 
 
-def _forbidden() -> str | None:
+def forbidden() -> str | None:
     """The reason why no process may be started; None if one may."""
     if os.environ.get(FORBIDDEN):
         return f"{FORBIDDEN} is set"
