@@ -36,8 +36,8 @@ SLOTS = ("a", "b")
 #: The columns of a slot's row that its record has, but the adapter.
 _COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "labels", "lexical_slope", "buckets", "lexical", "loss", "fit_data", "fit_examples",
-    "fit_further", "fit_decision", "fit_trust", "fit_scales",
+    "threshold", "labels", "lexical_slope", "buckets", "lexical", "loss", "fit_data",
+    "fit_examples", "fit_further", "fit_decision", "fit_trust", "fit_scales",
 )  # fmt: skip
 
 
