@@ -36,6 +36,7 @@ SMALL = {
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
+    "users.py": ("users", "--users", 40, "--labels", 20, "--seconds", 1),
 }  # fmt: skip
 
 
