@@ -268,6 +268,8 @@ class Device:
             >>> device.close()
         """
         self._folder.close()
+        for learner in self._learners.values():
+            learner.close()
 
     def __enter__(self: _Device) -> _Device:
         return self

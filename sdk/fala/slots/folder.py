@@ -18,7 +18,7 @@ from fala.files import keep_private, remove, write_atomically
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
 from fala.slots.releases import DIGEST, Releases
-from fala.slots.sharing import backbone_of, open_bundle
+from fala.slots.sharing import backbone_of, giving_back, open_bundle
 from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
 from fala.slots.trial import Trials
 from fala.store.database import damaged, doctor
@@ -167,7 +167,7 @@ class Folder:
         self.trials.flush()
         self.trials.close()
         self.store.close()
-        with self._opening:
+        with self._opening, giving_back():
             for held in (self._releases, self._snapshots, self._previous):
                 held.clear()
 

@@ -6,7 +6,8 @@ them is closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
@@ -15,6 +16,7 @@ from weakref import WeakValueDictionary
 from fala.backbones import Backbone, OnnxEncoder
 from fala.backbones.backbone import AdaptedBackbone
 from fala.backbones.external import Encoders
+from fala.backbones.onnx_encoder import give_back
 from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError, BundleMismatchError
 from fala.forks import keep_in_forks
@@ -134,6 +136,15 @@ def adapted_backbone_of(bundle: Bundle, base: Backbone) -> Backbone:
             f"{bundle.path}: an adapter for a backbone that takes none; a transformer may"
         )
     return _loaded(bundle.backbone_digest, lambda: AdaptedBackbone(base, bundle.adapter()))
+
+
+@contextmanager
+def giving_back() -> Iterator[None]:
+    """Return the memory of backbones that no device uses any more after the block."""
+    before = len(_shared.backbones)
+    yield
+    if len(_shared.backbones) < before:
+        give_back()
 
 
 def head_of(bundle: Bundle) -> Head:

@@ -16,13 +16,13 @@ from fala.bundle.reading import Bundle
 from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
-from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.heads import Head, PersonalModel
 from fala.model.links import PerTag
 from fala.model.prior import PopulationPrior
 from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
 from fala.solver.judge import Decision, public_threshold
 from fala.store.settings import Trial
-from fala.store.slots import FitRecord, LexicalRecord, SlotRecord, TaskState, Version
+from fala.store.slots import FitRecord, SlotRecord, TaskState, Version
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +163,7 @@ class OpenSlot:
             DataError: It does not fit the release, or is not the one that was stored.
         """
         head = release.head.in_order(record.labels)
-        words = lexical_weight(record.lexical, head)
-        model = PersonalModel(head, record.weight, record.bias, words)
+        model = PersonalModel(head, record.weight, record.bias, record.words)
         if record.backbone != release.bundle.backbone_digest:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
@@ -279,9 +278,9 @@ def model_digest(bundle: Bundle, model: PersonalModel) -> str:
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
-    if model.lexical is not None:
+    if (lexical := model.lexical) is not None:
         # Plus 0: a head whose labels were reversed has -0 where a stored model has 0.
-        digest.update((model.lexical + 0.0).astype("<f4").tobytes())
+        digest.update((lexical + 0.0).astype("<f4").tobytes())
     return digest.hexdigest()
 
 
@@ -310,7 +309,7 @@ def slot_record(
         teachers=teachers,
         threshold=change.threshold,
         labels=model.head.labels,
-        lexical=lexical_record(model),
+        words=model.words,
         loss=change.loss,
         fit=change.fit,
     )
@@ -327,41 +326,3 @@ def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = 
     """
     threshold = public_threshold(head.link, head.position(positive))
     return slot_record(name, bundle, Change(head.vendor_model(), threshold))
-
-
-def lexical_record(model: PersonalModel) -> LexicalRecord | None:
-    """The n-gram weights of a model; None without n-grams.
-
-    A fit multiplies all of the vendor's weights by its slope. Only those of the user's own n-grams
-    are another multiple, and are listed.
-    """
-    vendor = model.head.lexical
-    if vendor is None or model.lexical is None:
-        return None
-    slope = np.ones(len(vendor.weight))
-    for row, (ours, theirs) in enumerate(zip(model.lexical, vendor.weight, strict=True)):
-        if (nonzero := theirs != 0).any():
-            slope[row] = np.median(ours[nonzero] / theirs[nonzero].astype(np.float64))
-    touched = np.flatnonzero((model.lexical != vendor.sloped(slope)).any(axis=0))
-    return LexicalRecord(slope, touched.astype(np.uint16), model.lexical[:, touched])
-
-
-def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
-    """A model's weights of n-grams, shape (C, buckets); see ``lexical_record``.
-
-    Raises:
-        DataError: The record does not fit the head.
-    """
-    vendor = head.lexical
-    if (record is None) != (vendor is None):
-        raise DataError("weights of n-grams where the head has none, or none where it has some")
-    if record is None or vendor is None:
-        return None
-    if len(record.weight) != len(vendor.weight):
-        raise DataError(
-            f"weights of n-grams for {counted(len(record.weight), 'logit')}, the head has "
-            f"{len(vendor.weight)}"
-        )
-    weight = vendor.sloped(record.slope)
-    weight[:, record.buckets] = record.weight
-    return weight

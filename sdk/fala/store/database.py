@@ -33,6 +33,8 @@ CLOSED = "this device is closed; open it again with fala.Device.open"
 #: Pages that a connection keeps in memory, in KB; SQLite's own limit is 2,000.
 CACHE_KB = 256
 _Role = Literal["writer", "checker", "reader"]
+# Frees the pages that a connection keeps.
+_SHRINK = "PRAGMA shrink_memory"
 _MARK = "SELECT key_mark FROM device"
 
 
@@ -198,6 +200,7 @@ class Database:
                     with self.rows("its digests are damaged"):
                         self.digests.write(self._writer)
                 self._commit()
+            self._writer.execute(_SHRINK)
             committed, self._committed = self._committed, []
             for call in committed:
                 call()
@@ -264,6 +267,7 @@ class Database:
             with db:  # ends the transaction, whenever an interrupt comes
                 db.execute("BEGIN")
                 yield db
+            db.execute(_SHRINK)
 
     @interruptible
     def rows(self, message: str) -> Iterator[sqlite3.Connection]:
@@ -385,9 +389,9 @@ class Database:
     def _connect(self, role: _Role) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
-            # The pages that SQLite reserves for a larger cache, when it reads the schema, are freed.
+            # What SQLite reserves for its own, larger cache when it reads the schema is freed.
             connection.execute(f"PRAGMA cache_size = -{CACHE_KB if role != 'checker' else 16}")
-            connection.execute("PRAGMA shrink_memory")
+            connection.execute(_SHRINK)
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             # Deleted rows are overwritten, also in free pages of the file.
             connection.execute("PRAGMA secure_delete = ON")

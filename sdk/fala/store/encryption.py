@@ -38,7 +38,7 @@ from fala.store.columns import blob, text
 Key = Callable[[], bytes]
 
 #: The encrypted columns of a slot, and those to which they are bound.
-SLOT_WEIGHTS = ("weight", "bias", "lexical_slope", "buckets", "lexical")
+SLOT_WEIGHTS = ("weight", "bias", "buckets", "lexical")
 BOUND_SLOT_COLUMNS = (
     "bundle", "backbone", "model", "teacher", "teacher_vendor", "threshold", "labels", "loss",
 )  # fmt: skip

@@ -18,7 +18,8 @@ TABLES = (
     "versions", "device", "digests",
 )  # fmt: skip
 
-# With the indexes labels and sealed texts and examples are in two places of the file.
+# With the indexes labels and sealed texts and examples are in two places of the file. Embeddings
+# have row ids: without, a row above a quarter of a page needs a page of its own.
 _SCHEMA = """
     CREATE TABLE device (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -95,7 +96,6 @@ _SCHEMA = """
         replaced_fit_data INTEGER,
         weight BLOB NOT NULL,
         bias BLOB NOT NULL,
-        lexical_slope BLOB,
         buckets BLOB,
         lexical BLOB
     ) WITHOUT ROWID;
