@@ -41,19 +41,17 @@ from fala.errors import (
 )
 from fala.examples import Example, Item, Match, Pair
 from fala.personal.run import Budget, Progress
-from fala.replacing import replace_all
+from fala.replacing import Failure, ReplacedAll, replace_all
 from fala.report import (
     AdapterInfo,
     Comparison,
     Correlation,
     Counts,
     Difference,
-    Failure,
     Forgotten,
     InstantReport,
     LearnReport,
     Preview,
-    ReplacedAll,
     Report,
     Stopped,
 )

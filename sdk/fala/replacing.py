@@ -42,11 +42,11 @@ from fala.files import FULL_DISK, check_path
 from fala.personal.compare import Accept
 from fala.personal.gather import Reading
 from fala.personal.run import Budget, Progress, Run
-from fala.report import Failure, ReplacedAll, Report
+from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
 from fala.slots.releases import Releases, check_releases
-from fala.slots.sharing import open_bundle
+from fala.slots.sharing import Parts, open_bundle
 from fala.slots.snapshot import Release, Snapshot
 from fala.slots.switching import opened
 from fala.slots.validation import VALIDATED, forbidden
@@ -60,6 +60,85 @@ Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 _CACHE_BYTES = 1 << 27
 #: Devices in a row without room on the disk, after which no further one is tried.
 _MOST_FULL = 3
+
+
+@dataclass(frozen=True)
+class Failure(Plain):
+    """A device that could not be replaced.
+
+    Attributes:
+        path: Its folder.
+        error: The type of the error.
+        message: Its message.
+    """
+
+    path: str
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ReplacedAll(Plain):
+    """What ``fala.replace_all`` has done.
+
+    Attributes:
+        new: Name of the new backbone.
+        devices: All devices.
+        replaced: Those that were replaced now.
+        refined: Those that had the release, and were refined with what was left of the budget.
+        already: Those that had the release, with nothing left to do.
+        went_back: Those that went back from the release earlier, and keep their previous one.
+        refused: Those that keep their release by ``accept``.
+        personal: How many of the replaced and refined ones have a personal model now; see
+            ``Report.decision``.
+        calibrated: How many have the vendor's with the user's slope and bias.
+        vendor: How many have the vendor's as it is.
+        better: How many users are better off, beyond noise; see ``Comparison.worse``.
+        no_worse: How many are no worse off.
+        worse: How many are worse off.
+        unknown: Of how many it is not known.
+        forward_passes: Texts that the new backbone has encoded; see ``Report.forward_passes``.
+        shared: Further texts, whose embeddings were computed for another user.
+        failures: The devices that could not be replaced.
+        seconds: Wall time.
+    """
+
+    new: str
+    devices: int
+    replaced: int = 0
+    refined: int = 0
+    already: int = 0
+    went_back: int = 0
+    refused: int = 0
+    personal: int = 0
+    calibrated: int = 0
+    vendor: int = 0
+    better: int = 0
+    no_worse: int = 0
+    worse: int = 0
+    unknown: int = 0
+    forward_passes: int = 0
+    shared: int = 0
+    failures: tuple[Failure, ...] = ()
+    seconds: float = 0.0
+
+    _derived = "failed", "not_reached", "a_second"
+
+    @property
+    def failed(self) -> int:
+        """How many devices could not be replaced."""
+        return len(self.failures)
+
+    @property
+    def not_reached(self) -> int:
+        """How many devices are left after a cancellation."""
+        done = self.replaced + self.refined + self.already + self.went_back + self.refused
+        return self.devices - done - self.failed
+
+    @property
+    def a_second(self) -> float:
+        """Devices a second."""
+        return (self.devices - self.not_reached) / self.seconds if self.seconds else 0.0
 
 
 def replace_all(
@@ -214,6 +293,8 @@ class _Carry:
         self._encoder = _cached(plan.encoder, self._cache)
         self._releases = None if plan.releases is None else Releases(plan.releases)
         self._release: Release | None = None
+        #: The parts of the devices' previous releases, which would else be read for each device.
+        self._parts: dict[str, Parts] = {}
 
     def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, str | None]]:
         return _Carry, (self._plan, self._digest)
@@ -247,6 +328,7 @@ class _Carry:
         if self._release is not None and isinstance(self._release.backbone.loaded, OnnxEncoder):
             self._release.backbone.loaded.cache = None
         self._release = None
+        self._parts.clear()
 
     def __call__(self, item: _Item) -> _Outcome:
         """Carry a device over; its error is an outcome."""
@@ -281,7 +363,9 @@ class _Carry:
         ) as device:  # fmt: skip
             folder = device._folder
             snapshot = opened(folder)
-            if snapshot.release.bundle.digest == self._digest:
+            digest = snapshot.release.bundle.digest
+            self._parts[digest] = snapshot.release.parts
+            if digest == self._digest:
                 budget = _left(folder, snapshot, plan.budget)
                 if budget is None:
                     return _Outcome(path, "already")

@@ -1,7 +1,7 @@
 """Call a function for many items, in processes of their own.
 
 A process gets one item after another through a pipe, and ends when the pipe does: with the program
-that started it, or when that needs it no longer.
+that started it, or when that needs it no longer. It has a lower priority than the program.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import pickle
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -33,6 +32,8 @@ _PATIENCE = 5.0
 
 #: The numeric libraries' variables for their number of threads.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+#: A program that answers users comes first.
+_NICENESS = 10
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from fala.workers import work; work()"
 )
@@ -57,11 +58,12 @@ def in_processes(
         that are left when ``MOST_LOST`` in a row did.
     """
     pool = _Pool(pickle.dumps(function), items)
-    threads = [threading.Thread(target=pool.serve, daemon=True) for _ in range(count)]
+    left = 0
     try:
-        for thread in threads:
-            thread.start()
-        left = count
+        with contextlib.suppress(RuntimeError):  # no thread can be started, or no more
+            while left < count:
+                threading.Thread(target=pool.serve, daemon=True).start()
+                left += 1
         while left:
             result = pool.results.get()
             if result is None:
@@ -126,7 +128,7 @@ class _Pool:
         """A process that is ready; None where none can be started."""
         try:
             process = _Process()
-        except OSError as error:
+        except (ImportError, NotImplementedError, OSError) as error:
             _log.info("no process can be started: %s", error)
             return None
         self._processes.add(process)
@@ -156,6 +158,9 @@ class _Process:
     """A process that calls the function."""
 
     def __init__(self) -> None:
+        import subprocess  # some systems have no processes
+
+        self._too_long = subprocess.TimeoutExpired
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -192,7 +197,7 @@ class _Process:
         self.stop()
         try:
             self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        except self._too_long:
             self._process.kill()
             self._process.wait()
 
@@ -203,6 +208,8 @@ def _stream(stream: Any) -> BinaryIO:  # noqa: ANN401 - a pipe, which Popen may 
 
 def work() -> None:
     """The process's side: read the function, then items; write a result for each."""
+    with contextlib.suppress(AttributeError, OSError):  # not on Windows
+        os.nice(_NICENESS)
     # What the function, or a library, prints goes to the program's standard error.
     items, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -31,6 +31,7 @@ SMALL = {
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
     "logits.py": ("cosine", "--texts", 20),
     "release_scale.py": ("rows", "--rows", 6000, "--form", "parquet"),
+    "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),

@@ -20,8 +20,8 @@ from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
-from fala.replacing import replace_all
-from fala.report import Preview, ReplacedAll
+from fala.replacing import ReplacedAll, replace_all
+from fala.report import Preview
 from fala.slots.folder import BUNDLES, STORE
 from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
