@@ -20,7 +20,6 @@ import hmac
 import json
 import os
 import re
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,8 +138,6 @@ class Users:
             return not self.closing
 
         def run():
-            if sys.platform == "linux":  # requests come first: its processes inherit this, too
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
             try:
                 result = fala.replace_all(
                     sorted((self.folder / "users").iterdir()), self.releases[self.release].path,
