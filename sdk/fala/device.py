@@ -33,7 +33,7 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, counted, type_of
+from fala.errors import DataError, DeviceError, UsageError, counted, needs, type_of
 from fala.examples import Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
@@ -152,6 +152,7 @@ class Device:
             EncoderError: The encoder is not the release's, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
+            MissingExtraError: A library that it needs is missing, or cannot be loaded.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
                 its values.
             DeviceError: The folder is in use, or cannot be written.
@@ -850,7 +851,7 @@ class Device:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
             OlderReleaseError: It is older, or of another product, without ``allow_older``.
             DataError: An argument cannot be used.
-            MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
+            MissingExtraError: The release, or ``trust``, needs a library that is missing or broken.
             MissingAdapterError: A loaded adapter has no successor; delete it first, or pass one.
             UnknownAdapterError: An adapter is passed that has no predecessor.
             WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
@@ -926,12 +927,8 @@ class Device:
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
         """
-        try:
+        with needs("signed updates need an extra", "'fala-sdk[ota]'"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
-        except ImportError as error:
-            raise MissingExtraError(
-                f"pip install 'fala-sdk[ota]' for signed updates ({error})"
-            ) from error
         download, budget = check_update_limits(limits), check_budget(budget)
         active = opened(self._folder).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT

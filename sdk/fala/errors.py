@@ -28,7 +28,7 @@
     │   └── UntrustedUpdateError    not what the vendor signed
     │       ├── ExpiredUpdateError  signed, but expired
     │       └── RolledBackError     older than what this device has seen already
-    └── MissingExtraError           an extra of the installation is missing
+    └── MissingExtraError           a library is not installed, or cannot be loaded
 
 Errors of other libraries are wrapped at the boundary, and stay their cause; but not where they may
 quote a text of the user (``without_texts``).
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TypeVar
@@ -212,11 +212,31 @@ class RolledBackError(UntrustedUpdateError):
 
 
 class MissingExtraError(FalaError):
-    """The installation lacks an extra that this needs."""
+    """A library that this needs is not installed, or cannot be loaded; nothing was changed."""
 
 
 class BudgetError(FalaError):
     """A budget is not a budget: negative, or not a number."""
+
+
+@contextlib.contextmanager
+def needs(what: str, package: str) -> Iterator[None]:
+    """Raise one error where a library that is imported inside is missing or broken.
+
+    Args:
+        what: What needs which library, as the error says it.
+        package: What pip installs.
+
+    Raises:
+        MissingExtraError: It is.
+    """
+    try:
+        yield
+    except (ImportError, OSError) as error:
+        # Extension modules raise ImportError when Ctrl-C interrupts their import.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        raise MissingExtraError(f"{what}: pip install {package} ({safe_line(error)})") from error
 
 
 def model_changed(path: object) -> DeviceChangedError:

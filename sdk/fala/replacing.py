@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
 
 from fala import errors
-from fala.arguments import check_budget, check_folder, check_progress
+from fala.arguments import check_adapter_name, check_budget, check_folder, check_progress
 from fala.backbones import OnnxEncoder
 from fala.backbones.cache import EncodingCache
 from fala.backbones.external import Encoder, Encoders
@@ -154,6 +154,7 @@ def replace_all(
     encoder: Encoder | Mapping[str, Encoder] | None = None,
     workers: int | Map | None = None,
     progress: Progress | None = None,
+    adapters: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> ReplacedAll:
     """Replace the backbone of many devices, and carry every personal model over.
 
@@ -185,6 +186,8 @@ def replace_all(
             built-in ``map`` is, and may use other machines (``fala_sim.engine.spread``).
         progress: Called with ``"devices"``, the devices that are done and their number. If it
             returns False, no further device is begun.
+        adapters: The files of the vendor's adapters for the new backbone, by the names of their
+            tasks; each device takes those of its tasks.
 
     Returns:
         What was done. A device that fails does not stop the others, and is listed in ``failures``.
@@ -214,14 +217,13 @@ def replace_all(
         check_flag(allow_older, "allow_older"),
         None if trust is None else key_bytes(trust),
         encoder,
+        _checked_adapters(adapters),
     )
     run = Run(progress=check_progress(progress))
     call = _map_of(workers, plan, len(folders))
     carry, keys = _Carry(plan), _Keys(key)
     try:
-        done = _Done(carry.open(), len(folders))
-        if call is not map:
-            carry.close()  # it is admitted here, and loaded where it is used
+        done = _Done(carry.admit(), len(folders))
         items = [item for item in map(keys.of, folders) if item is not None]
         done.failures += keys.failures
         with run:
@@ -249,6 +251,7 @@ class _Plan:
     allow_older: bool
     trust: bytes | None
     encoder: Encoder | Mapping[str, Encoder] | None
+    adapters: Mapping[str, Path]
 
 
 @dataclass(frozen=True)
@@ -299,29 +302,41 @@ class _Carry:
     def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, str | None]]:
         return _Carry, (self._plan, self._digest)
 
-    def open(self) -> str:
-        """Load the release for all devices of this process; the first time it is validated.
+    def admit(self) -> str:
+        """Admit the release: audited and validated, unless it is kept for several devices already.
 
         Returns:
             Its name.
 
         Raises:
-            BundleError: It cannot be trusted, or has changed since.
+            BundleError: It cannot be trusted.
         """
-        plan = self._plan
-        if self._digest is not None:
-            VALIDATED.add(self._digest)
-        release = admit(
-            plan.release, Signed(plan.trust), Encoders(self._encoder), self._releases or ()
-        )
-        backbone = release.backbone.loaded
+        release = self._admitted()
+        kept = self._releases
+        if kept is None or release.bundle.digest not in kept:
+            _ = release.backbone.loaded
+        if kept is not None:
+            kept.keep(release.bundle)
+        self._digest = release.bundle.digest
+        return release.name
+
+    def _admitted(self) -> Release:
+        origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
+        return admit(self._plan.release, origin, encoders, self._releases or ())
+
+    def _open(self) -> None:
+        """Load the release for all devices of this process.
+
+        Raises:
+            BundleError: It has changed since it was admitted.
+        """
+        release = self._admitted()
         self._check(release.bundle)
+        VALIDATED.add(release.bundle.digest)
+        backbone = release.backbone.loaded
         if isinstance(backbone, OnnxEncoder):
             backbone.cache = self._cache
-        if self._digest is None and self._releases is not None:
-            self._releases.keep(release.bundle)
-        self._release, self._digest = release, release.bundle.digest
-        return release.name
+        self._release = release
 
     def close(self) -> None:
         """Let the release go, with its embeddings."""
@@ -334,7 +349,7 @@ class _Carry:
         """Carry a device over; its error is an outcome."""
         try:
             if self._release is None:
-                self.open()
+                self._open()
             self._check(open_bundle(self._plan.release))
         except FalaError as error:
             return _Outcome(item.path, "stop", error=_named(error))
@@ -351,7 +366,7 @@ class _Carry:
         Raises:
             BundleDigestError: It is not.
         """
-        if self._digest is not None and bundle.digest != self._digest:
+        if bundle.digest != self._digest:
             raise BundleDigestError(f"{bundle.path}: it was changed meanwhile; run it again")
 
     def _carried(self, item: _Item) -> _Outcome:
@@ -376,6 +391,10 @@ class _Carry:
             report = device.replace(
                 plan.release, plan.budget, accept=plan.accept, trust=plan.trust,
                 allow_older=plan.allow_older, progress=counting,
+                adapters={
+                    name: plan.adapters[name]
+                    for name in folder.store.slots.adapters() if name in plan.adapters
+                },
             )  # fmt: skip
             return _Outcome(path, "replaced", report, counting.encoded)
 
@@ -471,7 +490,8 @@ class _Done:
             report = outcome.report
             self._counts[report.decision] += 1
             self._counts[report.judgement] += 1
-            self._counts["forward_passes"] += min(outcome.passes, report.forward_passes)
+            further = sum(each.forward_passes for each in report.adapters.values())
+            self._counts["forward_passes"] += min(outcome.passes, report.forward_passes) + further
             self._counts["shared"] += max(report.forward_passes - outcome.passes, 0)
 
     def add_lost(self, folders: Sequence[Path]) -> None:
@@ -510,6 +530,20 @@ def _map_of(workers: int | Map | None, plan: _Plan, devices: int) -> Map:
     if count < 2 or forbidden() or not _importable(plan.encoder):
         return map
     return partial(in_processes, count=count)
+
+
+def _checked_adapters(adapters: Mapping[str, str | os.PathLike[str]] | None) -> Mapping[str, Path]:
+    """The adapters' files by their tasks.
+
+    Raises:
+        DataError: They are not such files.
+    """
+    if adapters is not None and not isinstance(adapters, Mapping):
+        raise DataError(f"adapters are files by the names of their tasks, not {shown(adapters)}")
+    return {
+        check_adapter_name(name): check_path(file, "adapters").absolute()
+        for name, file in (adapters or {}).items()
+    }
 
 
 def _importable(encoder: object) -> bool:

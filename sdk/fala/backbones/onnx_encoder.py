@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +28,7 @@ from fala.errors import (
     DimensionError,
     counted,
     is_failure,
+    needs,
     safe_line,
     without_texts,
 )
@@ -69,6 +69,7 @@ class OnnxEncoder:
         pad_id: The padding token's id.
 
     Raises:
+        MissingExtraError: onnxruntime or tokenizers is missing, or cannot be loaded.
         BundleFormatError: The model or the tokenizer cannot be loaded, or is not of this form.
         DimensionError: The output's dimension is not fixed in the graph.
     """
@@ -85,36 +86,29 @@ class OnnxEncoder:
         max_length: int | None = None,
         pad_id: int = 0,
     ) -> None:
-        # Imported here to keep `import fala` fast.
-        # Without this variable some builds of onnxruntime log each use in the user's home.
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        options = onnxruntime.SessionOptions()
+        session_class, options_class, tokenizer_class = libraries()
+        options = options_class()
         options.log_severity_level = 4  # its log quotes the tokens that it fails on
         most = _most_threads()
         if most < (os.cpu_count() or 1) and not options.intra_op_num_threads:
             # onnxruntime counts all of the machine's cores.
             options.intra_op_num_threads = most
-        self._threads: int = options.intra_op_num_threads or most
         # The audit reads no other format.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         # Threads that spin between runs take the cores from the app.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _library_errors("onnxruntime cannot load the model"):
-            # The fallback would repeat the same, and print messages.
-            self._session: Any = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
-            )
+            self._session: Any = _opened(model, session_class, options)
+            self._threads: int = options.intra_op_num_threads or most
             # Its Python class keeps the model's bytes, to load it again for other providers.
             self._session._model_bytes = None
             keep_in_forks(self)
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             outputs = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
+        self._together = self._threads > 1
         with _library_errors("the tokenizer cannot be loaded"):
-            self._tokenizer = Tokenizer.from_str(tokenizer.decode())
+            self._tokenizer = tokenizer_class.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
             if max_length is None:
                 self._tokenizer.no_truncation()
@@ -229,7 +223,11 @@ class OnnxEncoder:
         # Small runs in parallel: the cores of one shared run would wait for each other at every
         # layer. A run's embeddings do not depend on other runs.
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(embed, runs):
+            try:
+                embedded: Iterator[None] = pool.map(embed, runs)
+            except RuntimeError:  # not as many threads can be started
+                embedded = map(embed, runs)
+            for _ in embedded:
                 pass
         return result
 
@@ -274,14 +272,25 @@ class OnnxEncoder:
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         for chunk in _parts(cut):
-            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
             encodings = without_texts(
-                partial(self._tokenizer.encode_batch, inputs), _failed("the tokenizer fails")
+                partial(self._encodings, chunk), _failed("the tokenizer fails")
             )
             for parts, encoding in zip(chunk, encodings, strict=True):
                 ids.append(encoding.ids)
                 types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
+
+    def _encodings(self, chunk: Sequence[tuple[str, ...]]) -> list[Any]:
+        """The tokenizer's output for texts: together, on all cores, where its threads start."""
+        if self._together:
+            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
+            try:
+                return list(self._tokenizer.encode_batch(inputs))
+            except BaseException as error:  # it panics without threads, which is no Exception
+                if not is_failure(error):
+                    raise
+            self._together = False
+        return [self._tokenizer.encode(*parts) for parts in chunk]
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
         """An adapter's inputs; cached for the latest one, which most calls repeat."""
@@ -333,12 +342,50 @@ class OnnxEncoder:
         return {**feeds, **adapter_inputs}
 
 
+def libraries() -> tuple[Any, Any, Any]:
+    """The classes of a session, its options, and a tokenizer; ``import fala`` does not load them.
+
+    Raises:
+        MissingExtraError: onnxruntime or tokenizers is missing, or cannot be loaded.
+    """
+    # Without this variable some builds of onnxruntime log each use in the user's home.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    with needs("a transformer needs onnxruntime", "onnxruntime"):
+        from onnxruntime import InferenceSession, SessionOptions
+    with needs("a transformer needs tokenizers", "tokenizers"):
+        from tokenizers import Tokenizer
+    return InferenceSession, SessionOptions, Tokenizer
+
+
+def _opened(model: bytes, session_class: Any, options: Any) -> Any:  # noqa: ANN401 - no types
+    """A session; without threads of its own where onnxruntime cannot start them.
+
+    Args:
+        model: The ONNX file's bytes.
+        session_class: onnxruntime's class.
+        options: Its options; they say afterwards how many threads there are.
+    """
+    try:
+        # The fallback would repeat the same, and print messages.
+        return session_class(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=False
+        )
+    except Exception as error:
+        if not is_failure(error) or options.intra_op_num_threads == 1:
+            raise
+    options.intra_op_num_threads = 1
+    return _opened(model, session_class, options)
+
+
 def give_back() -> None:
     """Return freed memory to the operating system, where the C library would keep it.
 
     glibc keeps the memory that onnxruntime read a model into, which is as large as the model.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+    # Another C library, or a Python without ctypes.
+    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
+        import ctypes
+
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -39,12 +39,13 @@ class Manifest:
 
     Attributes:
         name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"``, ``"word-vectors"``, or ``"external"`` (the app's own encoder); or
-            ``"adapter"``, a task's on the backbone of another bundle.
+        kind: ``"onnx"``, ``"word-vectors"``, ``"static"`` (vectors of tokens), or ``"external"``
+            (the app's own encoder); or ``"adapter"``, a task's on the backbone of another bundle.
         dimension: Length of an embedding.
         precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
-            graph, ``"float16"`` or ``"int8"`` for word vectors.
-        max_length: Tokens of a text that are read; None for kinds without tokens.
+            graph, ``"float16"`` or ``"int8"`` for word vectors, ``"fp32"``, ``"fp16"`` or
+            ``"int8"`` for static embeddings.
+        max_length: Tokens of a text that are read; None for all, and for kinds without tokens.
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
         labels: The classes' or tags' names in the order of the logits; two for a binary head and a
             matcher, whose one logit is the second's; a rating's name. Empty for a backbone without

@@ -218,9 +218,12 @@ def _devices_progress() -> Iterator[Callable[[str, int, int], None]]:
     with device_progress("devices") as show:
 
         def label(stage: str, done: int, total: int) -> None:
-            rate = done / max(time.monotonic() - began, 0.001)
-            left = f", {rate:.1f} a second, {(total - done) / rate:.0f} s left" if rate else ""
-            show(f"{stage}: {done} of {total}{left}", done, total)
+            rest = ""
+            if done:
+                each = (time.monotonic() - began) / done
+                left = (total - done) * each / 60
+                rest = f", {each:.2f} s each, {left:.1f} min left"
+            show(f"{done} of {total} {stage}{rest}", done, total)
 
         yield label
 

@@ -310,14 +310,14 @@ def install(bundle: Bundle, device: Path, releases: Releases | None = None) -> B
     """
     digest = bundle.digest
     target = bundle_path(device, digest)
-    if target.is_dir():
-        remove(target)
     if releases is not None and releases.link(bundle, target):
         return bundle.at(target)
     # An existing file may be damaged: then it is replaced.
     with contextlib.suppress(BundleError):
         if (existing := Bundle.open(target)).digest == digest:
             return existing
+    if target.is_dir():
+        remove(target)
     # These bytes are verified already.
     contents = bundle.contents()
 

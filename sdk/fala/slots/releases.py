@@ -27,6 +27,7 @@ from fala.files import (
     failure,
     keep_private,
     remove,
+    sync_directory,
     write_atomically,
 )
 from fala.slots.admit import Signed, admit
@@ -197,11 +198,15 @@ class Releases:
             DeviceError: The folder cannot be written.
         """
         source = self.keep(bundle)
+        if target.is_dir():
+            with device_errors(target):
+                remove(target)
         for again in (True, False):
             temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
             try:
                 os.link(source, temporary)
                 temporary.replace(target)
+                sync_directory(target.parent)
                 return True
             except OSError as error:
                 if again and error.errno == errno.EMLINK:

@@ -6,11 +6,13 @@ them is closed.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
+from typing import Any
 from weakref import WeakValueDictionary
 
 from fala.backbones import Backbone, OnnxEncoder
@@ -51,7 +53,9 @@ class _Shared:
     """The tables. A fork gets its own: a session waits for threads that a fork does not copy."""
 
     def __init__(self) -> None:
-        self.lock, self.loading = RLock(), RLock()  # who opens a device waits for no model
+        self.lock = RLock()
+        # One a backbone: who opens a device, or loads another backbone, does not wait.
+        self.loading: defaultdict[str, Any] = defaultdict(RLock)
         self.parts: WeakValueDictionary[str, Parts] = WeakValueDictionary()
         self.backbones: WeakValueDictionary[str, Backbone] = WeakValueDictionary()
 
@@ -165,7 +169,7 @@ def head_of(bundle: Bundle) -> Head:
 
 def _loaded(digest: str, load: Callable[[], Backbone]) -> Backbone:
     """The backbone of a digest; one thread loads it."""
-    with _shared.loading:
+    with _shared.loading[digest]:
         backbone = _shared.backbones.get(digest)
         if backbone is None:
             backbone = _shared.backbones[digest] = load()

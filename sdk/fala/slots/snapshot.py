@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone, LazyBackbone
-from fala.bundle.format import WORD_VECTORS
+from fala.bundle.format import TABLES
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
@@ -51,7 +51,7 @@ class Release:
             BundleMismatchError: It is a backbone only.
             BundleError: A part of it cannot be read, or does not fit the others.
         """
-        transformer = bundle.manifest.kind != WORD_VECTORS
+        transformer = bundle.manifest.kind not in TABLES
         return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=transformer))
 
     @classmethod
@@ -80,8 +80,11 @@ class Release:
         return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
-        """The same release, whose backbone is being loaded in another thread."""
-        loading = executor.submit(lambda: self.backbone.loaded)
+        """The same release, whose backbone is being loaded in another thread, if one starts."""
+        try:
+            loading = executor.submit(lambda: self.backbone.loaded)
+        except RuntimeError:  # loaded at its first use
+            return self
         transformer = self.backbone.is_transformer
         return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
 

@@ -61,7 +61,7 @@ class FileLock:
         """
         if self._descriptor is None:
             new = not self._path.exists()
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             if new:
                 keep_private(self._path)
         try:
