@@ -8,9 +8,9 @@
 
 NumPy for phones is built without a BLAS. No model runs here: the embeddings are random numbers,
 before and after the replacement, with a bridge between them. With --words both releases read
-n-grams, too. Seconds are processor time in one thread: of learning all labels at once, of one more
-label, of a prediction, of a replacement over the bridge with no pass and with --passes, of a
-refinement by as many, and of forgetting the oldest example afterwards, with both models fitted
+n-grams, too. Seconds are processor time in one thread: of learning all labels but one at once, of
+the last label, of a prediction, of a replacement over the bridge with no pass and with --passes, of
+a refinement by as many, and of forgetting the oldest example afterwards, with both models fitted
 again. Each is the median over --repeats; the ratio is to this interpreter, whose processes take
 turns with the peer's.
 """
@@ -86,7 +86,6 @@ def measure(folder: str, labels: int, passes: int) -> None:
         for name, rows in vectors.items()
     }
     rows = list(zip(texts, answers, strict=True))[_PUBLIC:]
-    more = iter(rows[labels:])
     seconds: dict[str, float] = {}
 
     def timed(name: str, call: Callable[[], object]) -> None:
@@ -95,8 +94,10 @@ def measure(folder: str, labels: int, passes: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         path, copy = Path(temporary, "device"), Path(temporary, "copy")
         with fala.Device.create(path, releases / "old.fala", encoder=encoders) as device:
-            timed("learn", lambda: device.learn(*map(list, zip(*rows[:labels], strict=True))))
-            timed("one_more_label", lambda: device.learn(*([part] for part in next(more))))
+            most = [list(column) for column in zip(*rows[: labels - 1], strict=True)]
+            timed("learn", lambda: device.learn(*most))
+            text, label = rows[labels - 1]
+            timed("one_more_label", lambda: device.learn([text], [label]))
             device.predict([rows[-2][0]])
             timed("predict", lambda: device.predict([rows[-1][0]]))
         shutil.copytree(path, copy)
@@ -154,7 +155,7 @@ def main(
     record |= {f"{name}_blas": blas_of(python) for name, python in pythons.items()}
     for dimension in dimensions:
         with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-            write_releases(Path(temporary), dimension, max(numbers) + 3, words, seed)
+            write_releases(Path(temporary), dimension, max(numbers) + 2, words, seed)
             for labels in numbers:
                 turns = [
                     {name: measured(python, temporary, labels, passes)

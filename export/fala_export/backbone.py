@@ -185,9 +185,9 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
         details: More to note in the manifest.
 
     Returns:
-        What was written: name, kind, dimension, precision, size in megabytes, parity with the model
-        in float32, and cost; ``not_kept``, the settings of the model's files that the bundle does
-        not have.
+        What was written: name, kind, dimension, precision, size in megabytes, parity with the
+        model in float32, and a graph's cost; ``not_kept``, the settings of the model's files that
+        the bundle does not have; ``not_static``, why static embeddings are a graph.
 
     Raises:
         ExportError: The output cannot be written.

@@ -83,5 +83,5 @@ def test_other_tokenizers_are_named():
             plain_wordpiece(tokenizer)
     single = changed()
     single.add_tokens([AddedToken("film", single_word=True)])
-    with pytest.raises(NotPlainError, match="words alone"):
+    with pytest.raises(NotPlainError, match="are words alone"):
         plain_wordpiece(single)

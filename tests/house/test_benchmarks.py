@@ -39,6 +39,7 @@ SMALL = {
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "wordpiece.py": ("texts", "--count", 2000),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
+    "users.py": ("users", "--users", 40, "--labels", 20, "--seconds", 1),
 }  # fmt: skip
 
 

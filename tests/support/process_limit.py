@@ -45,6 +45,7 @@ def limit():
 
 if __name__ == "__main__":
     folder, old, new = sys.argv[1:]
+    os.environ.pop("FALA_NO_CHILD_PROCESS", None)  # the system refuses it
     mine = texts()[:40]
     limit()
     with fala.Device.create(folder, old) as device:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import permutations
 from typing import Any
 
@@ -24,6 +25,7 @@ Tokens = tuple[list[str], dict[str, Any]]
 
 _NORMALIZERS = {"BertNormalizer", "Lowercase", "NFD", "StripAccents"}
 _SPLITTER = "BertPreTokenizer"
+_BARE = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
 _MARK = "|"  # no character becomes this one, or a text with it
 _TOGETHER = 1_024  # characters that are asked in one call
 # The characters of all scripts, signs and tags. Other planes have none, but for two of private
@@ -56,26 +58,41 @@ def plain_wordpiece(tokenizer: Tokenizer) -> Tokens:
     kinds = set(_kinds(state["normalizer"]))
     if not kinds <= _NORMALIZERS or set(_kinds(state["pre_tokenizer"])) != {_SPLITTER}:
         raise NotPlainError("its tokenizer normalizes or splits texts in another way than BERT's")
-    normalizer = tokenizer.normalizer
-    normalize = (lambda text: text) if normalizer is None else normalizer.normalize_str
+    normalize = _normalize(tokenizer)
     vocabulary = _vocabulary(tokenizer, model["vocab"])
     _check_marks("".join(model["vocab"]), normalize)
+    added = _added(state["added_tokens"], normalize)
+    bare = {**state, "model": _BARE, "added_tokens": []}
+    normalized, split = _tables(json.dumps(bare))
     settings = {
         "unknown": model["unk_token"],
         "prefix": model["continuing_subword_prefix"],
         "longest_word": model["max_input_chars_per_word"],
-        "normalized": _normalized(normalize),
-        "split": _split(tokenizer.pre_tokenizer),
-        "added": _added(state["added_tokens"], normalize),
+        "normalized": normalized,
+        "split": split,
+        "added": added,
     }
     try:
         plain = WordPiece(vocabulary, settings)
     except BundleFormatError as error:
         raise NotPlainError(f"its tokenizer cannot be run on a device alone: {error}") from error
-    for text in [*parity_texts(None), *model["vocab"]]:
-        if plain.ids(text) != tokenizer.encode(text, add_special_tokens=False).ids:
-            raise NotPlainError("its tokenizer is not read on a device as tokenizers reads it")
+    texts = [*parity_texts(None), *model["vocab"]]
+    library = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    if [plain.ids(text) for text in texts] != [encoding.ids for encoding in library]:
+        raise NotPlainError("its tokenizer is not read on a device as tokenizers reads it")
     return vocabulary, settings
+
+
+def _normalize(tokenizer: Tokenizer) -> Callable[[str], str]:
+    normalizer = tokenizer.normalizer
+    return (lambda text: text) if normalizer is None else normalizer.normalize_str
+
+
+@cache
+def _tables(state: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tables of characters of a tokenizer without a vocabulary; most models have the same."""
+    tokenizer = Tokenizer.from_str(state)
+    return _normalized(_normalize(tokenizer)), _split(tokenizer.pre_tokenizer)
 
 
 def _kinds(part: Mapping[str, Any] | None) -> Iterator[str]:
@@ -120,7 +137,7 @@ def _added(tokens: Sequence[Mapping[str, Any]], normalize: Callable[[str], str])
         late = bool(entry["normalized"])
         token = normalize(entry["content"]) if late else entry["content"]
         if entry["single_word"] or token != token.strip():
-            raise NotPlainError("its tokenizer has added tokens that are found as words alone")
+            raise NotPlainError("it has added tokens that are words alone, or end with white space")
         found.append({"token": token, "id": entry["id"], "normalized": late})
     return found
 

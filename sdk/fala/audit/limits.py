@@ -89,6 +89,7 @@ class WordPieceLimits:
         token: Characters of a token; so many pieces of a word are looked up at each character.
         prefix: Characters before a token inside a word.
         added: Tokens that stand for themselves; each is looked for at every character.
+        content: Characters of such a token.
         images: Characters that are replaced by others.
         image: Characters that replace one.
         ranges: Ranges of characters that are removed, spaces, or apart.
@@ -101,7 +102,8 @@ class WordPieceLimits:
     word: int = 256
     token: int = 256
     prefix: int = 16
-    added: int = 1_000
+    added: int = 500
+    content: int = 64
     images: int = 20_000
     image: int = 8
     ranges: int = 4_096

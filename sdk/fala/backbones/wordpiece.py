@@ -159,9 +159,9 @@ def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
     for each in _list(tokens, WORDPIECE.added):
         entry = _object(each, _ADDED, "an added token")
         token, late = entry["token"], entry["normalized"]
-        if not isinstance(token, str) or not 0 < len(token) <= WORDPIECE.token:
+        if not isinstance(token, str) or not 0 < len(token) <= WORDPIECE.content:
             raise BundleFormatError(
-                f"an added token is a text of 1 to {WORDPIECE.token} characters"
+                f"an added token is a text of 1 to {WORDPIECE.content} characters"
             )
         if not isinstance(late, bool) or token in found[late]:
             raise BundleFormatError("an added token stands twice, or is normalized by no boolean")

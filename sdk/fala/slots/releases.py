@@ -236,6 +236,8 @@ class Releases:
         kept = self._is_whole(digest)
         bundle = open_bundle(file if kept else target)
         if bundle.digest == digest:
+            with device_errors(target):  # of a store that was restored alone
+                target.parent.mkdir(mode=0o700, exist_ok=True)
             self.link(bundle, target)
 
     def _file(self, digest: str) -> Path:
