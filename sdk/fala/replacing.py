@@ -12,7 +12,7 @@ import pickle
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
@@ -260,7 +260,7 @@ class _Item:
     """A device's folder, and its key."""
 
     path: Path
-    key: bytes | None
+    key: bytes | None = field(repr=False)
 
 
 @dataclass(frozen=True)
