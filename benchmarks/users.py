@@ -184,6 +184,14 @@ def device(folders: Folders, users: Sequence[int]) -> dict[str, Any]:
     return record | {"device_memory_kilobytes": 1000 * each_mb}
 
 
+class Record(dict[str, Any]):
+    """Figures, which are shown when they come: with many users the next takes minutes."""
+
+    def __setitem__(self, name: str, figure: object) -> None:
+        click.echo(f"{name}: {figure}", err=True)
+        super().__setitem__(name, figure)
+
+
 def measure(layout: Layout, name: str, users: int, seconds: float, seed: int) -> dict[str, Any]:
     """All figures of a layout."""
     draw, deleted = random.Random(seed), users - 1
@@ -203,14 +211,16 @@ def measure(layout: Layout, name: str, users: int, seconds: float, seed: int) ->
             each.open()
             yield lambda: each.learn(few(user))
 
-    record: dict[str, Any] = {
-        "disk": disk(layout.root, users), "memory": memory(layout, users),
-        "open": figures(opening, some), "learn": figures(learning, some),
-    }  # fmt: skip
+    record = Record()
+    record["disk"] = disk(layout.root, users)
+    record["memory"] = memory(layout, users)
+    record["open"] = figures(opening, some)
+    record["learn"] = figures(learning, some)
     for count in (1, 2, 8):
         record[f"at_once_{count}"] = at_once(name, layout.root, len(others), seconds, count)
     if isinstance(layout, Folders):
-        record |= device(layout, of_device)
+        for figure, value in device(layout, of_device).items():
+            record[figure] = value
     else:
         for number in range(DEVICES):  # beside other users, whose rows come between
             for user, mark in ((deleted, MARK), (draw.choice(others), "")):

@@ -193,6 +193,7 @@ def main():
         with contextlib.ExitStack() as ending:
             ending.callback(server.stop)
             clients.fill(options.labels)
+            print(f"{options.users} users have their first labels", file=sys.stderr)
             clients.phase = "before"
             for thread in clients.threads:
                 thread.start()
