@@ -222,11 +222,10 @@ def replace_all(
     )
     run = Run(progress=check_progress(progress))
     call = _map_of(workers, plan, len(folders))
-    carry, keys = _Carry(plan), _Keys(key)
+    items, failures = _with_keys(folders, key)
+    carry = _Carry(plan)
     try:
-        done = _Done(carry.admit(), len(folders))
-        items = [item for item in map(keys.of, folders) if item is not None]
-        done.failures += keys.failures
+        done = _Done(carry.admit(), len(folders), failures)
         with run:
             run.report("devices", done.count, len(folders))
             # Closed in any case: other processes end then.
@@ -417,46 +416,17 @@ class _Passes:
         self._before = self._cache.encoded
 
 
-class _Keys:
-    """The devices' keys.
-
-    Attributes:
-        failures: The devices without one.
-    """
-
-    def __init__(self, key: Callable[[Path], bytes] | None) -> None:
-        if key is not None and not callable(key):
-            raise DataError(f"key is a function of a device's folder, not {shown(key)}")
-        self._key = key
-        self.failures: list[Failure] = []
-
-    def of(self, folder: Path) -> _Item | None:
-        """A device with its key; None where the app's function fails."""
-        if self._key is None:
-            return _Item(folder, None)
-        try:
-            key = self._key(folder)
-            if not isinstance(key, bytes | bytearray):
-                raise DataError(f"{folder}: key returns bytes, not {type_of(key)}")
-            return _Item(folder, bytes(key))
-        except Exception as error:
-            self.failures.append(Failure(str(folder), *_named(error)))
-            return None
-
-
 class _Done:
     """The devices that are done.
 
     Args:
         name: The release's.
         total: The number of all devices.
-
-    Attributes:
-        failures: Those that failed.
+        failures: Those that have failed already; others are added.
     """
 
-    def __init__(self, name: str, total: int) -> None:
-        self.failures: list[Failure] = []
+    def __init__(self, name: str, total: int, failures: list[Failure]) -> None:
+        self.failures = failures
         self._name, self._total = name, total
         self._paths: set[Path] = set()
         self._counts: Counter[str] = Counter()
@@ -513,6 +483,30 @@ class _Done:
         return ReplacedAll(
             self._name, self._total, **self._counts, failures=tuple(self.failures), seconds=seconds
         )
+
+
+def _with_keys(
+    folders: Sequence[Path], key: Callable[[Path], bytes] | None
+) -> tuple[list[_Item], list[Failure]]:
+    """The devices with their keys, and those for which the app's function fails.
+
+    Raises:
+        DataError: It is no function.
+    """
+    if key is None:
+        return [_Item(folder, None) for folder in folders], []
+    if not callable(key):
+        raise DataError(f"key is a function of a device's folder, not {shown(key)}")
+    items, failures = list[_Item](), list[Failure]()
+    for folder in folders:
+        try:
+            value = key(folder)
+            if not isinstance(value, bytes | bytearray):
+                raise DataError(f"{folder}: key returns bytes, not {type_of(value)}")
+            items.append(_Item(folder, bytes(value)))
+        except Exception as error:  # noqa: PERF203 - one of a device
+            failures.append(Failure(str(folder), *_named(error)))
+    return items, failures
 
 
 def _map_of(workers: int | Map | None, plan: _Plan, devices: int) -> Map:
