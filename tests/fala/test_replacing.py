@@ -25,6 +25,7 @@ from fala.model.heads import Head
 from fala.personal.run import Budget
 from fala.replacing import replace_all
 from fala.slots.releases import Releases
+from fala.slots.validation import FORBIDDEN
 from fala_export import write_release
 from fala_sim.engine import open_engine, spread
 
@@ -235,6 +236,12 @@ def test_no_further_device_is_begun_after_a_cancellation(users, releases):
 
 
 # Processes
+
+
+def test_where_no_process_may_be_started_all_is_done_here(users, releases, monkeypatch):
+    monkeypatch.setenv(FORBIDDEN, "1")
+    monkeypatch.setattr(replacing, "in_processes", None)
+    assert replace_all(users[:2], releases["mid"], budget=Budget(0), workers=2).replaced == 2
 
 
 def started(*arguments):
