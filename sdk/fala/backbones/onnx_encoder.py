@@ -272,9 +272,7 @@ class OnnxEncoder:
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         for chunk in _parts(cut):
-            encodings = without_texts(
-                partial(self._encodings, chunk), _failed("the tokenizer fails")
-            )
+            encodings = self._encodings(chunk)
             for parts, encoding in zip(chunk, encodings, strict=True):
                 ids.append(encoding.ids)
                 types.append(encoding.type_ids if len(parts) > 1 else [])
@@ -289,8 +287,12 @@ class OnnxEncoder:
             except BaseException as error:  # it panics without threads, which is no Exception
                 if not is_failure(error):
                     raise
-            self._together = False
-        return [self._tokenizer.encode(*parts) for parts in chunk]
+        failed = _failed("the tokenizer fails")
+        encodings = [
+            without_texts(partial(self._tokenizer.encode, *parts), failed) for parts in chunk
+        ]
+        self._together = False
+        return encodings
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
         """An adapter's inputs; cached for the latest one, which most calls repeat."""

@@ -268,10 +268,6 @@ class Folder:
         """Digests of the releases that were validated: on this device, or for those that share."""
         return self.store.slots.bundles().union(self.releases or ())
 
-    def install(self, bundle: Bundle) -> Bundle:
-        """See ``install``."""
-        return install(bundle, self.path, self.releases)
-
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""
         with self._opening:

@@ -20,7 +20,7 @@ from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError,
 from fala.examples import Example
 from fala.files import device_errors, remove
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import BUNDLES, Folder, bundle_path
+from fala.slots.folder import BUNDLES, Folder, bundle_path, install
 from fala.slots.snapshot import Change, Release, Snapshot, slot_record, vendor_record
 from fala.slots.trial import TRIES, blames_release
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
@@ -341,7 +341,7 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
         slot = next(name for name in slots_of(before.adapter) if name != slot)
     teachers = None if move.old_logits is None else before.active.teachers
     generation = store.slots.advance(before.generation)
-    bundle = folder.install(move.release.bundle)
+    bundle = install(move.release.bundle, folder.path, folder.releases)
     record = slot_record(slot, bundle, change, teachers)
     store.embeddings.add(record.backbone, change.embeddings)
     for name, values in zip(teachers or (), move.old_logits or (), strict=True):
@@ -384,7 +384,7 @@ def load_adapter(
                     "new one to Device.replace"
                 )
             slot = slots_of(name)[0]
-            bundle = folder.install(release.bundle)
+            bundle = install(release.bundle, folder.path, folder.releases)
             chosen = store.slots.positive() if positive is None else positive
             label = release.head.kept_positive(chosen)
             store.slots.put(vendor_record(slot, bundle, release.head, label))
