@@ -166,7 +166,7 @@ class Report(Plain):
         examples: Examples whose input on the new backbone is real or estimated.
         labelled: How many of them have a label.
         waiting: Examples that have no input before the new backbone has encoded them.
-        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for word
+        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for a table of
             vectors. There are no backward passes, by construction.
         losses: By candidate (see ``decision``), each example left out.
         comparison: The new model and the one before the replacement, on the same examples; None
