@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# NumPy's description of itself leaves out what was not found when it was built.
-_HAS_BLAS = "found" in np.show_config("dicts")["Build Dependencies"]["blas"]
+# NumPy's description of its build leaves out what was not found. Old ways of building it have none.
+_BUILD = getattr(np.__config__, "CONFIG", None)
+_HAS_BLAS = _BUILD is None or "found" in _BUILD.get("Build Dependencies", {}).get("blas", {})
 
 # Rows of a Gram matrix that are computed together, without those above the diagonal.
 _TOGETHER = 64
