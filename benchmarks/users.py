@@ -151,7 +151,7 @@ def memory(layout: Layout, users: int) -> dict[str, float]:
 
 
 def device(folders: Folders, users: Sequence[int]) -> dict[str, Any]:
-    """The same with the device itself."""
+    """The same with the device itself, while another one has the release open."""
 
     @contextmanager
     def opening(user: int) -> Iterator[Callable[[], object]]:
@@ -171,12 +171,14 @@ def device(folders: Folders, users: Sequence[int]) -> dict[str, Any]:
         with fala.Device.open(folders.folder(user)) as each:
             yield lambda: each.forget([1])
 
-    record: dict[str, Any] = {
-        "device_open": figures(opening, users),
-        "device_learn": figures(learning, users),
-        "device_forget": figures(forgetting, users),
-    }
     with contextlib.ExitStack() as opened:
+        opened.enter_context(fala.Device.open(folders.folder(users[0]))).predict(few(0))
+        users = users[1:]
+        record: dict[str, Any] = {
+            "device_open": figures(opening, users),
+            "device_learn": figures(learning, users),
+            "device_forget": figures(forgetting, users),
+        }
         before = resident_megabytes()
         for user in users:
             opened.enter_context(fala.Device.open(folders.folder(user))).predict(few(0))
@@ -248,10 +250,10 @@ def measure(layout: Layout, name: str, users: int, seconds: float, seed: int) ->
 
 def make_templates(folder: Path, release: Path, texts: Sequence[str], labels: int) -> list[Path]:
     """Users that learn by the device's own code."""
-    paths = []
+    paths, releases = [], fala.Releases(folder.parent / "releases")
     for number in range(TEMPLATES):
         paths.append(folder / str(number))
-        with fala.Device.create(paths[-1], release) as each:
+        with fala.Device.create(paths[-1], release, releases=releases) as each:
             chosen = random.Random(number).sample(texts, labels)
             each.learn(chosen, [each.labels[at % 2] for at in range(labels)])
             each.predict(chosen[:1])

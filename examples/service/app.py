@@ -119,7 +119,9 @@ class Users:
         """Delete a user without a trace."""
         with self.device(name) as device:
             device.erase()
-            self.opened[name].gone = True
+            with self.lock:  # another request may have noticed it already
+                if name in self.opened:
+                    self.opened[name].gone = True
 
     def replace(self, release):
         """Begin to carry all users over to a release."""

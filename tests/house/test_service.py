@@ -101,6 +101,16 @@ def test_a_replacement_that_was_killed_goes_on_at_the_next_start(started, servic
     assert json.loads((tmp_path / "state.json").read_text())["carried"]
 
 
+def test_the_first_user_may_come_after_a_new_release(started):
+    with started() as client:
+        client.post("/replace", json={"release": str(sample_release("bert"))}, headers=TOKEN)
+        assert wait(client)["state"] == "done"
+        learn(client, "ann", RUDE)
+        assert state(client, "ann")["backbone"] == "bert"
+        done = client.post("/replace", json={"release": "missing.fala"}, headers=TOKEN)
+        assert done.status_code == 409 and "missing.fala" in done.json()["error"]
+
+
 def test_texts_and_users_are_deleted_without_a_trace(started, tmp_path):
     def traces(text):
         files = [file for file in tmp_path.rglob("*") if file.is_file()]
