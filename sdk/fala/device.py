@@ -148,6 +148,7 @@ class Device:
             EncoderError: The encoder is not the release's, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
+            MissingExtraError: A library that it needs is missing, or cannot be loaded.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
                 its values.
             DeviceError: The folder is in use, or cannot be written.
@@ -840,7 +841,7 @@ class Device:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
             OlderReleaseError: It is older, or of another product, without ``allow_older``.
             DataError: An argument cannot be used.
-            MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
+            MissingExtraError: The release, or ``trust``, needs a library that is missing or broken.
             MissingAdapterError: A loaded adapter has no successor; delete it first, or pass one.
             UnknownAdapterError: An adapter is passed that has no predecessor.
             WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.

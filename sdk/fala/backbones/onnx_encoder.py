@@ -90,22 +90,20 @@ class OnnxEncoder:
         if cores < (os.cpu_count() or 1) and not options.intra_op_num_threads:
             # onnxruntime counts all of the machine's cores.
             options.intra_op_num_threads = cores
-        self._threads: int = options.intra_op_num_threads or cores
         # The audit reads no other format.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         # Threads that spin between runs take the cores from the app.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _library_errors("onnxruntime cannot load the model"):
-            # The fallback would repeat the same, and print messages.
-            self._session: Any = session_class(
-                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
-            )
+            self._session: Any = _opened(model, session_class, options)
+            self._threads: int = options.intra_op_num_threads or cores
             # Its Python class keeps the model's bytes, to load it again for other providers.
             self._session._model_bytes = None
             keep_in_forks(self)
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             outputs = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
+        self._together = self._threads > 1
         with _library_errors("the tokenizer cannot be loaded"):
             self._tokenizer = tokenizer_class.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -264,14 +262,25 @@ class OnnxEncoder:
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         for chunk in _parts(cut):
-            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
             encodings = without_texts(
-                partial(self._tokenizer.encode_batch, inputs), _failed("the tokenizer fails")
+                partial(self._encodings, chunk), _failed("the tokenizer fails")
             )
             for parts, encoding in zip(chunk, encodings, strict=True):
                 ids.append(encoding.ids)
                 types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
+
+    def _encodings(self, chunk: Sequence[tuple[str, ...]]) -> list[Any]:
+        """The tokenizer's output for texts: together, on all cores, where its threads start."""
+        if self._together:
+            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
+            try:
+                return list(self._tokenizer.encode_batch(inputs))
+            except BaseException as error:  # it panics without threads, which is no Exception
+                if not is_failure(error):
+                    raise
+            self._together = False
+        return [self._tokenizer.encode(*parts) for parts in chunk]
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
         """An adapter's inputs; cached for the latest one, which most calls repeat."""
@@ -336,6 +345,26 @@ def libraries() -> tuple[Any, Any, Any]:
     with needs("a transformer needs tokenizers", "tokenizers"):
         from tokenizers import Tokenizer
     return InferenceSession, SessionOptions, Tokenizer
+
+
+def _opened(model: bytes, session_class: Any, options: Any) -> Any:  # noqa: ANN401 - no types
+    """A session; without threads of its own where onnxruntime cannot start them.
+
+    Args:
+        model: The ONNX file's bytes.
+        session_class: onnxruntime's class.
+        options: Its options; they say afterwards how many threads there are.
+    """
+    try:
+        # The fallback would repeat the same, and print messages.
+        return session_class(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=False
+        )
+    except Exception as error:
+        if not is_failure(error) or options.intra_op_num_threads == 1:
+            raise
+    options.intra_op_num_threads = 1
+    return _opened(model, session_class, options)
 
 
 def give_back() -> None:
