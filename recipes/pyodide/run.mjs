@@ -1,5 +1,4 @@
-// A device in Pyodide, with NumPy alone: node run.mjs WHEEL FOLDER
-// (README.md says how to install Pyodide and to build the wheel.)
+// The lives of recipes/numpy_alone.py in Pyodide, under node: node run.mjs WHEEL FOLDER
 import { mkdirSync, readFileSync } from "node:fs";
 import { loadPyodide } from "pyodide";
 
@@ -11,9 +10,9 @@ await pyodide.loadPackage(wheel);
 mkdirSync(folder, { recursive: true });
 pyodide.FS.mkdir("/app");
 pyodide.mountNodeFS("/app", folder);
-pyodide.FS.writeFile("/walk.py", readFileSync(new URL("walk.py", import.meta.url)));
+pyodide.FS.writeFile("/alone.py", readFileSync(new URL("numpy_alone.py", import.meta.url)));
 try {
-  pyodide.runPython("import runpy, sys; sys.argv[1:] = ['/app']; runpy.run_path('/walk.py', run_name='__main__')");
+  pyodide.runPython("import runpy, sys; sys.argv[1:] = ['/app']; runpy.run_path('/alone.py', run_name='__main__')");
 } catch (error) {
   console.error(error.message); // not the whole of Pyodide's source, as node prints it
   process.exitCode = 1;
