@@ -14,6 +14,8 @@ from starlette.testclient import TestClient
 from checkout import ROOT
 from fala_sim import sample_release
 
+pytestmark = pytest.mark.slow
+
 SERVICE = ROOT / "examples" / "service"
 TOKEN = {"Authorization": "Bearer of the test"}
 RUDE, KIND = "you absolute clown of a neighbour", "the match was a lovely one"
