@@ -35,6 +35,7 @@ from typing import Any
 
 import click
 import numpy as np
+from support.many_users import disk_kilobytes
 from support.measuring import benchmark, resident_megabytes, seconds_of
 from support.user_rows import STORE, Database, Folders
 
@@ -128,9 +129,8 @@ def traces(root: Path) -> int:
 
 def disk(root: Path, users: int) -> dict[str, float]:
     """Kilobytes and files of a user on the disk, but of the release."""
-    files = [file for file in root.rglob("*") if file.suffix != ".fala"]
-    blocks = sum(file.lstat().st_blocks for file in files)
-    return {"kilobytes": blocks * 0.512 / users, "files": len(files) / users}
+    files = sum(file.suffix != ".fala" for file in root.rglob("*"))
+    return {"kilobytes": disk_kilobytes([root]) / users, "files": files / users}
 
 
 def memory(layout: Layout, users: int) -> dict[str, float]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support.measuring import resident_megabytes
 
 import fala
 from fala.backbones import OnnxEncoder
@@ -107,22 +108,17 @@ def memory(folders: Sequence[Path]) -> dict[str, float]:
     text = ["a text to predict"]
     with fala.Device.open(folders[0]) as first:
         first.predict(text)
-        one = _resident()
+        one = resident_megabytes()
         further = [fala.Device.open(folder) for folder in folders[1:]]
         for device in further:
             device.predict(text)
-        all_of_them = _resident()
+        all_of_them = resident_megabytes()
         for device in further:
             device.close()
     return {
-        "one_open_megabytes": one / 1e6,
-        "kilobytes_each": (all_of_them - one) / max(len(further), 1) / 1e3,
+        "one_open_megabytes": one,
+        "kilobytes_each": 1000 * (all_of_them - one) / max(len(further), 1),
     }
-
-
-def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.many_users import copy
+
 STORE = "store.sqlite3"
 
 #: The tables of the database that have a user, and their keys without it.
@@ -166,13 +168,9 @@ class Folders:
 
     def fill(self, templates: Sequence[Path], users: int) -> None:
         """Copy the templates, with links to their release."""
+        self.root.mkdir()
         for user in range(users):
-            shutil.copytree(
-                templates[user % len(templates)], self.folder(user),
-                copy_function=lambda old, new: (
-                    os.link(old, new) if str(old).endswith(".fala") else shutil.copyfile(old, new)
-                ),
-            )  # fmt: skip
+            copy((templates[user % len(templates)], self.folder(user)))
 
     @contextmanager
     def user(self, number: int) -> Iterator[User]:

@@ -49,7 +49,7 @@ class Opened:
 class Users:
     """A folder for each user. The devices used last stay open, at most ``most`` idle ones."""
 
-    def __init__(self, folder, first_release, most=100):
+    def __init__(self, folder, first_release, most=64):
         self.folder, self.most = Path(folder), most
         (self.folder / "users").mkdir(parents=True, exist_ok=True)
         self.releases = fala.Releases(self.folder / "releases")
