@@ -1,7 +1,7 @@
 """Processor time of a device's fits, with and without a BLAS under NumPy.
 
     python -m venv bare && bare/bin/pip install --no-binary numpy numpy==VERSION \
-        -Csetup-args=-Dblas=none -Csetup-args=-Dlapack=none
+        -Csetup-args=-Dblas=none -Csetup-args=-Dlapack=none -Csetup-args=-Dallow-noblas=true
     bare/bin/pip install -e .
     python benchmarks/no_blas.py --peer bare/bin/python
     python benchmarks/no_blas.py --peer bare/bin/python --words --json
