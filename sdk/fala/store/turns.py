@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from threading import Lock, RLock, get_ident
+from threading import RLock, get_ident
 from typing import Any
 from weakref import WeakSet
 
@@ -104,7 +104,7 @@ class _Opened:
     """All turns that are in use in this process; a fork has its own."""
 
     def __init__(self) -> None:
-        self.lock = Lock()  # a set that another thread adds to cannot be read
+        self.lock = RLock()  # a set that another thread adds to cannot be read
         self.turns: WeakSet[Turns] = WeakSet()
 
 
