@@ -1,7 +1,6 @@
 """Releases that many devices share: kept once, loaded once a process."""
 
 import gc
-import json
 import multiprocessing
 import os
 import shutil
