@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from fala.cli.names import ACCEPT, Described
 from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import device_progress
 from fala.device import Device
-from fala.errors import DataError, printable
+from fala.errors import DataError, counted, printable
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
 from fala.replacing import ReplacedAll, replace_all
@@ -194,6 +194,36 @@ def replace_every(
         context.exit(1)
 
 
+@command.command("releases")
+@_FOLDER
+@click.option("--remove-unused", is_flag=True, help="Delete those that no device uses.")
+@JSON
+def list_releases(folder: Path, remove_unused: bool, as_json: bool) -> None:
+    """List the releases that devices share in FOLDER, and how many devices use each.
+
+    A device uses the release that is active, and the one that it can go back to.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    releases = Releases(folder)
+    rows: list[dict[str, Any]] = []
+    for digest in releases:
+        manifest, count = releases[digest].manifest, releases.devices(digest)
+        removed = remove_unused and not count
+        if removed:
+            releases.remove(digest)
+        rows.append({
+            "digest": digest, "name": manifest.name, "version": manifest.version,
+            "devices": count, "removed": removed,
+        })  # fmt: skip
+    lines = [
+        f"{row['digest'][:12]} {row['name']}: {counted(row['devices'], 'device')}"
+        f"{', deleted' if row['removed'] else ''}"
+        for row in rows
+    ]
+    _print(as_json, rows, lines or [f"{folder}: no release"])
+
+
 def _listed_devices(place: Path) -> list[Path]:
     """The devices of a folder, or of a list.
 
@@ -275,7 +305,7 @@ def _changed(folder: Path, change: Callable[[Device], object]) -> tuple[str, boo
         return old, on_trial, device.backbone
 
 
-def _print(as_json: bool, values: Mapping[str, Any] | None, lines: Iterable[str]) -> None:
+def _print(as_json: bool, values: object, lines: Iterable[str]) -> None:
     if as_json:
         click.echo(json.dumps(values, allow_nan=False))
     else:

@@ -11,6 +11,7 @@ import pytest
 
 import fala
 from bridged import PROBES, TEXTS
+from device_command import done, failed, works
 from devices import same, sql, state
 from fala import Budget, Bundle, Device, Releases
 from fala.errors import (
@@ -104,6 +105,19 @@ def test_a_used_release_is_not_deleted(tmp_path, releases, shared):
     shared.remove(mid)
     shared.remove(new)
     assert list(shared) == []
+
+
+def test_the_command_lists_releases_and_deletes_unused_ones(tmp_path, releases, shared):
+    shared.add(releases["mid"])
+    Device.create(tmp_path / "a", releases["old"], releases=shared).close()
+    rows = {row["name"]: row for row in done("releases", shared.path)}
+    assert {name: row["devices"] for name, row in rows.items()} == {"old": 1, "mid": 0}
+    assert rows["old"]["digest"] == digest(releases["old"])
+    assert "mid: 0 devices\n" in works("releases", shared.path).stdout
+    assert "mid: 0 devices, deleted" in works("releases", shared.path, "--remove-unused").stdout
+    assert list(shared) == [digest(releases["old"])]
+    assert "no such folder" in failed("releases", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("value", [None, 3, "", "../x", "0" * 64, "*", b"0" * 64])
