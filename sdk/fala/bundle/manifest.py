@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NoReturn
 
 from fala.audit.tokenizer import distinct_keys
@@ -78,6 +79,11 @@ class Manifest:
             return json.dumps(asdict(self), indent=2, sort_keys=True, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise BundleFormatError(f"the manifest cannot be written as JSON: {error}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, which covers all files by their digests."""
+        return hashlib.sha256(self.to_json()).hexdigest()
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:

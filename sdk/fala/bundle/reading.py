@@ -149,6 +149,10 @@ class Bundle:
         self.bridges()
         self.prior()
 
+    def at(self, path: Path) -> Bundle:
+        """The same bundle in another file, which is verified as it is read."""
+        return Bundle(path, self.manifest)
+
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
 
@@ -345,7 +349,7 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest, which covers all files by their digests."""
-        return hashlib.sha256(self.manifest.to_json()).hexdigest()
+        return self.manifest.digest
 
     @property
     def base(self) -> str | None:

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fala.errors import DataError
+from fala.products import product
 
 Vectors = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
 
 UNLABELLED = -1
 
@@ -39,7 +40,7 @@ class SimilarityGraph:
 
     unit: Vectors
     nearest: Indices
-    edges: Indices
+    edges: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.unit)
@@ -99,7 +100,7 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     """
     total = len(unit)
     listed = max(0, min(neighbours, total - 1))
-    lists = np.full((total, listed), -1, dtype=np.int64)
+    lists = np.full((total, listed), -1, dtype=np.intp)
     cosines = np.full((total, listed), -np.inf, dtype=np.float32)
     if not listed:
         return lists, cosines
@@ -111,7 +112,7 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     else:
         pairs = _near_pairs(unit, np.flatnonzero(~empty))
     for rows, columns in pairs:
-        similarity = unit[rows] @ unit[columns].T
+        similarity = product(unit[rows], unit[columns].T)
         similarity[:, empty[columns]] = -np.inf
         similarity[empty[rows]] = -np.inf
         similarity[rows[:, None] == columns] = -np.inf
@@ -128,9 +129,9 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
 
 def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
     """Find the centre (m, dim) of the greatest cosine to each vector (n, dim), (n,)."""
-    nearest = np.empty(len(unit), dtype=np.int64)
+    nearest = np.empty(len(unit), dtype=np.intp)
     for rows in row_blocks(len(unit), len(centres)):
-        nearest[rows] = (unit[rows] @ centres.T).argmax(axis=1)
+        nearest[rows] = product(unit[rows], centres.T).argmax(axis=1)
     return nearest
 
 
@@ -193,6 +194,6 @@ def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
     return classes
 
 
-def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
+def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> npt.NDArray[np.int64]:
     """One number for each unordered pair of ``total`` examples; the arguments are broadcast."""
     return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))
