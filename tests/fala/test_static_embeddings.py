@@ -1,8 +1,10 @@
-"""A device of static embeddings, without a runtime or a tokenizer."""
+"""A device of static embeddings, with NumPy alone, and without threads and processes."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import fala
 from bridged import GONE, PROBES, TABLE, TEXTS, add_learned_bridge, planted_labels, write_encoder
 from bridged import write_static as write_word_vectors
 from bundles import array_bytes, repacked, static_files, static_manifest, static_settings
+from checkout import ROOT
 from fala import Bundle
 from fala.bundle import format as layout
 from fala.model.heads import Head
@@ -18,13 +21,9 @@ from fala_export import write_bundle, write_release
 
 _ALONE = """
 import json, sys
+from alone import refuse
 
-class Guard:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"onnxruntime", "tokenizers", "click", "scipy", "torch"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Guard())
+refuse(set())
 import fala
 
 old, static, newer, folder = sys.argv[1:5]
@@ -49,6 +48,8 @@ with fala.Device.open(folder) as device:
         "z": device.predict_proba(probes).tolist(), "made": made.predict_proba(probes).tolist(),
     }))
 """
+
+_PATHS = ROOT / "sdk", ROOT / "tests" / "support", Path(np.__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +89,11 @@ def test_a_device_of_static_embeddings_needs_numpy_alone(releases, labels, tmp_p
     names = ("old", "static", "newer")
     result = subprocess.run(
         [
-            sys.executable, "-c", _ALONE, *(releases[name] for name in names), tmp_path / "device",
+            sys.executable, "-S", "-c", _ALONE, *(releases[name] for name in names),
+            tmp_path / "device",
             *map(json.dumps, (TEXTS, labels, GONE, PROBES)),
         ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS))},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr[-2_000:]

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tokenizers import Tokenizer
 
 import export_command
-from bundles import WORDS, tokenizer_json, write_onnx
+from bundles import write_onnx
 from encoders import make_encoder, write_encoder
 from fala import Bundle
-from fala.bundle.format import ONNX
+from fala.bundle.format import ONNX, STATIC
 from fala_export.commands.summary import text_of
 from fala_export.errors import ExportError
 from fala_export.fitting.population.scales import LEAST_ROWS
@@ -20,6 +19,7 @@ from fala_export.release.pooling_choice import choose
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.release import write_head
 from public_data import text_rows, write_rows
+from varied_texts import wordpiece_tokenizer
 from vector_files import FIVE_WORDS
 
 pytestmark = pytest.mark.slow
@@ -182,7 +182,7 @@ def test_a_recipe_of_word_vectors(kitchen, data):
 
 
 def test_a_recipe_may_begin_with_static_embeddings(kitchen, tmp_path):
-    reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
+    reader = wordpiece_tokenizer()
     table = np.random.default_rng(0).normal(size=(reader.get_vocab_size(), 256))
     model = StaticEmbedding(reader, table.astype(np.float32))
     SentenceTransformer(modules=[model], device="cpu").save(str(kitchen / "static"))
@@ -193,6 +193,7 @@ def test_a_recipe_may_begin_with_static_embeddings(kitchen, tmp_path):
     export_command.works("train", kitchen / "static", "--frozen", "--data",
                          kitchen / "rows.jsonl", "--out", tmp_path / "same.fala")  # fmt: skip
     assert Bundle.open(out).head() == Bundle.open(tmp_path / "same.fala").head()
+    assert Bundle.open(out).manifest.kind == STATIC
 
 
 def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):

@@ -80,14 +80,11 @@ class TokenizerLimits:
 
 @dataclass(frozen=True)
 class WordPieceLimits:
-    """Bounds on the tokenizer of static embeddings.
+    """Further bounds on the tokenizer of static embeddings.
 
     Attributes:
         bytes: Bytes of the settings (BERT's: 60,000).
         prompt: Characters of a prompt.
-        word: Characters of the longest word that is not unknown.
-        token: Characters of a token; so many pieces of a word are looked up at each character.
-        prefix: Characters before a token inside a word.
         added: Tokens that stand for themselves; each is looked for at every character.
         content: Characters of such a token.
         images: Characters that are replaced by others.
@@ -99,9 +96,6 @@ class WordPieceLimits:
 
     bytes: int = 1 << 21
     prompt: int = 4_096
-    word: int = 256
-    token: int = 256
-    prefix: int = 16
     added: int = 500
     content: int = 64
     images: int = 20_000

@@ -16,6 +16,7 @@ from typing import Any
 
 from fala.audit.graph import UnsoundError
 from fala.audit.limits import TOKENIZER
+from fala.audit.values import as_list, as_object, as_text, as_whole
 from fala.errors import BundleFormatError, safe_line
 
 _MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
@@ -167,7 +168,7 @@ class _Audit:
 
     def highest_id(self, tokenizer: Mapping[str, Any]) -> int:
         """Check all parts; returns the highest id of a token."""
-        last = _model(_object(tokenizer.get("model"), "model"))
+        last = _model(as_object(tokenizer.get("model"), "model"))
         added = _added(tokenizer.get("added_tokens") or [])
         for kind in _PARTS:
             if (part := tokenizer.get(kind)) is not None:
@@ -178,7 +179,7 @@ class _Audit:
         return max(last, last_added, *added, *_numbers(tokenizer.get("post_processor")))
 
     def _check_part(self, part: object, kind: str, depth: int) -> None:
-        entry, (key, names) = _object(part, kind), _PARTS[kind]
+        entry, (key, names) = as_object(part, kind), _PARTS[kind]
         name = entry.get("type")
         if not isinstance(name, str) or name not in names.split():
             raise UnsoundError(f"the {kind} {name!r:.40} is none that encoders have")
@@ -186,18 +187,18 @@ class _Audit:
         if self._parts > TOKENIZER.parts or depth > TOKENIZER.depth:
             raise UnsoundError(f"more than {TOKENIZER.parts} parts, or nested too deeply")
         if name == "Sequence":
-            for inner in _list(entry.get(key), f"a sequence of no {kind}", TOKENIZER.parts):
+            for inner in as_list(entry.get(key), f"a sequence of no {kind}", TOKENIZER.parts):
                 self._check_part(inner, kind, depth + 1)
         elif name == "Replace":
             shortest = self._shortest_match(entry.get("pattern"))
-            content = _text(entry.get("content"), "a replacement", 0, TOKENIZER.text)
+            content = as_text(entry.get("content"), "a replacement", 0, TOKENIZER.text)
             self._growth *= max(1, -(-len(content) // shortest))
             if self._growth > TOKENIZER.growth:
                 raise UnsoundError(
                     f"replacements make a text more than {TOKENIZER.growth} times longer"
                 )
         elif name == "Prepend":
-            _text(entry.get("prepend"), "a prefix", 1, TOKENIZER.text)
+            as_text(entry.get("prepend"), "a prefix", 1, TOKENIZER.text)
         elif name == "Precompiled":
             check_charsmap(entry.get("precompiled_charsmap"))
         elif name == "Split":
@@ -207,10 +208,10 @@ class _Audit:
 
     def _shortest_match(self, pattern: object) -> int:
         """Check a pattern; returns the fewest characters of a match."""
-        entry = _object(pattern, "pattern")
+        entry = as_object(pattern, "pattern")
         if "Regex" not in entry:
-            return len(_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
-        expression = _text(entry["Regex"], "a regular expression", 1, TOKENIZER.pattern)
+            return len(as_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
+        expression = as_text(entry["Regex"], "a regular expression", 1, TOKENIZER.pattern)
         if expression not in PATTERNS and not self._signed:
             raise UnsoundError(
                 f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
@@ -229,7 +230,7 @@ def _model(model: Mapping[str, Any]) -> int:
         raise UnsoundError("its tokens are random")
     for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(key) is not None:
-            _text(model[key], key, 0, TOKENIZER.text)
+            as_text(model[key], key, 0, TOKENIZER.text)
     if name == "Unigram" and isinstance(vocabulary, list) and vocabulary:
         return _unigram(model, vocabulary)
     if name == "Unigram" or not isinstance(vocabulary, dict) or not vocabulary:
@@ -240,11 +241,11 @@ def _model(model: Mapping[str, Any]) -> int:
     if len(max(vocabulary, key=len)) > TOKENIZER.token:
         raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
     if name == "BPE":
-        _list(model.get("merges"), "it has no list of merges", _MOST_IDS)
+        as_list(model.get("merges"), "it has no list of merges", _MOST_IDS)
     elif model.get("unk_token") not in vocabulary:
         raise UnsoundError("its token for unknown words is not in its vocabulary")
     if name == "WordPiece" and "max_input_chars_per_word" in model:
-        _whole(model["max_input_chars_per_word"], "max_input_chars_per_word", 1, TOKENIZER.word)
+        as_whole(model["max_input_chars_per_word"], "max_input_chars_per_word", 1, TOKENIZER.word)
     return max(ids)
 
 
@@ -257,33 +258,33 @@ def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> int:
         raise UnsoundError("its vocabulary is no list of pieces with scores")
     if max(len(piece[0]) for piece in vocabulary) > TOKENIZER.token:
         raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
-    _whole(model.get("unk_id"), "the id of the unknown token", 0, len(vocabulary))
+    as_whole(model.get("unk_id"), "the id of the unknown token", 0, len(vocabulary))
     return len(vocabulary) - 1
 
 
 def _added(tokens: object) -> list[int]:
     """Check the tokens outside the vocabulary; returns their ids."""
     ids = []
-    for token in _list(tokens, "too many added tokens, or no list of them", TOKENIZER.added):
-        entry = _object(token, "added token")
+    for token in as_list(tokens, "too many added tokens, or no list of them", TOKENIZER.added):
+        entry = as_object(token, "added token")
         content = entry.get("content")
         if not isinstance(content, str) or not 0 < len(content) <= TOKENIZER.content:
             raise UnsoundError("an added token is empty or too long")
-        ids.append(_whole(entry.get("id"), "the id of an added token", 0, _MOST_IDS))
+        ids.append(as_whole(entry.get("id"), "the id of an added token", 0, _MOST_IDS))
     return ids
 
 
 def _check_template(entry: Mapping[str, Any]) -> None:
     for key, fewest, most in (("single", 1, 1), ("pair", 0, 2)):
         fault = "a template that is no list, or too long"
-        pieces = _list(entry.get(key) or [], fault, TOKENIZER.template)
+        pieces = as_list(entry.get(key) or [], fault, TOKENIZER.template)
         texts = sum(isinstance(piece, dict) and "Sequence" in piece for piece in pieces)
         if not fewest <= texts <= most:
             raise UnsoundError(f"a template with {texts} texts")
-    tokens = _object(entry.get("special_tokens") or {}, "special tokens")
-    for token in _list([*tokens.values()], "too many special tokens", TOKENIZER.template):
-        ids = _object(token, "special token").get("ids")
-        _list(ids, "a special token without ids, or with too many", TOKENIZER.template)
+    tokens = as_object(entry.get("special_tokens") or {}, "special tokens")
+    for token in as_list([*tokens.values()], "too many special tokens", TOKENIZER.template):
+        ids = as_object(token, "special token").get("ids")
+        as_list(ids, "a special token without ids, or with too many", TOKENIZER.template)
 
 
 def _numbers(value: object) -> Iterator[int]:
@@ -317,27 +318,3 @@ def check_charsmap(encoded: object) -> None:
         )
     if re.search(rb"[^\0]{%d}" % (TOKENIZER.segment + 1), data[4 + length :]):
         raise UnsoundError("a table of normal forms with one of a whole text")
-
-
-def _object(value: object, title: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise UnsoundError(f"the {title} is not an object")
-    return value
-
-
-def _list(value: object, fault: str, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > most:
-        raise UnsoundError(fault)
-    return value
-
-
-def _text(value: object, title: str, low: int, high: int) -> str:
-    if not isinstance(value, str) or not low <= len(value) <= high:
-        raise UnsoundError(f"{title} is not a text of {low} to {high} characters")
-    return value
-
-
-def _whole(value: object, title: str, low: int, end: int) -> int:
-    if type(value) is not int or not low <= value < end:
-        raise UnsoundError(f"{title} is not a whole number from {low} to {end - 1}")
-    return value

@@ -16,7 +16,9 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from fala.audit.limits import WORDPIECE
+from fala.audit.graph import UnsoundError
+from fala.audit.limits import TOKENIZER, WORDPIECE
+from fala.audit.values import as_list, as_object, as_text, as_whole
 from fala.errors import BundleFormatError
 
 _TOKENIZER = {"unknown", "prefix", "longest_word", "normalized", "split", "added"}
@@ -25,7 +27,7 @@ _ADDED = {"token", "id", "normalized"}
 # What becomes of a character in a range.
 _FORMS = {"removed": "", "spaces": " ", "apart": " {} "}
 _HANGUL = range(0xAC00, 0xD7A4)
-_CODES = range(0x110000)
+_CODES = 0x110000
 
 
 class WordPiece:
@@ -48,32 +50,36 @@ class WordPiece:
     """
 
     def __init__(self, vocabulary: Sequence[str], settings: object) -> None:
-        entries = _object(settings, _TOKENIZER, "the tokenizer")
-        unknown, self._prefix = entries["unknown"], entries["prefix"]
-        if not isinstance(self._prefix, str) or len(self._prefix) > WORDPIECE.prefix:
-            raise BundleFormatError(f"a prefix is a text of up to {WORDPIECE.prefix} characters")
-        self._longest_word = _whole(
-            entries["longest_word"], range(1, WORDPIECE.word + 1), "longest_word"
+        try:
+            self._read(vocabulary, settings)
+        except UnsoundError as error:
+            raise BundleFormatError(f"the tokenizer cannot be loaded: {error}") from error
+        self._find_raw, self._find_late = _finder(self._raw), _finder(self._late)
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    def _read(self, vocabulary: Sequence[str], settings: object) -> None:
+        entries = _entries(settings, _TOKENIZER, "tokenizer")
+        prefix = as_text(entries["prefix"], "a prefix", 0, TOKENIZER.text)
+        self._longest_word = as_whole(
+            entries["longest_word"], "longest_word", 1, TOKENIZER.word + 1
         )
         self._first = {token: id for id, token in enumerate(vocabulary) if token}
         if len(self._first) != len(vocabulary) - vocabulary.count(""):
-            raise BundleFormatError("a token stands twice in the vocabulary")
+            raise UnsoundError("a token stands twice in the vocabulary")
         self._longest_token = max(map(len, vocabulary), default=0)
-        if self._longest_token > WORDPIECE.token:
-            raise BundleFormatError(f"a token has more than {WORDPIECE.token} characters")
-        if not isinstance(unknown, str) or unknown not in self._first:
-            raise BundleFormatError("the token of unknown words is not in the vocabulary")
+        if self._longest_token > TOKENIZER.token:
+            raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
+        unknown = as_text(entries["unknown"], "unknown", 1, TOKENIZER.token)
+        if unknown not in self._first:
+            raise UnsoundError("the token of unknown words is not in the vocabulary")
         self.unknown = self._first[unknown]
-        length = len(self._prefix)
         self._inner = {
-            token[length:]: id
-            for token, id in self._first.items() if token.startswith(self._prefix)
+            token[len(prefix) :]: id
+            for token, id in self._first.items() if token.startswith(prefix)
         }  # fmt: skip
         self._normalized = _Characters(entries["normalized"])
         self._split = _Characters(entries["split"])
         self._raw, self._late = _added(entries["added"], len(vocabulary))
-        self._find_raw, self._find_late = _finder(self._raw), _finder(self._late)
-        self._cache: dict[str, tuple[int, ...]] = {}
 
     def ids(self, text: str) -> list[int]:
         """The ids of a text's tokens, as ``tokenizers`` returns them without special tokens."""
@@ -120,23 +126,25 @@ class _Characters(dict[int, str]):
     """What becomes of characters, by code point, for ``str.translate``; see ``WordPiece``."""
 
     def __init__(self, table: object) -> None:
-        entries = _object(table, _CHARACTERS, "a table of characters")
-        images = entries["images"]
-        if not isinstance(images, dict) or len(images) > WORDPIECE.images:
-            raise BundleFormatError(f"images are an object of up to {WORDPIECE.images} texts")
-        for character, image in images.items():
-            if len(character) != 1 or not isinstance(image, str) or len(image) > WORDPIECE.image:
-                raise BundleFormatError(
-                    f"an image is a text of up to {WORDPIECE.image} characters, of one character"
-                )
-        super().__init__({ord(character): image for character, image in images.items()})
+        entries = _entries(table, _CHARACTERS, "table of characters")
+        images = as_object(entries["images"], "object of images")
+        if len(images) > WORDPIECE.images:
+            raise UnsoundError(f"more than {WORDPIECE.images} images")
+        super().__init__({
+            ord(as_text(character, "a character", 1, 1)): as_text(
+                image, "an image", 0, WORDPIECE.image
+            )
+            for character, image in images.items()
+        })  # fmt: skip
         if not isinstance(entries["hangul"], bool):
-            raise BundleFormatError("hangul is neither true nor false")
+            raise UnsoundError("hangul is neither true nor false")
         self._letters = entries["hangul"]
+        fault = f"ranges of characters are no list, or more than {WORDPIECE.ranges}"
         self._ranges = sorted(
             (*_range(each), form)
-            for kind, form in _FORMS.items() for each in _list(entries[kind], WORDPIECE.ranges)
-        )  # fmt: skip
+            for kind, form in _FORMS.items()
+            for each in as_list(entries[kind], fault, WORDPIECE.ranges)
+        )
         self._starts = [first for first, _, _ in self._ranges]
 
     def __missing__(self, code: int) -> str:
@@ -156,16 +164,14 @@ class _Characters(dict[int, str]):
 def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
     """The ids of added tokens that are found before the normalization, and after it."""
     found: tuple[dict[str, int], dict[str, int]] = {}, {}
-    for each in _list(tokens, WORDPIECE.added):
-        entry = _object(each, _ADDED, "an added token")
-        token, late = entry["token"], entry["normalized"]
-        if not isinstance(token, str) or not 0 < len(token) <= WORDPIECE.content:
-            raise BundleFormatError(
-                f"an added token is a text of 1 to {WORDPIECE.content} characters"
-            )
+    fault = f"added tokens are no list, or more than {WORDPIECE.added}"
+    for each in as_list(tokens, fault, WORDPIECE.added):
+        entry = _entries(each, _ADDED, "added token")
+        token = as_text(entry["token"], "an added token", 1, WORDPIECE.content)
+        late = entry["normalized"]
         if not isinstance(late, bool) or token in found[late]:
-            raise BundleFormatError("an added token stands twice, or is normalized by no boolean")
-        found[late][token] = _whole(entry["id"], range(count), "the id of an added token")
+            raise UnsoundError("an added token stands twice, or is normalized by no boolean")
+        found[late][token] = as_whole(entry["id"], "the id of an added token", 0, count)
     return found
 
 
@@ -175,29 +181,16 @@ def _finder(tokens: Mapping[str, int]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
-def _object(value: object, keys: set[str], title: str) -> Mapping[str, object]:
-    if not isinstance(value, dict) or set(value) != keys:
-        raise BundleFormatError(f"{title} is not an object of {', '.join(sorted(keys))}")
-    return value
-
-
-def _list(value: object, most: int) -> list[object]:
-    if not isinstance(value, list) or len(value) > most:
-        raise BundleFormatError(f"a part of the tokenizer is no list of up to {most}")
-    return value
+def _entries(value: object, keys: set[str], title: str) -> Mapping[str, object]:
+    entries = as_object(value, title)
+    if set(entries) != keys:
+        raise UnsoundError(f"the {title} has other parts than {', '.join(sorted(keys))}")
+    return entries
 
 
 def _range(value: object) -> tuple[int, int]:
-    bounds = _list(value, 2)
+    bounds = as_list(value, "a range of characters is a first and a last one", 2)
     if len(bounds) != 2:
-        raise BundleFormatError("a range of characters is not a first and a last code point")
-    first = _whole(bounds[0], _CODES, "a code point")
-    return first, _whole(bounds[1], _CODES[first:], "the last code point of a range")
-
-
-def _whole(value: object, within: range, title: str) -> int:
-    if type(value) is not int or value not in within:
-        raise BundleFormatError(
-            f"{title} is not a whole number from {within.start} to {within.stop - 1}"
-        )
-    return value
+        raise UnsoundError("a range of characters is a first and a last one")
+    first = as_whole(bounds[0], "a code point", 0, _CODES)
+    return first, as_whole(bounds[1], "the last code point of a range", first, _CODES)
