@@ -16,7 +16,8 @@
     │   └── UsageError              arguments that the method does not have; a TypeError, too
     ├── DeviceError                 a device folder: missing, in use, damaged, no access
     │   ├── DeviceChangedError      the active model was changed meanwhile
-    │   └── UnknownAdapterError     no adapter of this name is loaded
+    │   ├── UnknownAdapterError     no adapter of this name is loaded
+    │   └── ReleaseInUseError       a release that devices share, and use
     ├── EncoderError                the app's own encoder: missing, another one, or it failed
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
@@ -154,6 +155,10 @@ class DeviceChangedError(DeviceError):
 
 class UnknownAdapterError(DeviceError):
     """No adapter of this name is installed on the device."""
+
+
+class ReleaseInUseError(DeviceError):
+    """A release cannot be deleted: devices use it, or can go back to it."""
 
 
 class MissingAdapterError(BundleError):

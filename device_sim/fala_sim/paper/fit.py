@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fala.errors import DataError
 from fala.model.losses import Floats, cross_entropy, probabilities
+from fala.products import product
 from fala.solver import newton
-from fala.solver.design import product
 from fala.solver.factors import Solve, cholesky
 from fala_export.fitting.calibration import LogitRows
 from fala_sim.paper.ridge import Ridge, Solution

@@ -19,7 +19,7 @@ import numpy as np
 
 from fala.errors import DataError
 from fala.model.losses import Floats
-from fala.solver.design import product
+from fala.products import product
 from fala.solver.factors import Triangle, cholesky
 
 # Rows from which the bias is removed at a time, so that the data fit the processor's cache.

@@ -21,6 +21,7 @@ from fala.backbones.adapter import (
     optional_shapes,
     run_inputs,
 )
+from fala.backbones.cache import EncodingCache
 from fala.errors import (
     BundleFormatError,
     DataError,
@@ -74,6 +75,8 @@ class OnnxEncoder:
     """
 
     is_transformer = True
+    #: Embeddings that many devices share; None encodes every text anew.
+    cache: EncodingCache | None = None
 
     def __init__(
         self,
@@ -86,17 +89,17 @@ class OnnxEncoder:
         session_class, options_class, tokenizer_class = libraries()
         options = options_class()
         options.log_severity_level = 4  # its log quotes the tokens that it fails on
-        cores = _cores()
-        if cores < (os.cpu_count() or 1) and not options.intra_op_num_threads:
+        most = _most_threads()
+        if most < (os.cpu_count() or 1) and not options.intra_op_num_threads:
             # onnxruntime counts all of the machine's cores.
-            options.intra_op_num_threads = cores
+            options.intra_op_num_threads = most
         # The audit reads no other format.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         # Threads that spin between runs take the cores from the app.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _library_errors("onnxruntime cannot load the model"):
             self._session: Any = _opened(model, session_class, options)
-            self._threads: int = options.intra_op_num_threads or cores
+            self._threads: int = options.intra_op_num_threads or most
             # Its Python class keeps the model's bytes, to load it again for other providers.
             self._session._model_bytes = None
             keep_in_forks(self)
@@ -193,6 +196,13 @@ class OnnxEncoder:
                 declares. These are the vendor's mistakes.
         """
         texts = check_texts(texts)
+        if self.cache is not None and adapter is None:
+            return self.cache.encode(texts, self._encoded)
+        return self._encoded(texts, adapter)
+
+    def _encoded(
+        self, texts: Sequence[str], adapter: AdapterWeights | None = None
+    ) -> NDArray[np.float32]:
         adapter_inputs = self._adapter_inputs(adapter)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
@@ -262,9 +272,7 @@ class OnnxEncoder:
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         for chunk in _parts(cut):
-            encodings = without_texts(
-                partial(self._encodings, chunk), _failed("the tokenizer fails")
-            )
+            encodings = self._encodings(chunk)
             for parts, encoding in zip(chunk, encodings, strict=True):
                 ids.append(encoding.ids)
                 types.append(encoding.type_ids if len(parts) > 1 else [])
@@ -279,8 +287,12 @@ class OnnxEncoder:
             except BaseException as error:  # it panics without threads, which is no Exception
                 if not is_failure(error):
                     raise
-            self._together = False
-        return [self._tokenizer.encode(*parts) for parts in chunk]
+        failed = _failed("the tokenizer fails")
+        encodings = [
+            without_texts(partial(self._tokenizer.encode, *parts), failed) for parts in chunk
+        ]
+        self._together = False
+        return encodings
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
         """An adapter's inputs; cached for the latest one, which most calls repeat."""
@@ -397,11 +409,17 @@ def _most(name: str) -> int:
     return 1 if form is None else form.most
 
 
-def _cores() -> int:
+def cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _most_threads() -> int:
+    """How many threads a session may have: as many as there are cores, or numeric libraries use."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores(), int(threads)) if threads.isdecimal() and int(threads) else cores()
 
 
 def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int]]:

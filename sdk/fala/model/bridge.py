@@ -10,6 +10,7 @@ import numpy as np
 from fala.errors import BundleFormatError, DimensionError, counted
 from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
+from fala.products import product
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ class Bridge:
             DimensionError: If the embeddings are not of the old backbone's dimension.
         """
         self.check(embeddings)
-        return np.asarray(embeddings @ self.matrix + self.offset, dtype=np.float32)
+        return np.asarray(product(embeddings, self.matrix) + self.offset, dtype=np.float32)
 
     def check(self, embeddings: Vectors) -> None:
         """Raise DimensionError if embeddings are not of the old backbone's dimension."""
@@ -80,7 +81,7 @@ class Bridge:
             )
         return Bridge(
             self.source,
-            self.matrix @ following.matrix,
+            product(self.matrix, following.matrix),
             following.map(self.offset[None])[0],
             following.variance + self.variance @ following.matrix**2,
         )

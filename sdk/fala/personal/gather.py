@@ -310,8 +310,9 @@ def _inputs(
     texts = {text for example in examples for text in texts_of(example)}
     if head.task == CLASSIFICATION and sources and examples and texts.isdisjoint(real):
         bridge, embeddings = sources[-1]
-        if texts <= set(embeddings):
-            # All documents cross the same bridge: the old coordinates hold all there is.
+        # All documents cross the same bridge: the old coordinates hold all there is. They are the
+        # shorter form where they are fewer than the documents, and than the new coordinates.
+        if texts <= set(embeddings) and len(bridge.matrix) < min(len(examples), len(bridge.offset)):
             old = np.stack([embeddings[str(example)] for example in examples])
             bridge.check(old)
             ones = np.ones((len(old), 1), dtype=np.float32)

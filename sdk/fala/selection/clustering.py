@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fala.errors import BudgetError
+from fala.products import product
 from fala.selection.graph import (
     Indices,
     SimilarityGraph,
@@ -163,7 +164,7 @@ def _choose_pivots(
         drawn = order[rows]
         # The block's own vertices may become pivots for those after them.
         columns = np.concatenate([pivots, drawn])
-        similarity = graph.unit[drawn] @ graph.unit[columns].T
+        similarity = product(graph.unit[drawn], graph.unit[columns].T)
         chosen = np.empty(len(columns), dtype=np.intp)
         count = len(pivots)
         chosen[:count] = np.arange(count)
@@ -192,10 +193,10 @@ def _join_pivots(
     centres = graph.unit[pivots]
     best = np.empty(len(rest), dtype=np.float32)
     for rows in row_blocks(len(rest), len(pivots)):
-        best[rows] = (graph.unit[rest[rows]] @ centres.T).max(axis=1)
+        best[rows] = product(graph.unit[rest[rows]], centres.T).max(axis=1)
     rest = rest[np.argsort(-best, kind="stable")]
     for rows in row_blocks(len(rest), len(pivots)):
-        similarity = graph.unit[rest[rows]] @ centres.T
+        similarity = product(graph.unit[rest[rows]], centres.T)
         for weak, vertex in zip(similarity, rest[rows].tolist(), strict=True):
             near = graph.nearest[vertex, :_BOOSTERS]
             joined = assignment[near[near >= 0]]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fala.errors import DataError
+from fala.products import product
 
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.intp]
@@ -111,7 +112,7 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     else:
         pairs = _near_pairs(unit, np.flatnonzero(~empty))
     for rows, columns in pairs:
-        similarity = unit[rows] @ unit[columns].T
+        similarity = product(unit[rows], unit[columns].T)
         similarity[:, empty[columns]] = -np.inf
         similarity[empty[rows]] = -np.inf
         similarity[rows[:, None] == columns] = -np.inf
@@ -130,7 +131,7 @@ def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
     """Find the centre (m, dim) of the greatest cosine to each vector (n, dim), (n,)."""
     nearest = np.empty(len(unit), dtype=np.intp)
     for rows in row_blocks(len(unit), len(centres)):
-        nearest[rows] = (unit[rows] @ centres.T).argmax(axis=1)
+        nearest[rows] = product(unit[rows], centres.T).argmax(axis=1)
     return nearest
 
 

@@ -9,19 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats
+from fala.products import gram, product
 from fala.text.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # Python 3.10 has none of its own
-
-
-def product(left: Floats, right: Floats) -> Floats:
-    """A matrix (m, r) times a vector (r,) or a matrix (r, k).
-
-    Overflow gives infinity without a warning: the factorization then fails.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(left @ right)
 
 
 class Products(Protocol):
@@ -80,7 +72,7 @@ class DenseRows:
 
     def times(self, delta: Floats) -> Floats:
         """R delta', shape (n, C), in the precision of R."""
-        columns = np.ascontiguousarray(delta.T).astype(self.matrix.dtype, copy=False)
+        columns = delta.astype(self.matrix.dtype, copy=False).T
         return np.asarray(product(self.matrix, columns), dtype=np.float64)
 
     def gather(self, numbers: Floats) -> Floats:
@@ -94,10 +86,7 @@ class DenseRows:
 
     def gram(self, *, single: bool = False) -> Floats:
         """R R', shape (n, n); in float32 where that is precise enough."""
-        if single:
-            matrix = self.matrix.astype(np.float32)
-            return np.asarray(matrix @ matrix.T)
-        return product(self.matrix, self.matrix.T)
+        return gram(self.matrix.astype(np.float32) if single else self.matrix)
 
     @property
     def costs(self) -> tuple[int, int]:
@@ -288,8 +277,8 @@ class GramRows:
 
     def times(self, point: Floats) -> Floats:
         """K a', shape (n, C), in the precision of K."""
-        columns = np.ascontiguousarray(point.T).astype(self.gram.dtype, copy=False)
-        return np.asarray(self.gram @ columns, dtype=np.float64)
+        columns = point.astype(self.gram.dtype, copy=False).T
+        return np.asarray(product(self.gram, columns), dtype=np.float64)
 
     def gather(self, numbers: Floats) -> Floats:
         """The point whose R'a is R' numbers: the numbers, shape (C, n)."""

@@ -20,13 +20,13 @@ from functools import cached_property
 import numpy as np
 
 from fala.model.losses import Floats
+from fala.products import gram, product
 from fala.solver.design import (
     CentredRows,
     DenseRows,
     FeatureRows,
     GramRows,
     JointRows,
-    product,
 )
 
 # Rows of an inverted block of the diagonal: an inverse costs three times as much as a product.
@@ -80,7 +80,7 @@ class Triangle:
         solution = np.array(right, dtype=lower.dtype, order="C")
         for part, inverse in zip(_parts(len(self)), self.inverses, strict=True):
             if part.start:
-                solution[part] -= lower[part, : part.start] @ solution[: part.start]
+                solution[part] -= product(lower[part, : part.start], solution[: part.start])
             self._divide(lower[part, part], inverse, solution[part])
         return solution
 
@@ -90,15 +90,15 @@ class Triangle:
         solution = np.array(right, dtype=lower.dtype, order="C")
         for part, inverse in zip(_parts(len(self))[::-1], self.inverses[::-1], strict=True):
             if part.stop < len(self):
-                solution[part] -= lower[part.stop :, part].T @ solution[part.stop :]
+                solution[part] -= product(lower[part.stop :, part].T, solution[part.stop :])
             self._divide(lower[part, part].T, inverse.T, solution[part])
         return solution
 
     def _divide(self, block: Floats, inverse: Floats, right: Floats) -> None:
         """Solve with one block of the diagonal, in place."""
-        solution = inverse @ right
+        solution = product(inverse, right)
         if self._refined:
-            solution += inverse @ (right - block @ solution)
+            solution += product(inverse, right - product(block, solution))
         right[...] = solution
 
     def solve_both(self, right: Floats) -> Floats:
@@ -117,7 +117,9 @@ class Triangle:
         inverse = np.zeros_like(self.lower)
         inverse[:edge, :edge] = first.inverse()
         inverse[edge:, edge:] = second.inverse()
-        inverse[edge:, :edge] = second.solve(-self.lower[edge:, :edge] @ inverse[:edge, :edge])
+        inverse[edge:, :edge] = second.solve(
+            -product(self.lower[edge:, :edge], inverse[:edge, :edge])
+        )
         return inverse
 
 
@@ -143,7 +145,7 @@ def cholesky(matrix: Floats) -> Triangle:
     matrix[:edge, edge:] = 0.0
     below = matrix[edge:, :edge]
     below[...] = first.solve(below.T).T
-    matrix[edge:, edge:] -= below @ below.T
+    matrix[edge:, edge:] -= gram(below)
     second = cholesky(matrix[edge:, edge:])
     return Triangle(matrix, [*first.inverses, *second.inverses])
 
@@ -218,7 +220,7 @@ class OverColumns:
     def __init__(self, rows: DenseRows, weights: Floats) -> None:
         self._matrix = rows.matrix
         half = rows.matrix * np.sqrt(weights)[:, None].astype(rows.matrix.dtype)
-        hessian = product(half.T, half)
+        hessian = gram(half.T)
         hessian.flat[:: len(hessian) + 1] += 1.0
         self._lower = cholesky(hessian)
 

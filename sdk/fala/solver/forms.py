@@ -10,8 +10,8 @@ logit this is the Hessian, and one direction is enough. For very many examples w
 the factor is of the dense columns, and the preconditioner of the sparse ones is diagonal.
 
 For many examples directions are computed in float32. They only determine a step: the logits and J
-are computed from the rows in float64. Over the examples the only factor is then the one at the
-minimum, for the leave-one-out logits.
+are computed from the rows in float64. Up to ``LARGEST`` examples the only factor is then the one at
+the minimum, in float32, for the leave-one-out logits: directions cost less than a factor.
 
 Further examples are stacked on a form of J, and ``minimize`` starts at the last minimum, with its
 preconditioner. A few of them beside very many are added by Laplace's approximation (``Recent``).
@@ -334,8 +334,11 @@ def _over_columns(
     squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
     single = len(problem.rows) > SINGLE and squares < _LARGE
     rough = problem.over(problem.rows.single()) if single else problem
+    plain = single and inverse is None and len(problem.rows) <= LARGEST
 
     def precondition(mean: Floats) -> Solve:
+        if plain:
+            return np.copy
         weights = problem.evidence.curvature(mean)
         return _near(rough, weights, inverse or OverColumns(rough.rows, weights).solve)
 
@@ -346,12 +349,13 @@ def _over_columns(
 
     @cache
     def factor() -> OverColumns:
-        return OverColumns(problem.rows, problem.evidence.curvature_at(steps.z))
+        return OverColumns(rough.rows, problem.evidence.curvature_at(steps.z))
 
     def leave_out() -> Floats:
         return _left_out(problem, steps, factor())
 
-    work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
+    factors = 1 if plain else min(steps.count, FACTORS) + 1
+    work = _work(problem, steps, problem.rows.size, 0, factors)
     kept = inverse or (lambda parts: factor().solve(parts))
     return Minimum(steps.point, steps.point, steps.z, kept, work, leave_out)
 
@@ -363,7 +367,7 @@ def _over_examples(
     single = gram.dtype == np.float32
 
     def precondition(mean: Floats) -> Solve:
-        if single:  # directions cost less than a factor
+        if single:
             return np.copy
         weights = problem.evidence.curvature(mean)
         return _near(small, weights, OverExamples(small.rows, weights).solve)

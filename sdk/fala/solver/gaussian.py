@@ -16,8 +16,9 @@ import numpy as np
 from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.model.scales import Scales
+from fala.products import gram, product
 from fala.solver.design import CentredRows, DenseRows, JointRows
-from fala.solver.factors import Triangle
+from fala.solver.factors import Triangle, cholesky
 from fala.solver.forms import Form, Minimum, minimize
 from fala.solver.newton import Evidence, Problem
 from fala.solver.training import Block, Features, Inputs, TrainingSet
@@ -108,7 +109,7 @@ class WhitenedInputs:
         if not isinstance(inputs, Inputs):
             raise TypeError("embeddings expected")
         centred = inputs.coordinates - self.centre
-        first = centred * self.root if self.turn is None else centred @ self.turn
+        first = centred * self.root if self.turn is None else product(centred, self.turn)
         if not len(self.factors):
             return DenseRows(np.asarray(first, dtype=np.float64))
         return DenseRows(np.hstack([first, self._products(inputs, self.factors)]))
@@ -161,31 +162,35 @@ def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
         centre = np.zeros(inputs.coordinates.shape[1])
         if len(inputs):
             centre = inputs.coordinates.mean(axis=0, dtype=np.float64)
-        length = _length(inputs, centre, basis)
-        variance = np.full(d, spread**2 / (length if length > _ALIKE else 1.0))
+        inner = None if basis is None else gram(basis)
+        length = _length(inputs, centre, inner)
+        scale = spread**2 / (length if length > _ALIKE else 1.0)
+        variance = np.full(d, scale)
+        if inner is not None:
+            inner *= scale
         factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), spread * BIAS_DEVIATION
     else:
         prior = block.prior
         centre = np.zeros(inputs.coordinates.shape[1])
         variance = prior.variance[:-1].astype(np.float64)
+        inner = None if basis is None else gram(basis * np.sqrt(variance))
         factors, mean = prior.factors.astype(np.float64), prior.mean.astype(np.float64)
         deviation = float(np.sqrt(prior.variance[-1]))
     turn = None
-    if basis is not None:
-        inner = (basis * variance) @ basis.T
+    if inner is not None:
         inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
-        turn = np.linalg.cholesky(inner)
+        turn = cholesky(inner).lower
     return WhitenedInputs(centre, turn, np.sqrt(variance), factors, mean, basis), deviation
 
 
-def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
-    """Mean squared length of the centred features, with the variance that a bridge leaves out."""
+def _length(inputs: Inputs, centre: Floats, inner: Floats | None) -> float:
+    """Mean squared length of the centred features, with the variance that a bridge leaves out.
+
+    |x|^2 = c B B' c, where B B' is ``inner``, without x itself.
+    """
     centred = inputs.coordinates - centre
-    if basis is not None:
-        # |x|^2 = c B B' c without x itself.
-        length = float(np.einsum("ij,jk,ik->", centred, basis @ basis.T, centred, optimize=True))
-    else:
-        length = float(np.einsum("ij,ij->", centred, centred, dtype=np.float64))
+    others = centred if inner is None else product(centred, inner)
+    length = float(np.einsum("ij,ij->", others, centred, dtype=np.float64))
     return length / max(len(centred), 1) + inputs.unseen
 
 

@@ -13,6 +13,7 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
+from fala.products import product
 from fala.text.sparse_rows import SparseRows
 
 
@@ -36,8 +37,8 @@ class Inputs:
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """W . x for a weight (C, d), shape (n, C)."""
-        inner = weight.T if self.basis is None else self.basis @ weight.T
-        return np.asarray(self.coordinates @ inner, dtype=np.float64)
+        inner = weight.T if self.basis is None else product(self.basis, weight.T)
+        return np.asarray(product(self.coordinates, inner), dtype=np.float64)
 
 
 Features = Inputs | SparseRows

@@ -9,6 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.products import gram
+
 Floats = NDArray[np.float64]
 
 _SPARSE_COST = 600  # the time of a product in a sparse Gram matrix, in products of a dense one
@@ -76,10 +78,10 @@ class SparseRows:
         uses = self._uses()
         common = uses**2 * _SPARSE_COST > len(self) ** 2
         dense = self._dense(common, dtype)
-        gram: Floats = dense @ dense.T
-        self._add_rare(gram, ~common & (uses > 1))
-        gram.flat[:: len(self) + 1] = self.squared_lengths()
-        return gram
+        products: Floats = gram(dense)
+        self._add_rare(products, ~common & (uses > 1))
+        products.flat[:: len(self) + 1] = self.squared_lengths()
+        return products
 
     def _add_rare(self, gram: Floats, rare: NDArray[np.bool_]) -> None:
         """Add the products of pairs of rows in columns that few rows use."""

@@ -71,6 +71,20 @@ def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(
     np.testing.assert_allclose(device.predict_proba(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
 
 
+def test_new_coordinates_are_fitted_where_they_are_fewer(tmp_path, releases, labels):
+    """Twelve old numbers and an offset are more than ten new ones."""
+    with Device.create(tmp_path / "device", releases["mid"]) as device:
+        device.learn(TEXTS, labels)
+        report = device.replace(releases["new"], Budget(0))
+        assert [work.size for work in report.counts.fits] == [10 + 1]
+        new, mid = Bundle.open(releases["new"]), Bundle.open(releases["mid"])
+        bridge = new.bridges()[mid.backbone_digest]
+        vectors = bridge.map(halved(releases["mid"], TEXTS))
+        expected = fitted(new.head(), vectors, labels, unseen=float(bridge.variance.sum()))
+        np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
+        np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
+
+
 def test_decisions_use_the_users_threshold(device, releases):
     device.learn(TEXTS, ["1" if i % 6 == 0 else "0" for i in range(len(TEXTS))])
     report = device.replace(releases["mid"], Budget(0))

@@ -115,6 +115,25 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
     np.testing.assert_allclose(single.full.left_out, double.full.left_out, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [{}, {"targets": "some"}, {"prior": True}, {"basis": True}, {"classes": 3}, TAGS],
+    ids=str,
+)
+def test_columns_in_single_precision_have_the_same_minimum(monkeypatch, case):
+    """Without a factor but the one at the minimum."""
+    training = training_of({"n": 120, **case})
+    double = fit(training)
+    monkeypatch.setattr(forms, "SINGLE", 0)
+    single = fit(training)
+    assert single.work.size == double.work.size < len(training)
+    fits = 3 if "tags" in case else 1
+    assert (single.work.factors, double.work.factors) == (fits, 3 * fits)
+    expected = answers(training, double)
+    np.testing.assert_allclose(answers(training, single), expected, atol=1e-5)
+    np.testing.assert_allclose(single.full.left_out, double.full.left_out, atol=1e-4)
+
+
 # Leave-one-out
 
 
