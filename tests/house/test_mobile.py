@@ -55,7 +55,7 @@ def test_the_page_has_the_versions_of_the_build():
         re.MULTILINE,
     )
     assert pinned.keys() == {"flet", "numpy", "onnxruntime", "tokenizers"}
-    assert all(re.search(rf"\b{re.escape(version)} ", row) for version in pinned.values())
+    assert all(re.search(rf"\b{re.escape(version)}\b", row) for version in pinned.values())
 
 
 def missing():

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NoReturn
 
 from fala.audit.tokenizer import distinct_keys
@@ -27,6 +28,10 @@ MAX_VERSION = 10**15
 
 #: Characters of the longest name and label that a manifest may have.
 LONGEST_NAME, LONGEST_LABEL = 256, 1_024
+#: Levels of lists and tables that a JSON file may have: a browser's Python ends at some thousands.
+DEEPEST = 100
+# One that does not end reaches to the end of the file: each byte is looked at once.
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # Control characters, line and paragraph separators; characters that change the text direction.
 _HIDDEN = {"Cc", "Zl", "Zp"}
@@ -168,9 +173,12 @@ def read_json(data: bytes, name: str) -> Any:  # noqa: ANN401
         name: Its name, with which the error begins.
 
     Raises:
-        BundleFormatError: It is not JSON, or has a duplicate key, a number that is not finite or
-            too long, or a lone surrogate.
+        BundleFormatError: It is not JSON, or has more than 100 levels, a duplicate key, a number
+            that is not finite or too long, or a lone surrogate.
     """
+    steps = (1 if code in b"[{" else -1 for code in _STRING.sub(b"", data) if code in b"[]{}")
+    if max(accumulate(steps), default=0) > DEEPEST:
+        raise BundleFormatError(f"{name} is not JSON: more than {DEEPEST} levels")
     try:
         value = json.loads(
             data.decode(),

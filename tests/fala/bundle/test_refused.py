@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bundles import DIMENSION, WORDS, archive_of, entries_of, make_head, refused, repacked
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.manifest import read_json
 from fala.bundle.reading import Bundle
 from fala.errors import (
     BundleDigestError,
@@ -23,6 +25,25 @@ from fala.text.ngrams import BUCKETS
 
 def array(*shape, dtype=np.float32, filled=1.0):
     return array_bytes(np.full(shape, filled, dtype))
+
+
+def test_json_of_many_levels_is_rejected():
+    """A browser's Python ends at some thousands, instead of raising an error."""
+    deep = b"[" * 101 + b"]" * 101
+    for data in (deep, b'["' + b"]" * 200 + b'", ' + deep + b"]", b'{"a\\"": ' + deep + b"}"):
+        with pytest.raises(BundleFormatError, match="more than 100 levels"):
+            read_json(data, "a file")
+    assert read_json(deep[1:-1], "a file")
+    assert read_json(b'["' + b"[" * 200 + b'\\"["]', "a file") == ["[" * 200 + '"[']
+    assert read_json(b"[" + b"[], " * 200 + b"[]]", "a file") == [[]] * 201
+
+
+@pytest.mark.parametrize("data", [b'"' + b'\\"' * 500_000, b'"' * 1_000_001, b"\\" * 1_000_000])
+def test_json_with_unfinished_strings_takes_no_longer(data):
+    start = time.process_time()
+    with pytest.raises(BundleFormatError):
+        read_json(data, "a file")
+    assert time.process_time() - start < 2
 
 
 # The manifest
