@@ -583,8 +583,8 @@ class Device:
     def fit(self, *examples: object, adapter: str | None = None) -> LearnReport:
         """Fit the personal model to all examples, with the scales chosen anew.
 
-        For the app's idle time. Pending texts are encoded where that is free (word vectors); a
-        transformer encodes them in ``refine``.
+        For the app's idle time. Pending texts are encoded where that is free (a table of
+        vectors); a transformer encodes them in ``refine``.
 
         Args:
             examples: Always empty: examples are passed to ``learn``.

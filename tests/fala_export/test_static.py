@@ -17,7 +17,7 @@ from fala import Bundle
 from fala.audit.model import audit_model
 from fala.backbones import OnnxEncoder
 from fala.bundle.format import BACKBONE_FILES, ONNX, STATIC
-from fala_export import write_release
+from fala_export import ExportError, write_release
 from fala_export.graph.quantization.weights import quantize
 from fala_export.models.onnx_steps import Cut
 from fala_export.models.static import is_static, load_static
@@ -131,6 +131,11 @@ def test_a_prompt_a_cut_and_a_length_of_tables_are_kept(tmp_path):
     expected = library(tmp_path / "m", prompt_name="q", normalize_embeddings=True)
     np.testing.assert_allclose(encode_table(tmp_path / "m", prompt="q"), expected, atol=1e-5)
     assert load_static(tmp_path / "m", prompt="q", max_length=2).table.max_length == 2
+    tokenizer.enable_truncation(3, direction="left")
+    write_static(tmp_path / "left", tokenizer=tokenizer.to_str().encode())
+    with pytest.raises(ExportError, match="truncation_side = left"):
+        load_static(tmp_path / "left")
+    assert load_static(tmp_path / "left", ignore=["truncation_side"]).not_kept
 
 
 def test_other_steps_and_tokenizers_stay_graphs(tmp_path):

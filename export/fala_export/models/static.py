@@ -30,6 +30,7 @@ from fala_export.models.folder import (
     TOKENIZER,
     TYPES,
     Modules,
+    check_truncation,
     find_weights,
     loading,
     naming,
@@ -98,7 +99,7 @@ def load_static(
         if not (inner / TOKENIZER[0]).is_file():
             raise ExportError(f"has no {TOKENIZER[0]}")
         reader, _ = read_tokenizer(inner / TOKENIZER[0])
-        limit = (reader.truncation or {}).get("max_length")
+        truncation = reader.truncation or {}
         reader.no_truncation()
         if settings.lowercase:
             lower_case(reader)
@@ -116,8 +117,11 @@ def load_static(
         steps = read_steps(folder, None, None) or []
         if config.get("normalize") and not steps:
             steps = [modules.Normalize()]
-        if _OTHER in arrays:
+        limit, cut = truncation.get("max_length"), dict[str, str]()
+        if _OTHER in arrays:  # cut at the end, whatever the tokenizer says
             limit = config.get("max_length", _DEFAULT_LENGTH)
+        else:
+            cut = check_truncation(truncation.get("direction"), TOKENIZER[0], ignore)
         most = min(limit or MAX_TOKENS, MAX_TOKENS)
         longest = most if max_length is None else max_length
         if not 0 < longest <= most:
@@ -134,7 +138,7 @@ def load_static(
             _output=graph.graph.output[0].name,
             steps=steps,
             prompt=text,
-            not_kept=settings.left_out(text, ignore),
+            not_kept={**settings.left_out(text, ignore), **cut},
         )
         file = file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
         try:

@@ -57,7 +57,7 @@ ONNX = "onnx"
 WORD_VECTORS = "word-vectors"
 STATIC = "static"
 #: The kinds that are a table of vectors, so that encoding a text is no forward pass.
-TABLES = (WORD_VECTORS, STATIC)
+VECTOR_TABLES = (WORD_VECTORS, STATIC)
 
 #: The kind of a release for the app's own encoder, without a model.
 EXTERNAL = "external"

@@ -202,7 +202,7 @@ class Bundle:
                 )
             if self.external:
                 backbone: Backbone = self._external(Encoders() if encoders is None else encoders)
-            elif self.manifest.kind in layout.TABLES:
+            elif self.manifest.kind in layout.VECTOR_TABLES:
                 backbone = read_table(self.manifest, self._read)
             else:
                 backbone = self._encoder()

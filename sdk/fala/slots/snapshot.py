@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone, LazyBackbone
-from fala.bundle.format import TABLES
+from fala.bundle.format import VECTOR_TABLES
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
@@ -51,7 +51,7 @@ class Release:
             BundleMismatchError: It is a backbone only.
             BundleError: A part of it cannot be read, or does not fit the others.
         """
-        transformer = bundle.manifest.kind not in TABLES
+        transformer = bundle.manifest.kind not in VECTOR_TABLES
         return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=transformer))
 
     @classmethod

@@ -24,7 +24,7 @@ from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
-from fala.bundle.format import TABLES, TOKENIZER
+from fala.bundle.format import TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
 from fala.examples import Example
@@ -139,7 +139,7 @@ def validate(
     # With a signature more is permitted than without.
     mark = f"signed {bundle.digest}"
     validated = installed or bundle.digest in VALIDATED or (signed and mark in VALIDATED)
-    if not validated and bundle.manifest.kind not in TABLES:
+    if not validated and bundle.manifest.kind not in VECTOR_TABLES:
         bundle.audit(signed=signed)  # first, as it costs least
         validated = _validate_in_child(bundle)
     backbone = backbone_of(bundle)
