@@ -4,13 +4,13 @@
     python benchmarks/hostile.py --count 20000 --seed 7 --journal hostile.jsonl
     python benchmarks/hostile.py --alone --seed 7
 
-A bundle of word vectors and one of an ONNX encoder are changed by seed: bytes of any file; values
-of the manifest and the tokenizer; numbers, names and operators of the graph; arrays; and the
-bundles of fala.testing.hostile and tests/support/hostile_graphs. Every one is offered to a device
-that has examples, in a process of its own whose memory is limited. The device may reject it with a
-FalaError within 5 s of processor time and 1 GB; it then predicts as before, to the last bit. The
-device may install it, if it then predicts edge-case texts. Any other outcome is printed, and the
-command fails.
+Bundles of word vectors, of static embeddings and of an ONNX encoder are changed by seed: bytes of
+any file; values of the manifest and the tokenizer; numbers, names and operators of the graph;
+arrays; and the bundles of fala.testing.hostile and tests/support/hostile_graphs. Every one is
+offered to a device that has examples, in a process of its own whose memory is limited. The device
+may reject it with a FalaError within 5 s of processor time and 1 GB; it then predicts as before, to
+the last bit. The device may install it, if it then predicts edge-case texts. Any other outcome is
+printed, and the command fails.
 
 Ctrl-C ends it early, and prints the record so far. With --journal every try is written to a file,
 and the same call resumes after the last one.
@@ -40,8 +40,10 @@ from support.mutations import write_damaged_bundle
 from support.operations import prepare
 
 import fala
-from fala.bundle.format import ONNX
+from bundles import make_head, write_static_release
+from fala.bundle.format import ONNX, STATIC
 from fala.testing import Say
+from fala.testing.releases import LABELS
 
 ROOM = 6 << 30  # of address space, in bytes
 EDGE_CASES = ["", " ", "a good film", "\0", "\U0001f600 \u0301", "good " * 5_000, "\u8fd9\u662f"]
@@ -88,7 +90,11 @@ def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, 
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         prepare(folder)
-        releases = {ONNX: folder / "bert.fala", "word vectors": folder / "glove-2.fala"}
+        write_static_release(folder / "static.fala", make_head(labels=LABELS))
+        releases = {
+            ONNX: folder / "bert.fala", "word vectors": folder / "glove-2.fala",
+            STATIC: folder / "static.fala",
+        }  # fmt: skip
 
         def outcomes() -> Iterator[list[Outcome]]:
             for number in range(len(tries.tries), count):

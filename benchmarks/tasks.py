@@ -14,7 +14,6 @@ model in a session of its own.
 from __future__ import annotations
 
 import importlib
-import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 import click
 import numpy as np
 from support.adapters import encoder_of, random_adapter
-from support.measuring import benchmark, in_turns
+from support.measuring import benchmark, in_turns, resident_megabytes
 
 import fala
 import fala_export
@@ -47,12 +46,6 @@ def random_head(dimension: int, seed: int) -> fala_export.Head:
     """A head of random weights."""
     weight = np.random.default_rng(seed).normal(size=(1, dimension)).astype(np.float32)
     return fala_export.Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
-
-
-def resident() -> float:
-    """Megabytes that this process holds resident."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def make(
@@ -81,13 +74,13 @@ def memory(folder: Path, names: list[str], say: Say) -> None:
     """Send the resident megabytes with the release alone, and with all tasks."""
     for library in ("onnxruntime", "tokenizers"):  # loaded first, so that they do not count
         importlib.import_module(library)
-    before = resident()
+    before = resident_megabytes()
     with fala.Device.open(folder) as device:
         device.predict_proba([TEXT])
-        say(resident() - before)
+        say(resident_megabytes() - before)
         for name in names:
             device.predict_proba([TEXT], adapter=name)
-        say(resident() - before)
+        say(resident_megabytes() - before)
 
 
 def switches(folder: Path, names: list[str], repeats: int, say: Say) -> None:

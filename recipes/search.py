@@ -19,7 +19,7 @@ PAGES = {
     "embedding": {"encoders.html", "glossary.html"},
     "forget": {"privacy.html"},
     "encrypt": {"privacy.html"},
-    "Android": {"mobile.html"},
+    "Android": {"platforms.html"},
     "rating": {"ratings.html"},
     "rank": {"reference/app.html", "cookbook.html"},
 }

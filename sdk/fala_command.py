@@ -18,6 +18,11 @@ try:
     from click.shell_completion import get_completion_class
 except KeyboardInterrupt:  # Part.load imports all else
     sys.exit(130)
+except ImportError as error:
+    # Extension modules raise ImportError when Ctrl-C interrupts their import.
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        sys.exit(130)
+    sys.exit(f"fala: its commands need click: pip install click ({error})")
 
 
 class Part(click.Command):

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -118,3 +119,9 @@ def peak_megabytes() -> float:
     """The largest resident memory of this process so far."""
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def resident_megabytes() -> float:
+    """The resident memory of this process now."""
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize() / 1e6

@@ -15,7 +15,7 @@ import numpy as np
 
 from fala import Bundle
 from fala.bundle.arrays import array_bytes
-from fala.bundle.format import ONNX_MODEL, TOKENIZER
+from fala.bundle.format import ONNX_MODEL, STATIC_SETTINGS, TOKENIZER
 from fala.testing.hostile import KINDS, Changes, repack, write_hostile
 
 # The graphs of a hostile vendor are the tests'.
@@ -203,7 +203,7 @@ def write_damaged_bundle(
         repack(releases[base], path, Changes(manifest=fields))
         return f"{base}: manifest"
     ways: list[Callable[[bytes, random.Random], bytes]] = [damaged_bytes]
-    if name == TOKENIZER:
+    if name in (TOKENIZER, STATIC_SETTINGS):
         ways += [damaged_json] * 3
     if name == ONNX_MODEL:
         ways += [damaged_graph] * 3

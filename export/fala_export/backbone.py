@@ -1,4 +1,4 @@
-"""Export a transformer encoder as a bundle."""
+"""Export an encoder as a bundle: a transformer's graph, or a table of static embeddings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from fala.backbones import OnnxEncoder
-from fala.bundle.format import ONNX, ONNX_MODEL, TOKENIZER
+from fala.backbones import OnnxEncoder, StaticEmbeddings
+from fala.bundle.format import MAX_TOKENS, ONNX, ONNX_MODEL, STATIC, TOKENIZER, VECTORS
 from fala.bundle.manifest import Manifest
 from fala.cli import progress
 from fala.examples import Example, unique_texts
@@ -28,8 +28,10 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
+from fala_export.models.onnx_file import OnnxFile
 from fala_export.models.sentence_encoder import LAYER_POOLINGS
 from fala_export.models.source import Source
+from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
 
@@ -47,26 +49,26 @@ class Export:
         max_length: Tokens of a text that are read.
         precision: One of ``PRECISIONS``.
         float_model: The ONNX graph in float32, or as the given file stores it.
-        model: The graph in ``precision``, serialized.
-        backbone: Runs ``model``.
+        files: The bundle's files of the backbone, by name.
+        backbone: Runs them.
         exported: Embeddings of the compared texts by the backbone, by text.
         reference: Embeddings of the same texts by the encoder in float32.
     """
 
     encoder: Source
     options: ExportOptions
-    max_length: int
+    max_length: int | None
     precision: str
     float_model: ModelProto
-    model: bytes
-    backbone: OnnxEncoder
+    files: Mapping[str, bytes]
+    backbone: OnnxEncoder | StaticEmbeddings
     exported: Mapping[str, Vectors]
     reference: Mapping[str, Vectors]
 
     @property
     def megabytes(self) -> float:
         """Size of the files that a device needs."""
-        return round((len(self.model) + len(self.encoder.tokenizer)) / MEGABYTE, 2)
+        return round(sum(map(len, self.files.values())) / MEGABYTE, 2)
 
 
 def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
@@ -102,13 +104,16 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     """
     if encoder.pooling in LAYER_POOLINGS and options.adapters:
         raise ExportError(f"adapters need another pooling than {encoder.pooling}")
+    table = encoder.table if isinstance(encoder, OnnxFile) else None
+    if table is not None and options.adapters:
+        raise ExportError(f"{options.name}: adapters are for a transformer, not for a table")
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
     with progress("tracing the graph"):
         float_model = encoder.graph()
     stored = stored_precision(float_model)
     precisions = [
-        precision for precision in reversed(PRECISIONS)
+        precision for precision in reversed(PRECISIONS if table is None else TABLE_PRECISIONS)
         if options.precision in (precision, "auto") and encoder.size * SHARES[precision] < LARGEST
     ]  # fmt: skip
     if stored != "none":
@@ -118,28 +123,27 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
                 "as they are with --quantize none, or give the model in float32"
             )
         precisions = ["none"]
+    if not precisions:
+        raise ExportError(
+            f"{options.name}: static embeddings have no {options.precision}: choose one of "
+            f"{', '.join(TABLE_PRECISIONS)} with --quantize"
+        )
     with progress("embedding texts with the model", len(texts)) as bar:
         reference = encoder.encode(texts, max_length, step=bar.update)
-    sequences = token_sequences(encoder.tokenizer, max_length)
+    graph = _Graph(encoder, options, float_model, max_length)
     cosines = {}
     for precision in precisions:
-        graph = quantize(float_model, precision, sequences)
-        if options.adapters:
-            graph = add_adapter_inputs(graph)
-        model = graph.SerializeToString(deterministic=True)
-        backbone = OnnxEncoder(
-            model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id
-        )
+        files, backbone = (graph if table is None else table).stored(precision)
         exported = embed(backbone, texts, f"embedding texts in {precision}")
         cosines[precision] = compare(exported, reference)["mean_cosine"]
         if cosines[precision] >= options.min_cosine:
             return Export(
                 encoder,
                 options,
-                max_length,
+                max_length if table is None else table.max_length,
                 precision if stored == "none" else stored,
                 float_model,
-                model,
+                files,
                 backbone,
                 dict(zip(texts, exported, strict=True)),
                 dict(zip(texts, reference, strict=True)),
@@ -151,6 +155,27 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     )
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """A graph that a device runs, in any precision; see ``StaticTable``."""
+
+    encoder: Source
+    options: ExportOptions
+    float_model: ModelProto
+    max_length: int
+
+    def stored(self, precision: str) -> tuple[dict[str, bytes], OnnxEncoder]:
+        """The files of a bundle by name, and the backbone that they are."""
+        encoder, tokenizer = self.encoder, self.encoder.tokenizer
+        sequences = token_sequences(tokenizer, self.max_length)
+        graph = quantize(self.float_model, precision, sequences)
+        if self.options.adapters:
+            graph = add_adapter_inputs(graph)
+        model = graph.SerializeToString(deterministic=True)
+        backbone = OnnxEncoder(model, tokenizer, max_length=self.max_length, pad_id=encoder.pad_id)
+        return {ONNX_MODEL: model, TOKENIZER: tokenizer}, backbone
+
+
 def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Write an export as a bundle without a head.
 
@@ -160,75 +185,91 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
         details: More to note in the manifest.
 
     Returns:
-        What was written: name, dimension, precision, size in megabytes, parity with the model in
-        float32, and cost; ``not_kept``, the settings of the model's files that the bundle does not
-        have.
+        What was written: name, kind, dimension, precision, size in megabytes, parity with the
+        model in float32, and a graph's cost; ``not_kept``, the settings of the model's files that
+        the bundle does not have; ``not_static``, why static embeddings are a graph.
 
     Raises:
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
     not_kept = {"not_kept": dict(encoder.not_kept)} if encoder.not_kept else {}
-    files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
+    is_graph = ONNX_MODEL in export.files
     parity = {
         **compare(
             np.stack([export.exported[text] for text in texts]),
             np.stack([export.reference[text] for text in texts]),
         ),
-        "megabytes": round(len(export.model) / MEGABYTE, 2),
+        "megabytes": round(len(export.files[ONNX_MODEL if is_graph else VECTORS]) / MEGABYTE, 2),
         "fp32_megabytes": round(model_bytes(export.float_model) / MEGABYTE, 2),
     }
     if (stored := stored_precision(export.float_model)) != "none":
         parity["reference"] = stored
-    # One text a pass, as an app encodes them: a batch of unlike lengths would time its padding.
-    timed = encoder.token_ids(texts[:: -(-len(texts) // _TIMED_TEXTS)], export.max_length)
-    passes = [
-        {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
-        for ids in timed
-    ]
-    with progress("measuring speed"):
-        timing = speed(export.float_model, export.model, passes)
+    timing = {"speed": _speed(export, texts)} if is_graph else {}
+    not_static = encoder.not_static if isinstance(encoder, OnnxFile) else ""
     manifest = Manifest(
         name=options.name,
-        kind=ONNX,
+        kind=ONNX if is_graph else STATIC,
         dimension=export.backbone.dimension,
         precision=_NAMES.get(export.precision, export.precision),
         max_length=export.max_length,
         details={
-            "pad_id": encoder.pad_id,
             "pooling": encoder.pooling,
             "normalized": encoder.normalized,
             "revision": encoder.revision,
             **encoder.changed,
             **not_kept,
-            "opset": next(
-                entry.version for entry in export.float_model.opset_import if not entry.domain
-            ),
-            "parity": {**parity, "speed": timing} if options.keep_speed else parity,
-            "cost": cost(export.float_model, encoder.longest),
+            "parity": {**parity, **timing} if options.keep_speed else parity,
             "versions": versions("torch", "transformers", "onnx", "onnxruntime"),
-            **({"optional_inputs": ["adapters"]} if options.adapters else {}),
+            **(_graph_details(export) if is_graph else {}),
             **options.details,
             **(details or {}),
         },
     )
     with writing(out):
-        write_bundle(out, manifest, files)
+        write_bundle(out, manifest, export.files)
     return {
         "bundle": str(out),
         "name": options.name,
+        "kind": manifest.kind,
         "dimension": manifest.dimension,
         "precision": manifest.precision,
         "pooling": encoder.pooling,
         **({"not_layers": encoder.not_layers} if encoder.not_layers else {}),
+        **({"not_static": not_static} if not_static else {}),
         "normalized": encoder.normalized,
         **encoder.changed,
         "megabytes": megabytes(out),
         **({"weights": f"in {stored} already, kept as they are"} if stored != "none" else {}),
-        "parity": {**parity, "speed": timing},
-        "cost": manifest.details["cost"],
+        "parity": {**parity, **timing},
+        **({"cost": manifest.details["cost"]} if is_graph else {}),
         **not_kept,
+    }
+
+
+def _speed(export: Export, texts: Sequence[str]) -> dict[str, float]:
+    """Time a graph, one text a pass, as an app encodes them.
+
+    A batch of unlike lengths would time its padding.
+    """
+    some = texts[:: -(-len(texts) // _TIMED_TEXTS)]
+    passes = [
+        {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+        for ids in export.encoder.token_ids(some, export.max_length or MAX_TOKENS)
+    ]
+    with progress("measuring speed"):
+        return speed(export.float_model, export.files[ONNX_MODEL], passes)
+
+
+def _graph_details(export: Export) -> dict[str, Any]:
+    """What the manifest says of a graph alone."""
+    operators = export.float_model.opset_import
+    return {
+        "pad_id": export.encoder.pad_id,
+        "opset": next(entry.version for entry in operators if not entry.domain),
+        "cost": cost(export.float_model, export.encoder.longest),
+        **({"optional_inputs": ["adapters"]} if export.options.adapters else {}),
     }
 
 

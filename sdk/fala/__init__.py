@@ -30,6 +30,7 @@ from fala.errors import (
     MissingAdapterError,
     MissingExtraError,
     OlderReleaseError,
+    ReleaseInUseError,
     RolledBackError,
     SlowDownloadError,
     UnknownAdapterError,
@@ -40,6 +41,7 @@ from fala.errors import (
 )
 from fala.examples import Example, Item, Match, Pair
 from fala.personal.run import Budget, Progress
+from fala.replacing import Failure, ReplacedAll, replace_all
 from fala.report import (
     AdapterInfo,
     Comparison,
@@ -53,6 +55,7 @@ from fala.report import (
     Report,
     Stopped,
 )
+from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
@@ -87,6 +90,7 @@ __all__ = [
     "Example",
     "ExpiredUpdateError",
     "ExternalDataError",
+    "Failure",
     "FalaError",
     "Forgotten",
     "InstantReport",
@@ -99,7 +103,10 @@ __all__ = [
     "Pair",
     "Preview",
     "Progress",
+    "ReleaseInUseError",
+    "Releases",
     "RepairReport",
+    "ReplacedAll",
     "Report",
     "RolledBackError",
     "SlowDownloadError",
@@ -111,6 +118,7 @@ __all__ = [
     "UpdateLimits",
     "UsageError",
     "WorseModelError",
+    "replace_all",
 ]
 
 __version__: str

@@ -33,7 +33,7 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, counted, type_of
+from fala.errors import DataError, DeviceError, UsageError, counted, needs, type_of
 from fala.examples import Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
@@ -50,6 +50,7 @@ from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
+from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
@@ -114,6 +115,7 @@ class Device:
         key: Key | None = None,
         keep_text: KeepText = "always",
         encoder: Encoder | Mapping[str, Encoder] | None = None,
+        releases: Releases | None = None,
     ) -> _Device:
         """Create a device's folder, with a release installed.
 
@@ -143,11 +145,14 @@ class Device:
                 checked on the vendor's probes. It may be called in any of the app's threads, and in
                 one of FaLA's; it may not use a device that asks it. A device without it takes only
                 ``fala.Item``.
+            releases: Where the release is kept once for many devices. None keeps a copy in the
+                device's folder.
 
         Raises:
             EncoderError: The encoder is not the release's, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
+            MissingExtraError: A library that it needs is missing, or cannot be loaded.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
                 its values.
             DeviceError: The folder is in use, or cannot be written.
@@ -160,7 +165,7 @@ class Device:
         opened = create(
             check_folder(path), check_path(bundle, "bundle"), positive=positive, trust=trust,
             codec=codec_of(key), names=TextNames.new(check_keep_text(keep_text)),
-            encoders=Encoders(encoder),
+            encoders=Encoders(encoder), releases=check_releases(releases),
         )  # fmt: skip
         device = cls(opened)
         _log.info("%s: created with %s", opened.path, device.backbone)
@@ -173,6 +178,7 @@ class Device:
         *,
         key: Key | None = None,
         encoder: Encoder | Mapping[str, Encoder] | None = None,
+        releases: Releases | None = None,
     ) -> _Device:
         """Open a device folder.
 
@@ -180,6 +186,8 @@ class Device:
             path: The folder.
             key: See ``create``.
             encoder: See ``create``. It is checked on the vendor's probes at its first use.
+            releases: See ``create``. A device that has a copy of its release shares it from now
+                on. None opens a device that shares its release, too; a later replacement copies.
 
         Raises:
             DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
@@ -192,7 +200,8 @@ class Device:
             ...     print(sum(1 for _ in device.examples()))
             4
         """
-        return cls(open_folder(check_folder(path), codec_of(key), Encoders(encoder)))
+        encoders, shared = Encoders(encoder), check_releases(releases)
+        return cls(open_folder(check_folder(path), codec_of(key), encoders, shared))
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
@@ -260,6 +269,8 @@ class Device:
             >>> device.close()
         """
         self._folder.close()
+        for learner in self._learners.values():
+            learner.close()
 
     def __enter__(self: _Device) -> _Device:
         return self
@@ -840,7 +851,7 @@ class Device:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
             OlderReleaseError: It is older, or of another product, without ``allow_older``.
             DataError: An argument cannot be used.
-            MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
+            MissingExtraError: The release, or ``trust``, needs a library that is missing or broken.
             MissingAdapterError: A loaded adapter has no successor; delete it first, or pass one.
             UnknownAdapterError: An adapter is passed that has no predecessor.
             WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
@@ -916,12 +927,8 @@ class Device:
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
         """
-        try:
+        with needs("signed updates need an extra", "'fala-sdk[ota]'"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
-        except ImportError as error:
-            raise MissingExtraError(
-                f"pip install 'fala-sdk[ota]' for signed updates ({error})"
-            ) from error
         download, budget = check_update_limits(limits), check_budget(budget)
         active = opened(self._folder).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT

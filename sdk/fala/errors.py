@@ -16,7 +16,8 @@
     │   └── UsageError              arguments that the method does not have; a TypeError, too
     ├── DeviceError                 a device folder: missing, in use, damaged, no access
     │   ├── DeviceChangedError      the active model was changed meanwhile
-    │   └── UnknownAdapterError     no adapter of this name is loaded
+    │   ├── UnknownAdapterError     no adapter of this name is loaded
+    │   └── ReleaseInUseError       a release that devices share, and use
     ├── EncoderError                the app's own encoder: missing, another one, or it failed
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
@@ -27,7 +28,7 @@
     │   └── UntrustedUpdateError    not what the vendor signed
     │       ├── ExpiredUpdateError  signed, but expired
     │       └── RolledBackError     older than what this device has seen already
-    └── MissingExtraError           an extra of the installation is missing
+    └── MissingExtraError           a library is not installed, or cannot be loaded
 
 Errors of other libraries are wrapped at the boundary, and stay their cause; but not where they may
 quote a text of the user (``without_texts``).
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import TypeVar
@@ -156,6 +157,10 @@ class UnknownAdapterError(DeviceError):
     """No adapter of this name is installed on the device."""
 
 
+class ReleaseInUseError(DeviceError):
+    """A release cannot be deleted: devices use it, or can go back to it."""
+
+
 class MissingAdapterError(BundleError):
     """A replacement would leave a task without an adapter for the new backbone."""
 
@@ -207,11 +212,31 @@ class RolledBackError(UntrustedUpdateError):
 
 
 class MissingExtraError(FalaError):
-    """The installation lacks an extra that this needs."""
+    """A library that this needs is not installed, or cannot be loaded; nothing was changed."""
 
 
 class BudgetError(FalaError):
     """A budget is not a budget: negative, or not a number."""
+
+
+@contextlib.contextmanager
+def needs(what: str, package: str) -> Iterator[None]:
+    """Raise one error where a library that is imported inside is missing or broken.
+
+    Args:
+        what: What needs which library, as the error says it.
+        package: What pip installs.
+
+    Raises:
+        MissingExtraError: It is.
+    """
+    try:
+        yield
+    except (ImportError, OSError) as error:
+        # Extension modules raise ImportError when Ctrl-C interrupts their import.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        raise MissingExtraError(f"{what}: pip install {package} ({safe_line(error)})") from error
 
 
 def model_changed(path: object) -> DeviceChangedError:

@@ -6,14 +6,19 @@ and clean up, a store that the parent has open.
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+ctypes: Any = None
+with contextlib.suppress(ImportError):
+    import ctypes
+
 _Object = TypeVar("_Object")
 _inherited: WeakKeyDictionary[Any, Callable[[Any], object] | None] = WeakKeyDictionary()
+_kept: list[object] = []
 
 
 def keep_in_forks(value: _Object, forked: Callable[[_Object], object] | None = None) -> None:
@@ -28,8 +33,11 @@ def keep_in_forks(value: _Object, forked: Callable[[_Object], object] | None = N
 
 def _keep() -> None:
     for value, forked in list(_inherited.items()):
-        # A reference that is never released: no part of the object is ever finalized.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        _kept.append(value)
+        # A reference that is never released: no part of the object is ever finalized. Without
+        # ctypes it is when the interpreter ends.
+        if ctypes is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
         if forked is not None:
             forked(value)
 

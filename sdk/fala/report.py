@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from html import escape
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fala.errors import be, counted
 from fala.solver.forms import Work
 from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, Decision, student95
 from fala.store.texts import NOT_KEPT
+
+#: Whether a model is better or worse for a user than another.
+Judgement = Literal["better", "no_worse", "worse", "unknown"]
 
 #: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
@@ -163,7 +166,7 @@ class Report(Plain):
         examples: Examples whose input on the new backbone is real or estimated.
         labelled: How many of them have a label.
         waiting: Examples that have no input before the new backbone has encoded them.
-        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for word
+        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for a table of
             vectors. There are no backward passes, by construction.
         losses: By candidate (see ``decision``), each example left out.
         comparison: The new model and the one before the replacement, on the same examples; None
@@ -216,6 +219,11 @@ class Report(Plain):
         See ``Comparison.worse``.
         """
         return None if self.comparison is None else self.comparison.worse
+
+    @property
+    def judgement(self) -> Judgement:
+        """Whether the user is better or worse off, in a word."""
+        return "unknown" if self.comparison is None else self.comparison.judgement
 
     @property
     def verdict(self) -> str:
@@ -398,6 +406,15 @@ class Comparison(Plain):
             return False
         return True if self.disagrees else None
 
+    @property
+    def judgement(self) -> Judgement:
+        """``worse`` in a word; better is better beyond noise."""
+        if self.worse is None:
+            return "unknown"
+        if self.worse:
+            return "worse"
+        return "better" if self.to_old is not None and self.to_old.better else "no_worse"
+
     def verdict(self, old: str, new: str = "it") -> str:
         """The verdict in words, without a full stop.
 
@@ -418,7 +435,7 @@ class Comparison(Plain):
         losses = self.losses_to(self.to_old, self.old)
         if self.worse is None:
             return f"{unknown}: {losses}"
-        word = "better" if self.to_old.better else "no worse"
+        word = self.judgement.replace("_", " ")
         return f"It is {word} for this user than {old}: {losses}"
 
     def losses_to(self, difference: Difference, before: float | None) -> str:

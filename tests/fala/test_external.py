@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,6 +15,7 @@ from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Mat
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.model.prior import PopulationPrior
+from fala.replacing import replace_all
 from fala.testing.hostile import Changes, repack
 from fala_export import add_bridge, add_prior, write_external
 from fala_export.fitting.bridge import fit_bridge
@@ -104,6 +106,26 @@ def test_replacement_by_an_external_model_and_back(path, releases, external, fun
         assert device.replace(releases["new"], Budget(90)).new == "new"
     with Device.open(path) as device:  # no encoder is needed any more
         device.predict_proba(PROBES)
+
+
+def test_of_many_devices_the_encoder_is_asked_once_for_a_text(
+    tmp_path, learned, external, functions
+):
+    asked = []
+
+    def encode(inputs):
+        asked.extend(inputs)
+        return functions["cloud 1"](inputs)
+
+    folders = [shutil.copytree(learned, tmp_path / name) for name in "ab"]
+    # Another process cannot import this function: it is called here.
+    result = replace_all(
+        folders, external["mid"], encoder={"cloud 1": encode}, budget=Budget(20), workers=2
+    )
+    assert (result.replaced, result.forward_passes + result.shared) == (2, 40)
+    assert result.forward_passes <= 20
+    texts = [text for text in asked if text in set(TEXTS)]
+    assert sorted(texts) == sorted(set(texts))
 
 
 def test_another_encoder_is_rejected(tmp_path, path, releases, external, functions):

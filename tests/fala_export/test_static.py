@@ -8,6 +8,7 @@ from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
+from torch import nn
 
 import fala
 from bundles import WORDS, make_head, tokenizer_json
@@ -15,9 +16,14 @@ from export_command import done, failed
 from fala import Bundle
 from fala.audit.model import audit_model
 from fala.backbones import OnnxEncoder
+from fala.bundle.format import BACKBONE_FILES, ONNX, STATIC
 from fala_export import write_release
 from fala_export.graph.quantization.weights import quantize
+from fala_export.models.onnx_steps import Cut
 from fala_export.models.static import is_static, load_static
+from fala_export.models.static_table import after_steps
+from fala_export.models.wordpiece import NotPlainError
+from varied_texts import SENTENCES, wordpiece_tokenizer
 
 TEXTS = [
     "the film is good",
@@ -28,6 +34,10 @@ TEXTS = [
     "the " * 600,
 ]
 WIDTH = 256
+
+
+PLAIN = wordpiece_tokenizer(late=True).to_str().encode()
+"""A tokenizer that a device reads without a library; that of ``bundles`` is not one."""
 
 
 def vectors(rows, seed=0):
@@ -80,6 +90,56 @@ def encode(folder, precision="none", texts=TEXTS):
         atol=1e-5 if precision == "none" else 0.05,
     )  # fmt: skip
     return encoded
+
+
+def encode_table(folder, precision="none", **settings):
+    """What a device computes with the folder's table."""
+    loaded = load_static(folder, **settings)
+    assert loaded.not_static == ""
+    files, backbone = loaded.table.stored(precision)
+    assert set(files) >= set(BACKBONE_FILES[STATIC])
+    return backbone.encode(TEXTS)
+
+
+def test_sentence_transformers_tables_are_kept(tmp_path):
+    for number, steps in enumerate((
+        [],
+        [modules.Normalize()],
+        [modules.Dense(WIDTH, 16, bias=False, activation_function=nn.Identity()),
+         modules.Normalize()],
+    )):  # fmt: skip
+        expected = write_static(tmp_path / str(number), *steps, tokenizer=PLAIN)
+        np.testing.assert_allclose(encode_table(tmp_path / str(number)), expected, atol=1e-5)
+    loaded = load_static(tmp_path / "1")
+    for precision, tolerance in (("fp16", 1e-3), ("int8", 0.01)):
+        encoded = loaded.table.stored(precision)[1].encode(TEXTS)
+        np.testing.assert_allclose(encoded, library(tmp_path / "1"), atol=tolerance)
+    assert loaded.table.max_length is None and len(loaded.token_ids(TEXTS, 9_999)[-1]) == 600
+
+
+def library(folder, **options):
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **options)
+
+
+def test_a_prompt_a_cut_and_a_length_of_tables_are_kept(tmp_path):
+    tokenizer = wordpiece_tokenizer()
+    tokenizer.enable_truncation(3)
+    write_static(tmp_path / "m", modules.Normalize(), tokenizer=tokenizer.to_str().encode())
+    settings = tmp_path / "m" / "config_sentence_transformers.json"
+    content = {**json.loads(settings.read_text()), "prompts": {"q": "film: "}, "truncate_dim": 32}
+    settings.write_text(json.dumps(content))
+    expected = library(tmp_path / "m", prompt_name="q", normalize_embeddings=True)
+    np.testing.assert_allclose(encode_table(tmp_path / "m", prompt="q"), expected, atol=1e-5)
+    assert load_static(tmp_path / "m", prompt="q", max_length=2).table.max_length == 2
+
+
+def test_other_steps_and_tokenizers_stay_graphs(tmp_path):
+    write_static(tmp_path / "dense", modules.Dense(WIDTH, 16), tokenizer=PLAIN)
+    assert "its step Dense" in load_static(tmp_path / "dense").not_static
+    write_static(tmp_path / "other")
+    assert "WordLevel, not WordPiece" in load_static(tmp_path / "other").not_static
+    with pytest.raises(NotPlainError, match="are cut after"):
+        after_steps(np.ones((2, 4)), [modules.Normalize(), Cut(2)])
 
 
 def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
@@ -136,7 +196,7 @@ def test_model2vecs_folders_are_kept(name, config, tmp_path):
     np.testing.assert_allclose(encode(folder), expected, atol=1e-5)
 
 
-def test_the_library_itself_agrees(tmp_path):
+def test_model2vec_itself_agrees(tmp_path):
     model2vec = pytest.importorskip("model2vec")
     reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
     tables = TABLES["mapping"]
@@ -146,6 +206,30 @@ def test_the_library_itself_agrees(tmp_path):
     )  # fmt: skip
     model.save_pretrained(tmp_path / "m")
     np.testing.assert_allclose(encode(tmp_path / "m"), model.encode(TEXTS), atol=1e-5)
+
+
+LONG = ["the minister gave " * 300, "incomprehensibilities " * 300, "x " * 2_000, "taxes" * 500]
+
+
+@pytest.mark.parametrize("form", ["plain", "half", "mapping"])
+def test_tables_are_those_of_model2vec(form, tmp_path):
+    model2vec = pytest.importorskip("model2vec")
+    reader = Tokenizer.from_str(PLAIN.decode())
+    count = reader.get_vocab_size()
+    weights = np.linspace(0.1, 1, count).astype(np.float32)
+    options = {"weights": weights, "token_mapping": np.arange(count) % 10}
+    rows = vectors(10 if form == "mapping" else count).astype("f2" if form == "half" else "f4")
+    model = model2vec.StaticModel(
+        rows, reader, {"model_type": "model2vec"}, normalize=form != "plain",
+        max_length=None if form == "half" else 200, **options if form == "mapping" else {},
+    )  # fmt: skip
+    model.save_pretrained(tmp_path / "m")
+    texts = [*TEXTS, *SENTENCES, *LONG]
+    table = load_static(tmp_path / "m").table
+    tolerance = 2e-3 if form == "half" else 1e-5
+    np.testing.assert_allclose(
+        table.stored("none")[1].encode(texts), model.encode(texts), atol=tolerance
+    )
 
 
 def test_the_table_is_stored_in_bytes(tmp_path):
@@ -158,23 +242,29 @@ def test_the_table_is_stored_in_bytes(tmp_path):
 
 @pytest.mark.slow
 def test_a_device_learns_on_static_embeddings_and_replaces_them(tmp_path):
-    texts = ["the film is good", "a great film", "i love it", "bad and boring", "i hate this",
-             "that was awful"]  # fmt: skip
-    for name, steps in (("old", []), ("new", [modules.Normalize()])):
-        write_static(tmp_path / name, *steps)
+    """A graph is replaced by a table."""
+    for name, tokenizer, steps in (("old", None, []), ("new", PLAIN, [modules.Normalize()])):
+        write_static(tmp_path / name, *steps, tokenizer=tokenizer)
         summary = done("backbone", tmp_path / name, "--out", tmp_path / f"{name}.backbone")
         assert (summary["precision"], summary["dimension"]) == ("int8", WIDTH)
+        assert summary["kind"] == (STATIC if tokenizer else ONNX)
         assert summary["parity"]["mean_cosine"] > 0.999
         assert summary["not_layers"] == "static embeddings have no layers"
         backbone = Bundle.open(tmp_path / f"{name}.backbone")
         write_release(tmp_path / f"{name}.fala", backbone, make_head(dimension=WIDTH), {})
     device = fala.Device.create(tmp_path / "device", tmp_path / "old.fala")
-    device.learn(texts, [1, 1, 1, 0, 0, 0])
-    device.replace(tmp_path / "new.fala", fala.Budget(forward_passes=2))
-    device.refine(fala.Budget(forward_passes=20))
+    device.learn(LEARNED, [1, 1, 1, 0, 0, 0])
+    report = device.replace(tmp_path / "new.fala", fala.Budget(forward_passes=0))
+    assert (report.forward_passes, report.waiting, report.stopped) == (0, 0, None)
     stranger = fala.Device.create(tmp_path / "stranger", tmp_path / "new.fala")
-    personal, shipped = (one.predict_proba(texts)[:, 1] for one in (device, stranger))
+    personal, shipped = (one.predict_proba(LEARNED)[:, 1] for one in (device, stranger))
     assert personal[:3].mean() - personal[3:].mean() > shipped[:3].mean() - shipped[3:].mean()
+    about = done("inspect", tmp_path / "new.fala")
+    assert (about["kind"], about["cost"]["flops"]["64"]) == (STATIC, 64 * WIDTH)
+
+
+LEARNED = ["the film is good", "a great film", "i love it", "bad and boring", "i hate this",
+           "that was awful"]  # fmt: skip
 
 
 def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
@@ -189,6 +279,11 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused("the mean alone", folder, "--pooling", "cls")
     refused("for a transformer's folder", folder, "--layers", 1)
     refused("reads 1 to", folder, "--max-length", 100_000)
+    write_static(tmp_path / "table", tokenizer=PLAIN)
+    refused(
+        "have no int4: choose one of none, fp16, int8", tmp_path / "table", "--quantize", "int4"
+    )
+    refused("adapters are for a transformer", tmp_path / "table", "--adapters")
     for name, changed, message in (
         ("embedding.weight", vectors(4), "only 4 rows"),
         ("embedding.weight", vectors(COUNT) * np.nan, "NaN or infinity"),

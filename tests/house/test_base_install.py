@@ -130,3 +130,13 @@ for line in json.loads(sys.argv[2]):
         assert (status, out, errors.count("\n")) == (1, "", 1), (line, errors)
         assert errors.startswith("fala: ")
         assert f"pip install 'fala-sdk[{NEEDY[line]}]'" in errors, (line, errors)
+
+
+@pytest.mark.parametrize("program", ["main", "replace", "device", "export", "sim"])
+def test_a_command_without_click_ends_in_one_line(program):
+    code = f"{guard({'click'})}from fala_command import {program}; {program}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "fala: its commands need click: pip install click (click is not in a base install)\n"
+    )

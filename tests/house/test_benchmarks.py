@@ -32,11 +32,14 @@ SMALL = {
     "logits.py": ("cosine", "--texts", 20),
     "no_blas.py": ("labels", "--labels", 30, "--dimension", 8, "--repeats", 1),
     "release_scale.py": ("rows", "--rows", 6000, "--form", "parquet"),
+    "replace_all.py": ("users", "--users", 4, "--labels", 20, "--pool", 30, "--passes", 5),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
+    "wordpiece.py": ("texts", "--count", 2000),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
+    "users.py": ("users", "--users", 40, "--labels", 20, "--seconds", 1),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -43,6 +44,18 @@ def test_a_personal_model_survives_a_new_backbone(personal, tmp_path):
     app.device.close()
     again = personal.Personal(tmp_path / "app")
     assert (again.device.backbone, len(again.labels())) == ("glove", 4)
+
+
+def test_the_page_has_the_versions_of_the_build():
+    build = (SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r'"([a-z]+)==([0-9.]+)"', build))
+    (row,) = re.findall(
+        r"^\| Android, iOS: (flet .*)",
+        (ROOT / "docs/platforms.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    assert pinned.keys() == {"flet", "numpy", "onnxruntime", "tokenizers"}
+    assert all(re.search(rf"\b{re.escape(version)} ", row) for version in pinned.values())
 
 
 def missing():

@@ -61,6 +61,47 @@ def write_word_vectors(path, precision="float16", words=WORDS, dimension=DIMENSI
     return Bundle.open(path)
 
 
+def character_table(removed=(), spaces=(), apart=(), images=None, hangul=False):
+    """A table of characters of a ``WordPiece``."""
+    ranges = {"removed": removed, "spaces": spaces, "apart": apart}
+    ranges = {kind: [list(each) for each in given] for kind, given in ranges.items()}
+    return {**ranges, "images": images or {}, "hangul": hangul}
+
+
+def static_settings(**changes):
+    """How static embeddings read ASCII: in lower case, without control characters."""
+    lower = {chr(code): chr(code).lower() for code in range(ord("A"), ord("Z") + 1)}
+    control, blanks = [(0, 8), (14, 31), (127, 127)], [(9, 13), (32, 32)]
+    tokenizer = {
+        "unknown": "<unk>", "prefix": "##", "longest_word": 100,
+        "normalized": character_table(removed=control, spaces=blanks, images=lower),
+        "split": character_table(spaces=blanks, apart=[(33, 47), (58, 64), (91, 96), (123, 126)]),
+        "added": [{"token": "[CLS]", "id": 1, "normalized": False}],
+    }  # fmt: skip
+    return {
+        "tokenizer": tokenizer, "prompt": "", "normalized": False, "skips_unknown": True,
+        "characters": None, **changes,
+    }  # fmt: skip
+
+
+def static_files(precision="int8", words=WORDS, dimension=DIMENSION, seed=0, **changes):
+    """The files of static embeddings, ``"float16"`` or ``"int8"``."""
+    files = word_vector_files(precision, words, dimension, seed)
+    files[layout.STATIC_SETTINGS] = json.dumps(static_settings(**changes)).encode()
+    return files
+
+
+def static_manifest(precision="int8", dimension=DIMENSION, **fields):
+    return word_vector_manifest(precision, dimension, kind=layout.STATIC, **fields)
+
+
+def write_static_release(path, head=None, max_length=MAX_LENGTH, **fields):
+    """Write a release of static embeddings, and open it."""
+    write_bundle(path, static_manifest(max_length=max_length), static_files(**fields))
+    write_release(path, Bundle.open(path), head or make_head(), {"head": "random"})
+    return Bundle.open(path)
+
+
 def tokenizer_json(words=WORDS):
     """A word-level tokenizer with BERT's special tokens."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors

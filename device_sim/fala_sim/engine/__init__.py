@@ -5,6 +5,9 @@ from __future__ import annotations
 from fala import DataError
 from fala_sim.engine.job import Engine
 from fala_sim.engine.local import LocalEngine
+from fala_sim.engine.spreading import spread
+
+__all__ = ["open_engine", "spread"]
 
 
 def open_engine(name: str, *, jobs: int, address: str | None) -> Engine:

@@ -1,4 +1,4 @@
-"""A phone's app with a personal model that survives a new backbone: see docs/mobile.md.
+"""A phone's app with a personal model that survives a new backbone: see docs/platforms.md.
 
 python examples/mobile/src/main.py [FOLDER]
 """

@@ -48,11 +48,13 @@ def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
         f"  parity with the {reference} model: cosine {parity['mean_cosine']:.4f} in the mean, "
         f"{parity['worst_cosine']:.4f} at worst, over {parity['texts']} texts"
     )
-    yield (
-        f"  model: {parity['megabytes']} MB, {parity['fp32_megabytes']} MB in {reference}; on one "
-        f"thread {parity['speed']['ratio']} times as fast as {reference} "
-        f"({parity['speed']['milliseconds']} ms a text)"
-    )
+    size = f"  model: {parity['megabytes']} MB, {parity['fp32_megabytes']} MB in {reference}"
+    if speed := parity.get("speed"):  # a table's is no forward pass
+        size += (
+            f"; on one thread {speed['ratio']} times as fast as {reference} "
+            f"({speed['milliseconds']} ms a text)"
+        )
+    yield size
 
 
 def _pooling_choice(choice: Mapping[str, Any]) -> Iterator[str]:

@@ -236,7 +236,7 @@ def frequent(words: SparseRows, documents: NDArray[np.int64]) -> NDArray[np.int6
 def narrowed(words: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
     """Some of the columns, numbered in their order; written in place of all, to save memory."""
     numbers = _numbers(words, chosen)
-    starts, at = [np.zeros(1, dtype=np.int64)], 0
+    starts, at = [np.zeros(1, dtype=np.intp)], 0
     for part in parts_of(len(words), FEW):
         some = _some_columns(_between(words, part), numbers, len(chosen))
         end = at + len(some.buckets)

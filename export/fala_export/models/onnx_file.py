@@ -35,6 +35,7 @@ from fala_export.models.folder import (
 from fala_export.models.onnx_reading import normal_form, read_graph
 from fala_export.models.onnx_steps import Cut, add_steps, modes, read_steps, run_steps, widths
 from fala_export.models.sentence_encoder import LAYER_POOLINGS
+from fala_export.models.static_table import StaticTable
 from fala_export.models.tokenizer import check_agreement, lower_case, put_before
 from fala_export.quiet import first_line
 
@@ -70,6 +71,10 @@ class OnnxFile:
         cut: Numbers of an embedding that are kept; None for all of them.
         not_kept: As of an ``Encoder``.
         not_layers: As of an ``Encoder``.
+        steps: Modules of sentence-transformers after the graph's output.
+        table: Static embeddings as a table, which a device runs in place of the graph; None where
+            there is none.
+        not_static: Why static embeddings are a graph on a device.
     """
 
     tokenizer: bytes
@@ -80,13 +85,15 @@ class OnnxFile:
     _model: ModelProto
     _session: InferenceSession
     _output: str
-    _steps: Sequence[nn.Module] = ()
+    steps: Sequence[nn.Module] = ()
     _first_position: int = 0
     revision: None = None
     prompt: str = ""
     cut: int | None = None
     not_kept: Mapping[str, str] = field(default_factory=dict)
     not_layers: str = ""
+    table: StaticTable | None = None
+    not_static: str = ""
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -107,7 +114,7 @@ class OnnxFile:
         if kept is None:
             return self
         again = [modules.Normalize()] if self.normalized else []
-        return replace(self, cut=kept, _steps=[*self._steps, Cut(kept), *again])
+        return replace(self, cut=kept, steps=[*self.steps, Cut(kept), *again])
 
     @property
     def size(self) -> int:
@@ -135,7 +142,7 @@ class OnnxFile:
             feeds = _feeds(self._session, row, self._first_position)
             (values,) = self._session.run([self._output], feeds)
             values = values.astype(np.float32)
-            embeddings.append(run_steps(self._steps, values, np.ones_like(row))[0])
+            embeddings.append(run_steps(self.steps, values, np.ones_like(row))[0])
             step(1)
         return np.array(embeddings, dtype=np.float32)
 
@@ -170,7 +177,7 @@ class OnnxFile:
             edit.add("Cast", [source], inner, to=given[name])
         for node in edit.source:
             edit.keep(node)
-        embedding = add_steps(edit, self._steps, self._output, _MASK)
+        embedding = add_steps(edit, self.steps, self._output, _MASK)
         edit.add_output(embedding, "embedding", ["batch_size", self.dimension])
         return edit.finish()
 
@@ -273,7 +280,7 @@ def _load(
         _model=model,
         _session=runner,
         _output=output,
-        _steps=steps,
+        steps=steps,
         _first_position=first,
         prompt=prompt,
         not_kept={**settings.left_out(prompt, ignore), **cut},

@@ -1,12 +1,14 @@
 """Static embeddings: a table of vectors by token, of sentence-transformers or of model2vec.
 
-A device runs them as it runs any graph: the mean of the rows of a text's tokens.
+A device reads them as a table, if it has their tokenizer (``fala.backbones.WordPiece``) and their
+steps can be taken into the table. It runs others as it runs any graph.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,9 @@ from fala_export.models.folder import (
 from fala_export.models.onnx_file import OnnxFile, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
 from fala_export.models.onnx_steps import TINY, read_steps
+from fala_export.models.static_table import StaticTable, after_steps
 from fala_export.models.tokenizer import lower_case, put_before
+from fala_export.models.wordpiece import NotPlainError, plain_wordpiece
 
 _KIND = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
@@ -67,7 +71,7 @@ def load_static(
     prompt: str | None = None,
     dimension: int | None = None,
 ) -> OnnxFile:
-    """Load static embeddings as a graph.
+    """Load static embeddings: as a graph, and where a device can read it as a table.
 
     Args:
         folder: As sentence-transformers or model2vec wrote it.
@@ -94,13 +98,14 @@ def load_static(
         if not (inner / TOKENIZER[0]).is_file():
             raise ExportError(f"has no {TOKENIZER[0]}")
         reader, _ = read_tokenizer(inner / TOKENIZER[0])
-        most = (reader.truncation or {}).get("max_length", MAX_TOKENS)
+        limit = (reader.truncation or {}).get("max_length")
         reader.no_truncation()
         if settings.lowercase:
             lower_case(reader)
         state = json.loads(reader.to_str())
         state["post_processor"] = None  # no token around a text has a part in the mean
         reader = Tokenizer.from_str(json.dumps(state))
+        plain = Tokenizer.from_str(json.dumps(state))
         if text:
             put_before(reader, text)
         arrays = _read_arrays(find_weights(inner))
@@ -112,8 +117,8 @@ def load_static(
         if config.get("normalize") and not steps:
             steps = [modules.Normalize()]
         if _OTHER in arrays:
-            most = config.get("max_length", _DEFAULT_LENGTH) or MAX_TOKENS
-        most = min(most, MAX_TOKENS)
+            limit = config.get("max_length", _DEFAULT_LENGTH)
+        most = min(limit or MAX_TOKENS, MAX_TOKENS)
         longest = most if max_length is None else max_length
         if not 0 < longest <= most:
             raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
@@ -127,11 +132,32 @@ def load_static(
             _model=graph,
             _session=session(graph),
             _output=graph.graph.output[0].name,
-            _steps=steps,
+            steps=steps,
             prompt=text,
             not_kept=settings.left_out(text, ignore),
         )
-        return file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
+        file = file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
+        try:
+            vectors, normalized = after_steps(rows.folded(), file.steps)
+            vocabulary, tokens = plain_wordpiece(plain)
+        except NotPlainError as error:
+            return replace(file, not_static=str(error))
+        read = {
+            "tokenizer": tokens,
+            "prompt": text,
+            "normalized": normalized,
+            "skips_unknown": _OTHER in arrays,
+            "characters": _characters(plain, longest) if _OTHER in arrays and limit else None,
+        }
+        tokens_read = longest if limit or max_length else None
+        table = StaticTable(vocabulary, vectors[: len(vocabulary)], read, tokens_read)
+        return replace(file, table=table)
+
+
+def _characters(tokenizer: Tokenizer, longest: int) -> int:
+    """Characters of a text that model2vec reads: the median token's, for every token."""
+    lengths = sorted(map(len, tokenizer.get_vocab(with_added_tokens=True)))
+    return max(longest * int(np.median(lengths)), 1)
 
 
 class _Rows:
@@ -182,6 +208,12 @@ class _Rows:
                 f"its tokenizer has the token id {last}, but the table only {self.padding} rows: "
                 "they do not belong together"
             )
+
+    def folded(self) -> NDArray[np.float32]:
+        """The vector of each token in the mean, weights included, shape (V, dim)."""
+        if self.index is None:
+            return self.table[:-1]
+        return self.table[self.index[:-1]] * self._factors[:-1, None]
 
     def graph(self) -> ModelProto:
         """From token ids and mask to the mean of the tokens' rows."""

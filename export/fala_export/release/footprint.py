@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, FalaError
-from fala.bundle.format import WORD_VECTORS
+from fala.bundle.format import TABLES
 from fala_export.errors import ExportError
 
 _STATUS = Path("/proc/self/status")
@@ -59,7 +59,7 @@ def measure(bundle: Bundle, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _measure_here(path: str, kind: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    if kind != WORD_VECTORS:
+    if kind not in TABLES:
         _import_runtime()
     runtime = _memory("VmRSS")
     backbone = Bundle.open(path).backbone()

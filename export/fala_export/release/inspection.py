@@ -11,7 +11,7 @@ import numpy as np
 
 from fala import Bundle, BundleFormatError
 from fala.backbones.word_vectors import words
-from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
+from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, TABLES, TOKENIZER, VOCABULARY
 from fala_export.families.adapters.bundle import config_of
 from fala_export.graph.cost import LENGTHS, cost
 from fala_export.release.footprint import measure
@@ -117,8 +117,8 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
         return _no_cost("it is the base's, plus two small products a sub-layer")
     if bundle.external:
         return _no_cost("it is the app's own encoder's")
-    if bundle.manifest.kind == WORD_VECTORS:
-        return {"cost": _cost_of_word_vectors(bundle)}
+    if bundle.manifest.kind in TABLES:
+        return {"cost": _cost_of_table(bundle)}
     if bundle.manifest.kind != ONNX:
         return _no_cost(f"it cannot be counted in {bundle.manifest.kind}")
     try:
@@ -143,8 +143,8 @@ def _is_cost(stored: object) -> bool:
     )
 
 
-def _cost_of_word_vectors(bundle: Bundle) -> dict[str, Any]:
-    """Every word's vector is a parameter; a text is the sum of its words' vectors."""
+def _cost_of_table(bundle: Bundle) -> dict[str, Any]:
+    """Every vector is a parameter; a text is the sum of its words' or tokens' vectors."""
     vocabulary = bundle.read(VOCABULARY).removesuffix(b"\n").count(b"\n") + 1
     dimension = bundle.manifest.dimension
     return {
@@ -155,7 +155,7 @@ def _cost_of_word_vectors(bundle: Bundle) -> dict[str, Any]:
 
 def _texts(bundle: Bundle, lengths: Sequence[int]) -> dict[str, str]:
     """A text of each length, by its length."""
-    if bundle.manifest.kind == WORD_VECTORS:
+    if bundle.manifest.kind in TABLES:
         vocabulary = bundle.read(VOCABULARY).decode(errors="replace").split("\n")
         terms = [word for word in vocabulary[: 10 * max(lengths)] if words(word) == [word]] or ["a"]
         return {

@@ -234,10 +234,10 @@ class Rows(Sequence[Row]):
         present = np.unique(documents)
         if len(present) <= most:
             return self
-        place = np.empty(len(digests), dtype=np.int64)
+        place = np.empty(len(digests), dtype=np.intp)
         place[present[np.argsort(digests[present])]] = np.arange(len(present))
         places = place[documents]
-        first = np.full(len(self.table.values), len(present), dtype=np.int64)
+        first = np.full(len(self.table.values), len(present), dtype=np.intp)
         np.minimum.at(first, labels, places)
         return self.where((places < most) | np.isin(places, first))
 
@@ -352,10 +352,10 @@ def split_number(split: Split) -> int:
     return _SPLITS.index(split)
 
 
-def by_appearance(values: NDArray[np.integer]) -> NDArray[np.int64]:
+def by_appearance(values: NDArray[np.integer]) -> NDArray[np.intp]:
     """Number equal values (n,) alike, by first appearance."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    number = np.empty(len(first), dtype=np.int64)
+    number = np.empty(len(first), dtype=np.intp)
     number[np.argsort(first)] = np.arange(len(first))
     return number[inverse]
 

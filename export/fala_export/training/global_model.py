@@ -124,7 +124,7 @@ def _learner(
     if isinstance(source, Bundle):
         if source.manifest.kind != WORD_VECTORS:
             raise ExportError(
-                f"{source.path}: its graph cannot be trained; give the model's own folder, or "
+                f"{source.path}: its backbone cannot be trained; give the model's own folder, or "
                 "--frozen to fit a head only"
             )
         texts = unique_texts(row.example for row in rows.rows)

@@ -69,7 +69,7 @@ class VectorTable:
             else:
                 self.words[word] = None
                 stored.append(position)
-        self._store(vectors[stored], peaks[stored])
+        self._store(vectors[stored])
         return reasons
 
     def files(self) -> dict[str, bytes]:
@@ -84,16 +84,22 @@ class VectorTable:
             files[SCALES] = array_bytes(np.frombuffer(self._scales, dtype=np.float32))
         return files
 
-    def _store(self, vectors: Floats, peaks: Floats) -> None:
+    def _store(self, vectors: Floats) -> None:
         if self.precision == "float16":
             self._rows += vectors.astype(np.float16).tobytes()
             return
-        scales = peaks / np.float32(_LARGEST_INT8)
-        # A zero vector has scale 0; with a scale so small that float32 rounds it coarsely, a
-        # vector may need more than 127 steps.
-        steps = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None])
-        self._rows += np.clip(steps, -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8).tobytes()
+        rows, scales = int8_rows(vectors)
+        self._rows += rows.tobytes()
         self._scales += scales.tobytes()
+
+
+def int8_rows(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Vectors in int8, shape (n, dim), and the scale of each, shape (n,)."""
+    scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(_LARGEST_INT8)
+    # A zero vector has scale 0; with a scale so small that float32 rounds it coarsely, a
+    # vector may need more than 127 steps.
+    steps = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None])
+    return np.clip(steps, -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8), scales
 
 
 def write_table(

@@ -78,7 +78,41 @@ class TokenizerLimits:
     units: int = 1 << 18
 
 
+@dataclass(frozen=True)
+class WordPieceLimits:
+    """Bounds on the tokenizer of static embeddings.
+
+    Attributes:
+        bytes: Bytes of the settings (BERT's: 60,000).
+        prompt: Characters of a prompt.
+        word: Characters of the longest word that is not unknown.
+        token: Characters of a token; so many pieces of a word are looked up at each character.
+        prefix: Characters before a token inside a word.
+        added: Tokens that stand for themselves; each is looked for at every character.
+        content: Characters of such a token.
+        images: Characters that are replaced by others.
+        image: Characters that replace one.
+        ranges: Ranges of characters that are removed, spaces, or apart.
+        words: Words of earlier texts whose tokens are kept in memory.
+        characters: The same, of characters.
+    """
+
+    bytes: int = 1 << 21
+    prompt: int = 4_096
+    word: int = 256
+    token: int = 256
+    prefix: int = 16
+    added: int = 500
+    content: int = 64
+    images: int = 20_000
+    image: int = 8
+    ranges: int = 4_096
+    words: int = 1 << 14
+    characters: int = 1 << 16
+
+
 GRAPH = GraphLimits()
 #: Columns of an adapter, in a graph's optional inputs.
 BOTTLENECK = 256
 TOKENIZER = TokenizerLimits()
+WORDPIECE = WordPieceLimits()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +21,14 @@ from fala.backbones.adapter import (
     optional_shapes,
     run_inputs,
 )
+from fala.backbones.cache import EncodingCache
 from fala.errors import (
     BundleFormatError,
     DataError,
     DimensionError,
     counted,
     is_failure,
+    needs,
     safe_line,
     without_texts,
 )
@@ -68,11 +69,14 @@ class OnnxEncoder:
         pad_id: The padding token's id.
 
     Raises:
+        MissingExtraError: onnxruntime or tokenizers is missing, or cannot be loaded.
         BundleFormatError: The model or the tokenizer cannot be loaded, or is not of this form.
         DimensionError: The output's dimension is not fixed in the graph.
     """
 
     is_transformer = True
+    #: Embeddings that many devices share; None encodes every text anew.
+    cache: EncodingCache | None = None
 
     def __init__(
         self,
@@ -82,36 +86,29 @@ class OnnxEncoder:
         max_length: int | None = None,
         pad_id: int = 0,
     ) -> None:
-        # Imported here to keep `import fala` fast.
-        # Without this variable some builds of onnxruntime log each use in the user's home.
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        options = onnxruntime.SessionOptions()
+        session_class, options_class, tokenizer_class = libraries()
+        options = options_class()
         options.log_severity_level = 4  # its log quotes the tokens that it fails on
-        cores = _cores()
-        if cores < (os.cpu_count() or 1) and not options.intra_op_num_threads:
+        most = _most_threads()
+        if most < (os.cpu_count() or 1) and not options.intra_op_num_threads:
             # onnxruntime counts all of the machine's cores.
-            options.intra_op_num_threads = cores
-        self._threads: int = options.intra_op_num_threads or cores
+            options.intra_op_num_threads = most
         # The audit reads no other format.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         # Threads that spin between runs take the cores from the app.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _library_errors("onnxruntime cannot load the model"):
-            # The fallback would repeat the same, and print messages.
-            self._session: Any = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"], enable_fallback=False
-            )
+            self._session: Any = _opened(model, session_class, options)
+            self._threads: int = options.intra_op_num_threads or most
             # Its Python class keeps the model's bytes, to load it again for other providers.
             self._session._model_bytes = None
             keep_in_forks(self)
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
             outputs = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
+        self._together = self._threads > 1
         with _library_errors("the tokenizer cannot be loaded"):
-            self._tokenizer = Tokenizer.from_str(tokenizer.decode())
+            self._tokenizer = tokenizer_class.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
             if max_length is None:
                 self._tokenizer.no_truncation()
@@ -199,6 +196,13 @@ class OnnxEncoder:
                 declares. These are the vendor's mistakes.
         """
         texts = check_texts(texts)
+        if self.cache is not None and adapter is None:
+            return self.cache.encode(texts, self._encoded)
+        return self._encoded(texts, adapter)
+
+    def _encoded(
+        self, texts: Sequence[str], adapter: AdapterWeights | None = None
+    ) -> NDArray[np.float32]:
         adapter_inputs = self._adapter_inputs(adapter)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
@@ -219,7 +223,11 @@ class OnnxEncoder:
         # Small runs in parallel: the cores of one shared run would wait for each other at every
         # layer. A run's embeddings do not depend on other runs.
         with ThreadPoolExecutor(threads) as pool:
-            for _ in pool.map(embed, runs):
+            try:
+                embedded: Iterator[None] = pool.map(embed, runs)
+            except RuntimeError:  # not as many threads can be started
+                embedded = map(embed, runs)
+            for _ in embedded:
                 pass
         return result
 
@@ -264,14 +272,27 @@ class OnnxEncoder:
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
         for chunk in _parts(cut):
-            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
-            encodings = without_texts(
-                partial(self._tokenizer.encode_batch, inputs), _failed("the tokenizer fails")
-            )
+            encodings = self._encodings(chunk)
             for parts, encoding in zip(chunk, encodings, strict=True):
                 ids.append(encoding.ids)
                 types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
+
+    def _encodings(self, chunk: Sequence[tuple[str, ...]]) -> list[Any]:
+        """The tokenizer's output for texts: together, on all cores, where its threads start."""
+        if self._together:
+            inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
+            try:
+                return list(self._tokenizer.encode_batch(inputs))
+            except BaseException as error:  # it panics without threads, which is no Exception
+                if not is_failure(error):
+                    raise
+        failed = _failed("the tokenizer fails")
+        encodings = [
+            without_texts(partial(self._tokenizer.encode, *parts), failed) for parts in chunk
+        ]
+        self._together = False
+        return encodings
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
         """An adapter's inputs; cached for the latest one, which most calls repeat."""
@@ -323,12 +344,50 @@ class OnnxEncoder:
         return {**feeds, **adapter_inputs}
 
 
+def libraries() -> tuple[Any, Any, Any]:
+    """The classes of a session, its options, and a tokenizer; ``import fala`` does not load them.
+
+    Raises:
+        MissingExtraError: onnxruntime or tokenizers is missing, or cannot be loaded.
+    """
+    # Without this variable some builds of onnxruntime log each use in the user's home.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    with needs("a transformer needs onnxruntime", "onnxruntime"):
+        from onnxruntime import InferenceSession, SessionOptions
+    with needs("a transformer needs tokenizers", "tokenizers"):
+        from tokenizers import Tokenizer
+    return InferenceSession, SessionOptions, Tokenizer
+
+
+def _opened(model: bytes, session_class: Any, options: Any) -> Any:  # noqa: ANN401 - no types
+    """A session; without threads of its own where onnxruntime cannot start them.
+
+    Args:
+        model: The ONNX file's bytes.
+        session_class: onnxruntime's class.
+        options: Its options; they say afterwards how many threads there are.
+    """
+    try:
+        # The fallback would repeat the same, and print messages.
+        return session_class(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=False
+        )
+    except Exception as error:
+        if not is_failure(error) or options.intra_op_num_threads == 1:
+            raise
+    options.intra_op_num_threads = 1
+    return _opened(model, session_class, options)
+
+
 def give_back() -> None:
     """Return freed memory to the operating system, where the C library would keep it.
 
     glibc keeps the memory that onnxruntime read a model into, which is as large as the model.
     """
-    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+    # Another C library, or a Python without ctypes.
+    with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
+        import ctypes
+
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -350,11 +409,17 @@ def _most(name: str) -> int:
     return 1 if form is None else form.most
 
 
-def _cores() -> int:
+def cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _most_threads() -> int:
+    """How many threads a session may have: as many as there are cores, or numeric libraries use."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores(), int(threads)) if threads.isdecimal() and int(threads) else cores()
 
 
 def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Static word vectors: a text's embedding is the mean of its words' vectors."""
+"""Static word vectors: a text's embedding is the mean of its words' vectors; and any such table."""
 
 from __future__ import annotations
 
@@ -46,30 +46,24 @@ def words(text: str) -> list[str]:
     return result
 
 
-class WordVectors:
-    """Mean of word vectors (GloVe; Pennington, Socher and Manning, EMNLP 2014).
-
-    Unknown words are left out of the mean; an unknown word with hyphens is looked up by its
-    parts. A text without any known word gets the vocabulary's ``<unk>`` vector if it has one,
-    and otherwise the zero vector.
+class Table:
+    """Vectors in their stored precision, one for each word or token.
 
     Args:
-        vocabulary: V words.
+        count: V, the number of words or tokens.
         vectors: Shape (V, dim): float16 or float32, or int8 together with ``scales``.
-        scales: Shape (V,) for int8 vectors: a word's vector is its row times its scale.
+        scales: Shape (V,) for int8 vectors: a vector is its row times its scale.
 
     Raises:
         BundleFormatError: The shapes or types do not fit, or a number is not finite.
     """
 
-    is_transformer = False
-
     def __init__(
-        self, vocabulary: Sequence[str], vectors: NDArray[Any], scales: NDArray[Any] | None = None
+        self, count: int, vectors: NDArray[Any], scales: NDArray[Any] | None = None
     ) -> None:
-        if vectors.ndim != 2 or vectors.shape[0] != len(vocabulary) or not vectors.size:
+        if vectors.ndim != 2 or vectors.shape[0] != count or not vectors.size:
             raise BundleFormatError(
-                f"{counted(len(vocabulary), 'word')}, but vectors of shape {vectors.shape}"
+                f"{counted(count, 'word')}, but vectors of shape {vectors.shape}"
             )
         if (vectors.dtype == np.int8) != (scales is not None) or (
             vectors.dtype not in (np.int8, np.float16, np.float32)
@@ -79,11 +73,10 @@ class WordVectors:
                 f" {'with' if scales is not None else 'without'} scales"
             )
         if scales is not None and (
-            scales.shape != (len(vocabulary),) or not np.issubdtype(scales.dtype, np.floating)
+            scales.shape != (count,) or not np.issubdtype(scales.dtype, np.floating)
         ):
             raise BundleFormatError(
-                f"{counted(len(vocabulary), 'word')}, but scales of shape {scales.shape} and "
-                f"{scales.dtype}"
+                f"{counted(count, 'word')}, but scales of shape {scales.shape} and {scales.dtype}"
             )
         self._vectors = vectors
         self._scales: NDArray[np.float32] | None = None
@@ -99,6 +92,46 @@ class WordVectors:
             raise BundleFormatError(
                 f"a word vector holds NaN, infinity, or a number above {LARGEST:g}"
             )
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return int(self._vectors.shape[1])
+
+    def mean(self, rows: Sequence[int]) -> NDArray[np.float32]:
+        """The mean of some rows, shape (dim,); zero without any."""
+        result = np.zeros(self.dimension, dtype=np.float32)
+        for start in range(0, len(rows), _WORDS):
+            part = rows[start : start + _WORDS]
+            vectors = self._vectors[part].astype(np.float32)
+            if self._scales is not None:
+                vectors *= self._scales[part, None]
+            result += vectors.mean(axis=0) * (len(part) / len(rows))
+        return result
+
+
+class WordVectors:
+    """Mean of word vectors (GloVe; Pennington, Socher and Manning, EMNLP 2014).
+
+    Unknown words are left out of the mean; an unknown word with hyphens is looked up by its
+    parts. A text without any known word gets the vocabulary's ``<unk>`` vector if it has one,
+    and otherwise the zero vector.
+
+    Args:
+        vocabulary: V words.
+        vectors: See ``Table``.
+        scales: See ``Table``.
+
+    Raises:
+        BundleFormatError: The shapes or types do not fit, or a number is not finite.
+    """
+
+    is_transformer = False
+
+    def __init__(
+        self, vocabulary: Sequence[str], vectors: NDArray[Any], scales: NDArray[Any] | None = None
+    ) -> None:
+        self._table = Table(len(vocabulary), vectors, scales)
         # The first of equal words counts: vocabularies begin with the frequent words.
         self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
@@ -106,7 +139,7 @@ class WordVectors:
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
-        return int(self._vectors.shape[1])
+        return self._table.dimension
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as means of their words' vectors; only ``LONGEST`` characters count.
@@ -123,13 +156,7 @@ class WordVectors:
         texts = check_texts(texts)
         result = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):
-            rows = self._rows(text[:LONGEST])
-            for start in range(0, len(rows), _WORDS):
-                part = rows[start : start + _WORDS]
-                vectors = self._vectors[part].astype(np.float32)
-                if self._scales is not None:
-                    vectors *= self._scales[part, None]
-                result[position] += vectors.mean(axis=0) * (len(part) / len(rows))
+            result[position] = self._table.mean(self._rows(text[:LONGEST]))
         return result
 
     def _rows(self, text: str) -> list[int]:

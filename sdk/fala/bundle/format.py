@@ -21,6 +21,8 @@ ENCODER_EMBEDDINGS = "encoder/embeddings.npy"
 VOCABULARY = "backbone/vocabulary.txt"
 VECTORS = "backbone/vectors.npy"
 SCALES = "backbone/scales.npy"
+#: How static embeddings read a text; see ``fala.backbones.StaticEmbeddings``.
+STATIC_SETTINGS = "backbone/static.json"
 HEAD_WEIGHT = "head/weight.npy"
 HEAD_BIAS = "head/bias.npy"
 HEAD_QUERY = "head/query.npy"
@@ -53,6 +55,9 @@ MOST_QUANTILES = 64
 
 ONNX = "onnx"
 WORD_VECTORS = "word-vectors"
+STATIC = "static"
+#: The kinds that are a table of vectors, so that encoding a text is no forward pass.
+TABLES = (WORD_VECTORS, STATIC)
 
 #: The kind of a release for the app's own encoder, without a model.
 EXTERNAL = "external"
@@ -84,6 +89,7 @@ ADAPTER_FILES = (
 BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
+    STATIC: (VOCABULARY, VECTORS, STATIC_SETTINGS),
     EXTERNAL: (ENCODER, ENCODER_INPUTS, ENCODER_EMBEDDINGS),
     ADAPTER: ADAPTER_FILES,
 }

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NoReturn
 
 from fala.audit.tokenizer import distinct_keys
@@ -38,12 +39,13 @@ class Manifest:
 
     Attributes:
         name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"``, ``"word-vectors"``, or ``"external"`` (the app's own encoder); or
-            ``"adapter"``, a task's on the backbone of another bundle.
+        kind: ``"onnx"``, ``"word-vectors"``, ``"static"`` (vectors of tokens), or ``"external"``
+            (the app's own encoder); or ``"adapter"``, a task's on the backbone of another bundle.
         dimension: Length of an embedding.
         precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
-            graph, ``"float16"`` or ``"int8"`` for word vectors.
-        max_length: Tokens of a text that are read; None for kinds without tokens.
+            graph, ``"float16"`` or ``"int8"`` for word vectors, ``"fp32"``, ``"fp16"`` or
+            ``"int8"`` for static embeddings.
+        max_length: Tokens of a text that are read; None for all, and for kinds without tokens.
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
         labels: The classes' or tags' names in the order of the logits; two for a binary head and a
             matcher, whose one logit is the second's; a rating's name. Empty for a backbone without
@@ -77,6 +79,11 @@ class Manifest:
             return json.dumps(asdict(self), indent=2, sort_keys=True, allow_nan=False).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise BundleFormatError(f"the manifest cannot be written as JSON: {error}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, which covers all files by their digests."""
+        return hashlib.sha256(self.to_json()).hexdigest()
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:

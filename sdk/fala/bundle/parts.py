@@ -1,4 +1,4 @@
-"""A bundle's parts of several files: words, the name and probes of the app's encoder, an adapter.
+"""A bundle's parts of several files: a table of vectors, words, the app's encoder, an adapter.
 
 Words and an adapter's matrices have one byte for each number, with a step for each array or column.
 All sites of an adapter have the same size. Each of its files contains one part of all sites,
@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.limits import WORDPIECE
+from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import AdapterWeights, Coded
+from fala.backbones.word_vectors import Table
 from fala.bundle import format as layout
 from fala.bundle.arrays import check_array, read_array
 from fala.bundle.manifest import Manifest, printable_name, read_json
@@ -47,6 +50,37 @@ _FORM: Mapping[str, tuple[object, ...]] = {
 
 #: The most inputs of the vendor's probes, and the most characters of each.
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000
+
+
+def read_table(manifest: Manifest, read: Callable[[str], bytes]) -> WordVectors | StaticEmbeddings:
+    """The backbone of a kind that is a table of vectors.
+
+    Args:
+        manifest: The bundle's manifest.
+        read: Returns a file's verified bytes.
+
+    Raises:
+        BundleFormatError: A file cannot be read, or does not fit the others.
+    """
+    words = read(layout.VOCABULARY)
+    if words.count(b"\n") > layout.MAX_WORDS:
+        raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
+    try:
+        vocabulary = words.decode().removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise BundleFormatError("the vocabulary is not UTF-8") from error
+    arrays = [
+        read_array(read(name), name=name)
+        for name in (layout.VECTORS, layout.SCALES) if name in manifest.files
+    ]  # fmt: skip
+    if manifest.kind == layout.WORD_VECTORS:
+        return WordVectors(vocabulary, *arrays)
+    data = read(layout.STATIC_SETTINGS)
+    if len(data) > WORDPIECE.bytes:
+        raise BundleFormatError(f"{layout.STATIC_SETTINGS}: more than {WORDPIECE.bytes} bytes")
+    settings = read_json(data, layout.STATIC_SETTINGS)
+    table = Table(len(vocabulary), *arrays)
+    return StaticEmbeddings(vocabulary, table, settings, manifest.max_length)
 
 
 def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) -> Lexical:

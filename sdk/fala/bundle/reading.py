@@ -20,14 +20,20 @@ from numpy.typing import NDArray
 
 from fala.audit.model import audit_model, check_onnx
 from fala.audit.tokenizer import audit_tokenizer
-from fala.backbones import AdapterWeights, Backbone, OnnxEncoder, WordVectors
+from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
 from fala.backbones.external import Encoders, ExternalEncoder
 from fala.backbones.onnx_encoder import give_back
 from fala.bundle import format as layout
 from fala.bundle.archive import Entry, digest_of, read_entry, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.manifest import Manifest
-from fala.bundle.parts import read_adapter, read_encoder, read_lexical, read_probes
+from fala.bundle.parts import (
+    read_adapter,
+    read_encoder,
+    read_lexical,
+    read_probes,
+    read_table,
+)
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -143,6 +149,10 @@ class Bundle:
         self.bridges()
         self.prior()
 
+    def at(self, path: Path) -> Bundle:
+        """The same bundle in another file, which is verified as it is read."""
+        return Bundle(path, self.manifest)
+
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
 
@@ -192,8 +202,8 @@ class Bundle:
                 )
             if self.external:
                 backbone: Backbone = self._external(Encoders() if encoders is None else encoders)
-            elif self.manifest.kind == layout.WORD_VECTORS:
-                backbone = self._word_vectors()
+            elif self.manifest.kind in layout.TABLES:
+                backbone = read_table(self.manifest, self._read)
             else:
                 backbone = self._encoder()
             if backbone.dimension != self.manifest.dimension:
@@ -339,7 +349,7 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest, which covers all files by their digests."""
-        return hashlib.sha256(self.manifest.to_json()).hexdigest()
+        return self.manifest.digest
 
     @property
     def base(self) -> str | None:
@@ -441,18 +451,6 @@ class Bundle:
             max_length=self.manifest.max_length,
             pad_id=self.manifest.pad_id,
         )
-
-    def _word_vectors(self) -> WordVectors:
-        words = self._read(layout.VOCABULARY)
-        if words.count(b"\n") > layout.MAX_WORDS:
-            raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
-        try:
-            vocabulary = words.decode().removesuffix("\n").split("\n")
-        except UnicodeDecodeError as error:
-            raise BundleFormatError("the vocabulary is not UTF-8") from error
-        has_scales = layout.SCALES in self.manifest.files
-        scales = self._array(layout.SCALES) if has_scales else None
-        return WordVectors(vocabulary, self._array(layout.VECTORS), scales)
 
 
 def audit(read: Callable[[str], bytes], manifest: Manifest, *, signed: bool) -> None:

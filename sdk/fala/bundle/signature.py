@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fala.bundle.archive import read_index
 from fala.bundle.reading import named_errors, read_manifest
-from fala.errors import BundleSignatureError, DataError, MissingExtraError, type_of
+from fala.errors import BundleSignatureError, DataError, needs, type_of
 from fala.files import bytes_or_file
 
 if TYPE_CHECKING:
@@ -100,14 +100,10 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
         DataError: ``trust`` is no key.
         MissingExtraError: pyca/cryptography is not installed.
     """
-    try:
+    with needs("a signature cannot be checked here", "'fala-sdk[ota]'"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
-    except ImportError as error:
-        raise MissingExtraError(
-            f"a signature cannot be checked here: pip install 'fala-sdk[ota]' ({error})"
-        ) from error
     if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
         data = trust.lstrip().encode(errors="replace")
     else:

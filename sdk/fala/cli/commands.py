@@ -16,7 +16,7 @@ import errno
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, ClassVar
 
 import click
@@ -123,7 +123,8 @@ def dropped_interrupts_repeated() -> Iterator[None]:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
             timer = threading.Timer(_REPEATED_AFTER, _thread.interrupt_main)
             timer.daemon = True  # it does not delay the exit of a command
-            timer.start()
+            with suppress(RuntimeError):  # no thread can be started
+                timer.start()
         else:
             hook(dropped)
 

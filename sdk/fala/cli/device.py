@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,10 @@ from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
+from fala.replacing import ReplacedAll, replace_all
 from fala.report import Preview
+from fala.slots.folder import BUNDLES, STORE
+from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
 
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))
@@ -132,6 +138,114 @@ def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> No
     with Device.open(folder) as device:
         result = device.preview(bundle, Budget(budget))
     _print(as_json, result.to_dict(), _preview_lines(result))
+
+
+@command.command("replace-all")
+@click.argument("devices", type=click.Path(path_type=Path, exists=True, allow_dash=True))
+@click.argument("release", type=click.Path(path_type=Path))
+@click.option(
+    "--releases", type=click.Path(path_type=Path),
+    help="The folder where releases are kept once for all devices (default: a copy in each).",
+)  # fmt: skip
+@BUDGET
+@SECONDS
+@click.option(
+    "--accept", type=Described(ACCEPT), default="always", show_default=True,
+    help="The condition for installing the release on a device.",
+)  # fmt: skip
+@click.option(
+    "--jobs", type=click.IntRange(1), show_default="one a core",
+    help="Processes, with a device at a time in each.",
+)  # fmt: skip
+@click.option("--key-file", type=click.Path(path_type=Path), help="The 32-byte key of all devices.")
+@JSON
+@click.pass_context
+def replace_every(
+    context: click.Context,
+    devices: Path,
+    release: Path,
+    releases: Path | None,
+    budget: int | None,
+    seconds: float | None,
+    accept: Accept,
+    jobs: int | None,
+    key_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Replace the backbone of many DEVICES by RELEASE, and carry every personal model over.
+
+    DEVICES is a folder with the devices' folders in it, or in its folders; or a file with a folder
+    a line (- is standard input). The devices may be in use. After an interruption run the command
+    again: it goes on where it was. The exit status is 1 if a device failed.
+    """
+    key = None if key_file is None else key_file.read_bytes()
+    try:
+        with _devices_progress() as progress:
+            result = replace_all(
+                _listed_devices(devices), release, budget=Budget(budget, seconds), accept=accept,
+                releases=None if releases is None else Releases(releases), workers=jobs,
+                key=None if key is None else lambda _: key, progress=progress,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        click.echo("run the command again: it goes on where it was", err=True)
+        raise
+    _print(as_json, result.to_dict(), _replaced_lines(result))
+    if result.failed:
+        context.exit(1)
+
+
+def _listed_devices(place: Path) -> list[Path]:
+    """The devices of a folder, or of a list.
+
+    Raises:
+        DataError: There is none.
+    """
+    if place.is_dir():
+        folders = [folder for depth in ("*", "*/*") for folder in place.glob(depth)]
+        # One whose store is lost is a device that fails, and is listed.
+        found = sorted(
+            folder for folder in folders
+            if (folder / STORE).exists() or (folder / BUNDLES).exists()
+        )  # fmt: skip
+    else:
+        with click.open_file(os.fspath(place), encoding="utf-8") as lines:
+            found = [Path(line.rstrip("\n")) for line in lines if line.strip()]
+    if not found:
+        raise DataError(f"{place}: no device in it, nor in its folders")
+    return found
+
+
+@contextmanager
+def _devices_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Progress with the devices done, their rate, and the time that is left."""
+    began = time.monotonic()
+    with device_progress("devices") as show:
+
+        def label(stage: str, done: int, total: int) -> None:
+            rest = ""
+            if done:
+                each = (time.monotonic() - began) / done
+                left = (total - done) * each / 60
+                rest = f", {each:.2f} s each, {left:.1f} min left"
+            show(f"{done} of {total} {stage}{rest}", done, total)
+
+        yield label
+
+
+def _replaced_lines(result: ReplacedAll) -> list[str]:
+    counts = {
+        "devices": ("replaced", "refined", "already", "went_back", "refused", "failed"),
+        "users": ("better", "no_worse", "worse", "unknown"),
+        "models": ("personal", "calibrated", "vendor"),
+        "texts": ("forward_passes", "shared"),
+    }
+    lines = [
+        f"{title}: "
+        + ", ".join(f"{getattr(result, name)} {name.replace('_', ' ')}" for name in names)
+        for title, names in counts.items()
+    ]
+    lines.append(f"{result.seconds:.1f} s, {result.a_second:.1f} devices a second")
+    return lines + [f"{each.path}: {each.error}: {each.message}" for each in result.failures]
 
 
 @command.command()

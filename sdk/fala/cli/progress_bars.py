@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 import click
@@ -86,7 +86,8 @@ class _Lines:
         self._lock = threading.Lock()
 
     def __enter__(self) -> _Lines:
-        threading.Thread(target=self._wait, name="progress", daemon=True).start()
+        with suppress(RuntimeError):  # without a thread a line is printed at an update alone
+            threading.Thread(target=self._wait, name="progress", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:

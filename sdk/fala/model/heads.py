@@ -27,6 +27,9 @@ from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
 
+# How far a weight may be from the vendor's times a factor, as a share, to be stored as that.
+_SAME = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Lexical:
@@ -300,6 +303,56 @@ class Head:
         return self.link.numbers(listed(labels, "labels"), self.labels)
 
 
+@dataclass(frozen=True, eq=False)
+class OwnWords:
+    """A user's weights of n-grams v: the vendor's times a factor, and the user's own of some.
+
+    A fit gives own weights to the n-grams of the user's texts. The others' keep the vendor's
+    direction: the slope a moves them all by one factor. So they need no memory.
+
+    Attributes:
+        factor: Shape (C,).
+        buckets: Shape (m,), uint16, ascending: the n-grams with own weights.
+        weight: Their weights, float32, shape (C, m).
+    """
+
+    factor: Vectors
+    buckets: NDArray[np.uint16]
+    weight: Vectors
+
+    @classmethod
+    def of(cls, weight: Vectors, vendor: Vectors) -> OwnWords:
+        """Those of a weight v, shape (C, buckets), to float32's precision.
+
+        Args:
+            weight: v, finite.
+            vendor: The vendor's, of the same shape.
+        """
+        factor = np.ones(len(vendor), dtype=np.float32)
+        for row, (ours, theirs) in enumerate(zip(weight, vendor, strict=True)):
+            if np.any(used := theirs != 0):
+                # Most of the vendor's n-grams are in none of the user's texts.
+                factor[row] = np.median(ours[used] / theirs[used].astype(np.float64))
+        scaled = factor[:, None] * vendor
+        buckets = np.flatnonzero((np.abs(weight - scaled) > _SAME * np.abs(scaled)).any(axis=0))
+        return cls(factor, buckets.astype(np.uint16), weight[:, buckets].copy())
+
+    def times_vendors(self, vendor: Vectors) -> Vectors:
+        """V itself, shape (C, buckets).
+
+        Raises:
+            DataError: It is for another number of logits.
+        """
+        if len(self.factor) != len(vendor):
+            raise DataError(
+                f"weights of n-grams for {counted(len(self.factor), 'logit')}, the head has "
+                f"{len(vendor)}"
+            )
+        weight = self.factor[:, None] * vendor
+        weight[:, self.buckets] = self.weight
+        return weight
+
+
 class PersonalModel:
     """A head with a user's own weights omega, v and bias b: z = omega . x + v . words + b.
 
@@ -310,7 +363,14 @@ class PersonalModel:
         head: The vendor's head.
         weight: omega, shape (C, D).
         bias: b, shape (C,).
-        lexical: v, shape (C, buckets); None takes the vendor's. For a head with a lexical view.
+        lexical: v, shape (C, buckets), or in short; None takes the vendor's. For a head with a
+            lexical view.
+
+    Attributes:
+        head: See above.
+        weight: See above, float32.
+        bias: See above, float32.
+        words: v in short; None where it is the vendor's, or the head has none.
 
     Raises:
         DataError: If a shape does not fit the head, or a number is not finite in float32.
@@ -321,32 +381,48 @@ class PersonalModel:
         head: Head,
         weight: NDArray[Any],
         bias: NDArray[Any],
-        lexical: NDArray[Any] | None = None,
+        lexical: NDArray[Any] | OwnWords | None = None,
     ) -> None:
         if not isinstance(head, Head):
             raise UsageError(f"head is a fala_export.Head, not {type_of(head)}")
         check_arrays(weight=weight, bias=bias)
-        if lexical is not None:
+        if lexical is not None and not isinstance(lexical, OwnWords):
             check_arrays(lexical=lexical)
         if weight.shape != head.weight.shape or bias.shape != head.bias.shape:
             raise DataError(
                 f"weights of shape {head.weight.shape} and biases {head.bias.shape} fit the head, "
                 f"not {weight.shape} and {bias.shape}"
             )
-        vendor = None if head.lexical is None else head.lexical.weight
-        if lexical is not None and (vendor is None or lexical.shape != vendor.shape):
-            raise DataError(
-                f"weights of n-grams of shape {lexical.shape} do not fit the head's lexical view: "
-                f"{'it has none' if vendor is None else vendor.shape}"
-            )
         self.head = head
         with np.errstate(over="ignore", invalid="ignore"):
             self.weight: Vectors = weight.astype(np.float32)
             self.bias: Vectors = bias.astype(np.float32)
-            self.lexical = vendor if lexical is None else lexical.astype(np.float32)
-        parts = [part for part in (self.weight, self.bias, self.lexical) if part is not None]
+            self.words = self._in_short(lexical)
+            parts = [part for part in (self.weight, self.bias, self.lexical) if part is not None]
         if not all(np.isfinite(part).all() for part in parts):
             raise DataError("the personal model is not finite in float32")
+
+    def _in_short(self, lexical: NDArray[Any] | OwnWords | None) -> OwnWords | None:
+        vendor = None if self.head.lexical is None else self.head.lexical.weight
+        if lexical is None or (isinstance(lexical, OwnWords) and vendor is not None):
+            return lexical
+        if isinstance(lexical, OwnWords) or vendor is None or lexical.shape != vendor.shape:
+            shape = "" if isinstance(lexical, OwnWords) else f" of shape {lexical.shape}"
+            raise DataError(
+                f"weights of n-grams{shape} do not fit the head's lexical view: "
+                f"{'it has none' if vendor is None else vendor.shape}"
+            )
+        weight = lexical.astype(np.float32)
+        # Where it is not finite, it is refused as a whole.
+        return None if np.array_equal(weight, vendor) else OwnWords.of(weight, vendor)
+
+    @property
+    def lexical(self) -> Vectors | None:
+        """V, shape (C, buckets), made anew by each call; None for a head without lexical view."""
+        vendor = None if self.head.lexical is None else self.head.lexical.weight
+        if vendor is None or self.words is None:
+            return vendor
+        return self.words.times_vendors(vendor)
 
     @property
     def is_vendor(self) -> bool:
@@ -378,11 +454,11 @@ class PersonalModel:
             DataError: If the head has a lexical view, and there are no words.
         """
         z = inputs @ self.weight.T + self.bias
-        if self.lexical is None:
+        if (lexical := self.lexical) is None:
             return z
         if words is None:
             raise DataError("this head has a lexical view: pass the examples' words, Head.words")
-        return np.asarray(z + words.times(self.lexical), dtype=np.float32)
+        return np.asarray(z + words.times(lexical), dtype=np.float32)
 
     def probabilities(
         self, inputs: Vectors, words: SparseRows | None = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
+from weakref import ref
 
 import numpy as np
 
@@ -35,6 +38,10 @@ _log = logging.getLogger("fala.learn")
 SMALL = 200
 #: Growth of a fit by added or relabelled examples, as a share of its size, before a full fit.
 LARGEST_GROWTH = 0.25
+
+#: Fits that a process holds, of the devices that have learned last: some 20 MB each at 500 labels.
+#: Others are computed again from the store.
+HELD = 8
 
 Result = TypeVar("Result")
 
@@ -208,8 +215,24 @@ class Learner:
         reading.add(snapshot.backbone, encoded)
         encode_free(self._folder, snapshot, reading)
         fitted, result = refit_active(self._folder, snapshot, reading, encoded)
-        self._last = _last_fit(fitted, result)
+        self._hold(_last_fit(fitted, result))
         return self._report(fitted, result)
+
+    def _hold(self, last: LastFit | None) -> None:
+        """Hold the last fit, and let that of the learner go that has fitted before the others."""
+        self._last = last
+        with contextlib.suppress(ValueError):
+            _holding.remove(ref(self))
+        if last is not None:
+            _holding.append(ref(self))
+        if len(_holding) > HELD:
+            with contextlib.suppress(IndexError):  # another thread was first
+                if (first := _holding.popleft()()) is not None:
+                    first._last = None
+
+    def close(self) -> None:
+        """Let the last fit go."""
+        self._hold(None)
 
     def _report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
         """The report of a full fit."""
@@ -265,7 +288,7 @@ class Learner:
         record = replace(last.record, further=further)
         change = Change(model, active.threshold, active.loss, encoded, record)
         committed = self._folder.commit(snapshot, change)
-        self._last = replace(last, generation=committed.generation, record=record)
+        self._hold(replace(last, generation=committed.generation, record=record))
         count, labelled = self.store.examples.counts()
         return LearnReport(
             count, labelled, len(last.positions), cast(Decision, record.decision), last.reason,
@@ -315,6 +338,9 @@ class Learner:
         return _fit_of(snapshot, rows, record, state, "added to the last fit")
 
 
+_holding: deque[ref[Learner]] = deque()
+
+
 def fit_all(folder: Folder) -> None:
     """Fit the models of all tasks of a folder."""
     for adapter in ("", *folder.store.slots.adapters()):
@@ -326,7 +352,7 @@ def _last_fit(snapshot: Snapshot, result: Refit) -> LastFit | None:
     rows, record = result.rows, snapshot.active.record.fit
     if record is None or result.fit is None or result.fit.state is None:
         return None
-    if not rows.training.labelled.any():
+    if not rows.training.labelled.any() or (1 + LARGEST_GROWTH) * record.fitted < SMALL:
         return None
     return _fit_of(snapshot, rows, record, result.fit.state, result.verdict.reason)
 

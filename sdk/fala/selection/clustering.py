@@ -158,14 +158,14 @@ def _choose_pivots(
 ) -> tuple[Indices, _Answers]:
     """Step 1: keep the drawn vertices that have no ``+`` to an earlier kept one."""
     total = len(graph)
-    answers = _Answers(np.full(total, -1, dtype=np.int64), np.zeros(total, dtype=np.int64))
-    pivots = np.empty(0, dtype=np.int64)
+    answers = _Answers(np.full(total, -1, dtype=np.intp), np.zeros(total, dtype=np.intp))
+    pivots = np.empty(0, dtype=np.intp)
     for rows in row_blocks(total, total):
         drawn = order[rows]
         # The block's own vertices may become pivots for those after them.
         columns = np.concatenate([pivots, drawn])
         similarity = product(graph.unit[drawn], graph.unit[columns].T)
-        chosen = np.empty(len(columns), dtype=np.int64)
+        chosen = np.empty(len(columns), dtype=np.intp)
         count = len(pivots)
         chosen[:count] = np.arange(count)
         for row, vertex in enumerate(drawn.tolist()):
@@ -187,7 +187,7 @@ def _join_pivots(
     graph: SimilarityGraph, oracle: Oracle, pivots: Indices, answers: _Answers, attempts: int
 ) -> tuple[Indices, Indices]:
     """Step 2: every other vertex joins a pivot, or becomes a cluster of its own."""
-    assignment = np.full(len(graph), -1, dtype=np.int64)
+    assignment = np.full(len(graph), -1, dtype=np.intp)
     assignment[pivots] = np.arange(len(pivots))
     rest = np.flatnonzero(assignment < 0)
     centres = graph.unit[pivots]

@@ -17,7 +17,7 @@ from fala.errors import DataError
 from fala.products import product
 
 Vectors = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
 
 UNLABELLED = -1
 
@@ -40,7 +40,7 @@ class SimilarityGraph:
 
     unit: Vectors
     nearest: Indices
-    edges: Indices
+    edges: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.unit)
@@ -100,7 +100,7 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     """
     total = len(unit)
     listed = max(0, min(neighbours, total - 1))
-    lists = np.full((total, listed), -1, dtype=np.int64)
+    lists = np.full((total, listed), -1, dtype=np.intp)
     cosines = np.full((total, listed), -np.inf, dtype=np.float32)
     if not listed:
         return lists, cosines
@@ -129,7 +129,7 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
 
 def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
     """Find the centre (m, dim) of the greatest cosine to each vector (n, dim), (n,)."""
-    nearest = np.empty(len(unit), dtype=np.int64)
+    nearest = np.empty(len(unit), dtype=np.intp)
     for rows in row_blocks(len(unit), len(centres)):
         nearest[rows] = product(unit[rows], centres.T).argmax(axis=1)
     return nearest
@@ -194,6 +194,6 @@ def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
     return classes
 
 
-def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
+def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> npt.NDArray[np.int64]:
     """One number for each unordered pair of ``total`` examples; the arguments are broadcast."""
     return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))

@@ -104,7 +104,7 @@ def select(
         every = np.arange(total)
         return Selection(every, every, 0)
     if count == 0:
-        return Selection(np.empty(0, dtype=np.int64), np.zeros(total, dtype=np.int64), 0)
+        return Selection(np.empty(0, dtype=np.intp), np.zeros(total, dtype=np.intp), 0)
     assignment, queries = _correlation(unit, labels, count, neighbours, seed)
     return Selection(representatives(unit, assignment, count, seed), assignment, queries)
 
@@ -171,7 +171,7 @@ def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -
         order.append(int(members[cluster][drawn]))
         _close_gaps(gaps[cluster], unit[members[cluster]], drawn)
         heapq.heappush(turns, (-float(sizes[cluster]) / (number + 2), cluster, number + 1))
-    return np.asarray(order, dtype=np.int64)
+    return np.asarray(order, dtype=np.intp)
 
 
 def _close_gaps(gaps: Vectors, vectors: Vectors, chosen: int) -> None:

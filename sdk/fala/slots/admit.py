@@ -7,15 +7,16 @@ probes. Only then is it loaded here.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from fala.backbones.external import Encoders
-from fala.bundle.format import MANIFEST
+from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature
 from fala.errors import BundleError, BundleMismatchError, BundleSignatureError
+from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
 from fala.slots.validation import validate
 
@@ -34,7 +35,7 @@ class Signed:
 
 
 def admit(
-    path: Path, origin: Signed, encoders: Encoders, installed: Collection[str] = ()
+    path: Path, origin: Signed, encoders: Encoders, installed: Container[str] = ()
 ) -> Release:
     """Admit a release.
 
@@ -42,7 +43,8 @@ def admit(
         path: Its file.
         origin: How its origin is known.
         encoders: The app's own encoders.
-        installed: Digests of the releases that were installed before, which are validated.
+        installed: Digests of the releases that were installed before, or kept for several devices:
+            they are validated.
 
     Returns:
         The release. It is validated when its backbone is loaded, which raises an error of the last
@@ -90,7 +92,7 @@ def _open(path: Path, origin: Signed) -> tuple[Bundle, bool]:
     manifest = None
     if origin.trust is not None and not origin.verified:
         manifest = check_signature(path, origin.trust)
-    bundle = Bundle.open(path, hold=True)
-    if manifest is not None and bundle.contents()[MANIFEST] != manifest:
+    bundle = open_bundle(path, hold=True)
+    if manifest is not None and Manifest.from_json(manifest) != bundle.manifest:
         raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
     return bundle, manifest is not None or origin.verified

@@ -14,9 +14,10 @@ from fala.files import device_errors, keep_private
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed, admit
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
-from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.folder import BUNDLES, STORE, Folder, bundle_path, install
+from fala.slots.releases import Releases
 from fala.slots.snapshot import vendor_record
-from fala.slots.switching import check_tries, opened
+from fala.slots.switching import check_tries, opened, sweep, unused_files
 from fala.store.access import check_access
 from fala.store.database import doctor
 from fala.store.encryption import Codec
@@ -34,6 +35,7 @@ def create(
     codec: Codec,
     names: TextNames,
     encoders: Encoders,
+    releases: Releases | None,
 ) -> Folder:
     """Create a device's folder, with a release installed.
 
@@ -45,15 +47,17 @@ def create(
         codec: Writes the store's records.
         names: The names of texts in the store.
         encoders: The app's own encoders.
+        releases: The releases that it shares with other devices.
 
     Raises:
         BundleError: The release cannot be trusted.
         DataError: ``positive`` is not one of its labels.
         DeviceError: The folder is in use, or cannot be written.
     """
-    release = admit(bundle, Signed(trust), encoders)
+    release = admit(bundle, Signed(trust), encoders, () if releases is None else releases)
     label = release.head.positive(positive)
-    _ = release.backbone.loaded  # one that does not load, or predict, must not be installed
+    if releases is None or release.bundle.digest not in releases:
+        _ = release.backbone.loaded  # one that does not load, or predict, must not be installed
     with contextlib.ExitStack() as undo, device_errors(path):
         finish_erasing(path)
         remove = not path.exists()
@@ -75,7 +79,7 @@ def create(
             shutil.rmtree(path / BUNDLES, ignore_errors=True)
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
-            installed = replace(release, bundle=install(release.bundle, path))
+            installed = replace(release, bundle=install(release.bundle, path, releases))
             store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head, label))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
@@ -84,14 +88,20 @@ def create(
                 store.slots.set_positive(label)
             if trust is not None:
                 store.settings.set_trust(key_bytes(trust))
-        folder = Folder(path, store, encoders)
+        folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
         undo.pop_all()
     return folder
 
 
-def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
+def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: Releases | None) -> Folder:
     """Open a device's folder.
+
+    Args:
+        path: The folder.
+        codec: Reads the store's records.
+        encoders: The app's own encoders.
+        releases: The releases that it shares with other devices.
 
     Raises:
         DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
@@ -112,9 +122,11 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
         if not store.is_complete:
             raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
         tidy(path, store)
-        folder = Folder(path, store, encoders)
+        folder = Folder(path, store, encoders, releases)
+        _tidy_bundles(folder)
         check_tries(folder)
         opened(folder)
+        store.rest()
         return folder
     except BundleError as error:
         store.close()
@@ -123,6 +135,18 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
     except BaseException:
         store.close()
         raise
+
+
+def _tidy_bundles(folder: Folder) -> None:
+    """Delete what an installation has left that was killed, and share what can be shared."""
+    with contextlib.suppress(OSError):
+        if unused_files(folder):
+            sweep(folder, wait=False)
+    if folder.releases is not None:
+        for digest in folder.store.slots.bundles():
+            # A bundle that is damaged is an error where it is opened.
+            with contextlib.suppress(BundleError, DeviceError):
+                folder.releases.repair_link(digest, bundle_path(folder.path, digest))
 
 
 def _undo(folder: Path, store: Store, *, remove: bool) -> None:

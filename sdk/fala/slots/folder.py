@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
@@ -18,6 +17,8 @@ from fala.errors import BundleError, DataError, DeviceError
 from fala.files import keep_private, remove, write_atomically
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
+from fala.slots.releases import DIGEST, Releases
+from fala.slots.sharing import backbone_of, giving_back, open_bundle
 from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
 from fala.slots.trial import Trials
 from fala.store.database import damaged, doctor
@@ -27,8 +28,6 @@ _log = logging.getLogger("fala.store")
 
 #: The store's file in a device's folder, and the folder of its bundles.
 STORE, BUNDLES = "store.sqlite3", "bundles"
-
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Folder:
@@ -41,19 +40,24 @@ class Folder:
         path: The folder.
         store: Its store, open.
         encoders: The app's own encoders.
+        releases: The releases that it shares with other devices; None where it has its own.
 
     Attributes:
         path: See above.
         store: See above.
         encoders: See above.
+        releases: See above.
         probing: Held while a release on trial is probed.
         trials: The trial of the active release.
     """
 
-    def __init__(self, path: Path, store: Store, encoders: Encoders) -> None:
+    def __init__(
+        self, path: Path, store: Store, encoders: Encoders, releases: Releases | None = None
+    ) -> None:
         self.path = path
         self.store = store
         self.encoders = encoders
+        self.releases = releases
         self.probing = RLock()
         self.trials = Trials(path, store)
         self._opening = RLock()
@@ -159,10 +163,13 @@ class Folder:
                 self.store.embeddings.add(backbone, embeddings)
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store, and let the releases go, with their backbones."""
         self.trials.flush()
         self.trials.close()
         self.store.close()
+        with self._opening, giving_back():
+            for held in (self._releases, self._snapshots, self._previous):
+                held.clear()
 
     def _read(self, adapter: str) -> Snapshot:
         base = self.snapshot() if adapter else None
@@ -198,7 +205,7 @@ class Folder:
                 bundle = self._verified(digest)
                 if base is None:
                     encoders = self.encoders  # not the folder, which would refer to itself
-                    release = Release.of(bundle, lambda: bundle.backbone(encoders))
+                    release = Release.of(bundle, lambda: backbone_of(bundle, encoders))
                 else:
                     release = Release.of_adapter(bundle, base)
                 self.hold(release, base)
@@ -212,9 +219,9 @@ class Folder:
             DeviceError: It is not the one that was installed.
             DataError: No bundle has such a digest.
         """
-        if not _DIGEST.fullmatch(digest):
+        if not DIGEST.fullmatch(digest):
             raise DataError("no digest of a bundle")
-        bundle = Bundle.open(bundle_path(self.path, digest))
+        bundle = open_bundle(bundle_path(self.path, digest))
         if bundle.digest != digest:  # installed under its digest
             raise DeviceError(
                 f"{bundle.path}: not the bundle that was installed; {doctor(self.path)}"
@@ -230,7 +237,7 @@ class Folder:
         for (held, _), release in self._releases.items():
             if held == digest:
                 return release.sources
-        bundle = Bundle.open(bundle_path(self.path, digest))
+        bundle = open_bundle(bundle_path(self.path, digest))
         return {bundle.backbone_digest, *bundle.bridges()}
 
     def signed(self, trust: Trust | None) -> Signed:
@@ -244,14 +251,22 @@ class Folder:
     def note_active(self, digest: str) -> None:
         """Make the active release's file the newest one, once the transaction is committed.
 
-        A repair takes the newest where the store does not say any more which one was active.
+        A repair takes the newest where the store does not say any more which one was active. A file
+        that devices share stays as it is: of those the release that was added last is the newest.
         """
 
         def touch() -> None:
             with contextlib.suppress(OSError):  # a disk that cannot be written
-                os.utime(bundle_path(self.path, digest))
+                file = bundle_path(self.path, digest)
+                if file.stat().st_nlink == 1:
+                    os.utime(file)
 
         self.store.after_commit(touch)
+
+    @property
+    def validated(self) -> set[str]:
+        """Digests of the releases that were validated: on this device, or for those that share."""
+        return self.store.slots.bundles().union(self.releases or ())
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""
@@ -274,12 +289,13 @@ def bundle_path(device: Path, digest: str) -> Path:
     return device / BUNDLES / f"{digest}.fala"
 
 
-def install(bundle: Bundle, device: Path) -> Bundle:
-    """Write a bundle to the device.
+def install(bundle: Bundle, device: Path, releases: Releases | None = None) -> Bundle:
+    """Write a bundle to the device, or refer to the one that it shares with others.
 
     Args:
         bundle: One that is held is written as it was verified, even if its file has changed.
         device: The device's folder.
+        releases: The releases that it shares; None where it has its own.
 
     Returns:
         The installed bundle.
@@ -290,19 +306,20 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     """
     digest = bundle.digest
     target = bundle_path(device, digest)
+    if releases is not None and releases.link(bundle, target):
+        return bundle.at(target)
     # An existing file may be damaged: then it is replaced.
     with contextlib.suppress(BundleError):
         if (existing := Bundle.open(target)).digest == digest:
             return existing
-    # These bytes are verified already.
-    contents = bundle.contents()
-
     if target.is_dir():
         remove(target)
+    # These bytes are verified already.
+    contents = bundle.contents()
 
     def write(temporary: Path) -> None:
         write_archive(temporary, contents)
         keep_private(temporary)
 
     write_atomically(target, write)
-    return Bundle(target, bundle.manifest)
+    return bundle.at(target)

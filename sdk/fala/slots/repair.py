@@ -34,7 +34,8 @@ from fala.report import Plain
 from fala.slots.admit import Signed, admit
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
 from fala.slots.folder import BUNDLES, STORE, Folder, install
-from fala.slots.snapshot import Release, head_of, vendor_record
+from fala.slots.sharing import head_of
+from fala.slots.snapshot import Release, vendor_record
 from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data
@@ -42,7 +43,7 @@ from fala.store.encryption import PLAIN, Codec
 from fala.store.examples import StoredExample
 from fala.store.rescue import (
     DamagedStore,
-    Releases,
+    Installed,
     opened,
     releases_of,
     rescue_examples,
@@ -267,7 +268,7 @@ def _examined(
     return report, [file for file in damaged if file.stem not in whole], bool(problems)
 
 
-def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Releases]) -> None:
+def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -> None:
     """Open the slots of all tasks as the device does, and note what fails."""
     database = Database(store.path, codec=store.codec, connection=store.connection)
     folder = Folder(path, Store(database), Encoders())
@@ -312,7 +313,7 @@ def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, s
     return whole, damaged
 
 
-def _planned(had: Mapping[str, Releases], whole: Mapping[str, tuple[Bundle, Head]]) -> _Plan:
+def _planned(had: Mapping[str, Installed], whole: Mapping[str, tuple[Bundle, Head]]) -> _Plan:
     """Choose every task's active release, and the previous one.
 
     They stay what they were if their bundles are whole. The newest other takes the place of a
@@ -323,7 +324,7 @@ def _planned(had: Mapping[str, Releases], whole: Mapping[str, tuple[Bundle, Head
         whole: The whole bundles by digest, the newest first.
     """
 
-    def usable(releases: Releases, base: str | None = None) -> list[tuple[Bundle, Head]]:
+    def usable(releases: Installed, base: str | None = None) -> list[tuple[Bundle, Head]]:
         """Those whose bundles are whole; of an adapter's, those for a release's backbone."""
         return [
             (bundle, head.in_order(labels) if sorted(labels) == sorted(head.labels) else head)
@@ -345,7 +346,7 @@ def _planned(had: Mapping[str, Releases], whole: Mapping[str, tuple[Bundle, Head
     return plan
 
 
-def _check_fits(release: Release, had: Releases, examples: Sequence[StoredExample]) -> None:
+def _check_fits(release: Release, had: Installed, examples: Sequence[StoredExample]) -> None:
     """Refuse a release that is for other examples, or other labels, than the user's.
 
     Args:
@@ -372,7 +373,7 @@ def _check_fits(release: Release, had: Releases, examples: Sequence[StoredExampl
         )
 
 
-def _actions(releases: Mapping[str, Releases], plan: _Plan) -> Iterator[str]:
+def _actions(releases: Mapping[str, Installed], plan: _Plan) -> Iterator[str]:
     """What a repair does with the store, in words."""
     if not plan[""]:
         yield (

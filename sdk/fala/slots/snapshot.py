@@ -10,25 +10,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
-from fala.backbones.backbone import AdaptedBackbone
-from fala.bundle.format import WORD_VECTORS
+from fala.backbones import Backbone, LazyBackbone
+from fala.bundle.format import TABLES
 from fala.bundle.reading import Bundle
-from fala.errors import (
-    BundleFormatError,
-    BundleMismatchError,
-    DataError,
-    DimensionError,
-    counted,
-)
+from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
-from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.heads import Head, PersonalModel
 from fala.model.links import PerTag
 from fala.model.prior import PopulationPrior
+from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
 from fala.solver.judge import Decision, public_threshold
 from fala.store.settings import Trial
-from fala.store.slots import FitRecord, LexicalRecord, SlotRecord, TaskState, Version
+from fala.store.slots import FitRecord, SlotRecord, TaskState, Version
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +31,12 @@ class Release:
 
     Attributes:
         bundle: Its bundle, verified.
-        head: Its head.
-        bridges: Its bridges, by the digests of the backbones that they start from.
-        prior: Its population prior, for the head's order of the labels; None without one.
+        parts: Its head, bridges and prior.
         backbone: Its backbone, loaded at its first use.
     """
 
     bundle: Bundle
-    head: Head
-    bridges: Mapping[str, Bridge]
-    prior: PopulationPrior | None
+    parts: Parts
     backbone: LazyBackbone
 
     @classmethod
@@ -61,11 +51,8 @@ class Release:
             BundleMismatchError: It is a backbone only.
             BundleError: A part of it cannot be read, or does not fit the others.
         """
-        transformer = bundle.manifest.kind != WORD_VECTORS
-        return cls(
-            bundle, head_of(bundle), bundle.bridges(), bundle.prior(),
-            LazyBackbone(load, transformer=transformer),
-        )  # fmt: skip
+        transformer = bundle.manifest.kind not in TABLES
+        return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=transformer))
 
     @classmethod
     def of_adapter(cls, bundle: Bundle, base: Release) -> Release:
@@ -88,21 +75,33 @@ class Release:
             )
 
         def load() -> Backbone:
-            encoder = base.backbone.loaded
-            if not isinstance(encoder, OnnxEncoder):
-                raise BundleFormatError(
-                    f"{bundle.path}: an adapter for a backbone that takes none; a transformer may"
-                )
-            return AdaptedBackbone(encoder, bundle.adapter())
+            return adapted_backbone_of(bundle, base.backbone.loaded)
 
-        backbone = LazyBackbone(load, transformer=True)
-        return cls(bundle, head_of(bundle), bundle.bridges(), bundle.prior(), backbone)
+        return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
-        """The same release, whose backbone is being loaded in another thread."""
-        loading = executor.submit(lambda: self.backbone.loaded)
+        """The same release, whose backbone is being loaded in another thread, if one starts."""
+        try:
+            loading = executor.submit(lambda: self.backbone.loaded)
+        except RuntimeError:  # loaded at its first use
+            return self
         transformer = self.backbone.is_transformer
         return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
+
+    @property
+    def head(self) -> Head:
+        """Its head."""
+        return self.parts.head
+
+    @property
+    def bridges(self) -> Mapping[str, Bridge]:
+        """Its bridges, by the digests of the backbones that they start from."""
+        return self.parts.bridges
+
+    @property
+    def prior(self) -> PopulationPrior | None:
+        """Its population prior, for the head's order of the labels; None without one."""
+        return self.parts.prior
 
     @property
     def name(self) -> str:
@@ -167,8 +166,7 @@ class OpenSlot:
             DataError: It does not fit the release, or is not the one that was stored.
         """
         head = release.head.in_order(record.labels)
-        words = lexical_weight(record.lexical, head)
-        model = PersonalModel(head, record.weight, record.bias, words)
+        model = PersonalModel(head, record.weight, record.bias, record.words)
         if record.backbone != release.bundle.backbone_digest:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
@@ -276,22 +274,6 @@ class Snapshot:
         return replace(self, state=state, active=active)
 
 
-def head_of(bundle: Bundle) -> Head:
-    """A bundle's head.
-
-    Raises:
-        BundleMismatchError: It is a backbone only.
-        BundleError: The head cannot be read.
-    """
-    head = bundle.head()
-    if head is None:
-        raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release "
-            "(fit a head with fala_export.fit_head and write it with fala_export.write_release)"
-        )
-    return head
-
-
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:
     """SHA-256 of backbone, head and personal weights: the provenance of logits."""
     digest = hashlib.sha256()
@@ -299,9 +281,9 @@ def model_digest(bundle: Bundle, model: PersonalModel) -> str:
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
-    if model.lexical is not None:
+    if (lexical := model.lexical) is not None:
         # Plus 0: a head whose labels were reversed has -0 where a stored model has 0.
-        digest.update((model.lexical + 0.0).astype("<f4").tobytes())
+        digest.update((lexical + 0.0).astype("<f4").tobytes())
     return digest.hexdigest()
 
 
@@ -330,7 +312,7 @@ def slot_record(
         teachers=teachers,
         threshold=change.threshold,
         labels=model.head.labels,
-        lexical=lexical_record(model),
+        words=model.words,
         loss=change.loss,
         fit=change.fit,
     )
@@ -347,33 +329,3 @@ def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = 
     """
     threshold = public_threshold(head.link, head.position(positive))
     return slot_record(name, bundle, Change(head.vendor_model(), threshold))
-
-
-def lexical_record(model: PersonalModel) -> LexicalRecord | None:
-    """The n-gram weights of a model that differ from the vendor's; None without n-grams."""
-    vendor = model.head.lexical
-    if vendor is None or model.lexical is None:
-        return None
-    touched = np.flatnonzero((model.lexical != vendor.weight).any(axis=0))
-    return LexicalRecord(touched.astype(np.uint16), model.lexical[:, touched])
-
-
-def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
-    """A model's weights of n-grams, shape (C, buckets); see ``lexical_record``.
-
-    Raises:
-        DataError: The record does not fit the head.
-    """
-    vendor = head.lexical
-    if (record is None) != (vendor is None):
-        raise DataError("weights of n-grams where the head has none, or none where it has some")
-    if record is None or vendor is None:
-        return None
-    if len(record.weight) != len(vendor.weight):
-        raise DataError(
-            f"weights of n-grams for {counted(len(record.weight), 'logit')}, the head has "
-            f"{len(vendor.weight)}"
-        )
-    weight = vendor.weight.copy()
-    weight[:, record.buckets] = record.weight
-    return weight

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -340,7 +341,7 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
         slot = next(name for name in slots_of(before.adapter) if name != slot)
     teachers = None if move.old_logits is None else before.active.teachers
     generation = store.slots.advance(before.generation)
-    bundle = install(move.release.bundle, folder.path)
+    bundle = install(move.release.bundle, folder.path, folder.releases)
     record = slot_record(slot, bundle, change, teachers)
     store.embeddings.add(record.backbone, change.embeddings)
     for name, values in zip(teachers or (), move.old_logits or (), strict=True):
@@ -383,7 +384,7 @@ def load_adapter(
                     "new one to Device.replace"
                 )
             slot = slots_of(name)[0]
-            bundle = install(release.bundle, folder.path)
+            bundle = install(release.bundle, folder.path, folder.releases)
             chosen = store.slots.positive() if positive is None else positive
             label = release.head.kept_positive(chosen)
             store.slots.put(vendor_record(slot, bundle, release.head, label))
@@ -423,12 +424,29 @@ def prune(folder: Folder) -> None:
     folder.store.prune(sources)
 
 
-def sweep(folder: Folder) -> None:
-    """Delete the files of bundles that no slot uses, and the rest of a failed installation."""
-    with contextlib.suppress(DeviceError), folder.store.transaction():
-        used = {bundle_path(folder.path, digest) for digest in folder.store.slots.bundles()}
+def sweep(folder: Folder, *, wait: bool = True) -> None:
+    """Delete the files of bundles that no slot uses, and the rest of a failed installation.
+
+    Args:
+        folder: The device's folder.
+        wait: Wait for other writers; else nothing is done while there is one.
+    """
+    with (
+        contextlib.suppress(DeviceError),
+        folder.store.turn(wait=wait),
+        folder.store.transaction(),
         # A file that cannot be deleted now (full or read-only disk, file in use) is the next time.
-        with contextlib.suppress(OSError):
-            for file in (folder.path / BUNDLES).iterdir():
-                if file not in used:
-                    remove(file)
+        contextlib.suppress(OSError),
+    ):
+        for file in unused_files(folder):
+            remove(file)
+
+
+def unused_files(folder: Folder) -> list[Path]:
+    """The files of a device's bundles that no slot uses.
+
+    Raises:
+        OSError: They cannot be listed.
+    """
+    used = {bundle_path(folder.path, digest) for digest in folder.store.slots.bundles()}
+    return [file for file in (folder.path / BUNDLES).iterdir() if file not in used]

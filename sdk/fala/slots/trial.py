@@ -183,10 +183,10 @@ class Trials:
 
 
 def blames_release(error: BaseException | None) -> bool:
-    """Whether an error is the release's fault, and not a shortage of the system's."""
+    """Whether an error is the release's fault, and not a shortage or a lack of the system's."""
     while error is not None:
         short = isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
-        if short or isinstance(error, sqlite3.Error | MemoryError):
+        if short or isinstance(error, sqlite3.Error | MemoryError | ImportError):
             return False
         error = error.__cause__
     return True

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -24,13 +23,14 @@ from fala import errors
 from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
-from fala.backbones.onnx_encoder import RUN_TOKENS
-from fala.bundle.format import TOKENIZER, WORD_VECTORS
+from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
+from fala.bundle.format import TABLES, TOKENIZER
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
+from fala.slots.sharing import backbone_of
 
 _log = logging.getLogger("fala.slots")
 
@@ -115,8 +115,8 @@ def validate(
 
     A release that is not validated yet is audited. Then it is loaded in a process of its own, and
     run on edge cases there, up to the longest text. If no process can be started, this happens
-    here, with a line in the log. Word vectors are numbers that no other library reads: they are
-    loaded here. An external release has no model: the app's encoder embeds its probes.
+    here, with a line in the log. A table of vectors, which no other library reads, is loaded here.
+    An external release has no model: the app's encoder embeds its probes.
 
     Args:
         bundle: The release, opened to be held.
@@ -129,19 +129,20 @@ def validate(
         The backbone, loaded.
 
     Raises:
+        MissingExtraError: A library that it needs is missing, or cannot be loaded.
         BundleError: It does not load, does not predict, or takes more time or memory than its size
             explains.
         EncoderError: The app's encoder is another one, or failed.
     """
     if bundle.external:
-        return bundle.backbone(encoders)
+        return backbone_of(bundle, encoders)
     # With a signature more is permitted than without.
     mark = f"signed {bundle.digest}"
     validated = installed or bundle.digest in VALIDATED or (signed and mark in VALIDATED)
-    if not validated and bundle.manifest.kind != WORD_VECTORS:
+    if not validated and bundle.manifest.kind not in TABLES:
         bundle.audit(signed=signed)  # first, as it costs least
         validated = _validate_in_child(bundle)
-    backbone = bundle.backbone()
+    backbone = backbone_of(bundle)
     if not validated:
         check_edge_cases(bundle, backbone)
     VALIDATED.add(mark if signed else bundle.digest)
@@ -334,9 +335,11 @@ def _validate_in_child(bundle: Bundle) -> bool:
     """Validate a release in a process of its own; returns False where none can be started.
 
     Raises:
+        MissingExtraError: A library that it needs is missing.
         BundleError: It failed there.
     """
-    if reason := _forbidden():
+    libraries()
+    if reason := forbidden():
         _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
         return False
     contents = bundle.contents()
@@ -348,13 +351,15 @@ def _validate_in_child(bundle: Bundle) -> bool:
     # The bytes that were verified, even if the file has changed.
     sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
     try:
+        import subprocess  # some systems have no processes
+
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _START],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             env={**os.environ, **_ENVIRONMENT},
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
-    except OSError as error:
+    except (ImportError, NotImplementedError, OSError) as error:
         _log.warning("%s: loaded in this process directly: no other starts: %s", bundle.path, error)
         return False
     with process:
@@ -411,7 +416,7 @@ def _exit_status(code: int) -> str:
     return f"ended with code {code}"
 
 
-def _forbidden() -> str | None:
+def forbidden() -> str | None:
     """The reason why no process may be started; None if one may."""
     if os.environ.get(FORBIDDEN):
         return f"{FORBIDDEN} is set"

@@ -134,7 +134,11 @@ def cholesky(matrix: Floats) -> Triangle:
     """
     n = len(matrix)
     if n <= _FACTORED:
-        matrix[...] = np.linalg.cholesky(matrix)
+        factor = np.linalg.cholesky(matrix)
+        # WebAssembly has no floating-point flags, by which NumPy sees that LAPACK failed.
+        if np.isnan(np.diagonal(factor)).any() and np.isfinite(np.tril(matrix)).all():
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+        matrix[...] = factor
         return Triangle(matrix)
     edge = _edge(n)
     first = cholesky(matrix[:edge, :edge])

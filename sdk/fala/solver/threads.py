@@ -5,6 +5,9 @@ has loaded it, has another. On matrices of a few hundred rows threads gain nothi
 compete for the cores: on two cores a fit of 0.1 s took 4 s. One thread is the fastest there, and
 saves a phone's battery.
 
+Where threadpoolctl is missing, or cannot be loaded, there is no limit: on phones NumPy has mostly
+no threads of its own.
+
 A product on two threads leaves one that spins through what follows. So a device limits a whole fit,
 with the gathering of its rows. A replacement maps many rows over a bridge, where threads gain, and
 limits its fits alone.
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -50,7 +53,8 @@ def one_blas_thread() -> Iterator[None]:
         with _shared.lock:
             if not _limits:
                 controller = _controller("scipy.linalg" in sys.modules)
-                _limits.append(controller.limit(limits=1, user_api="blas"))
+                if controller is not None:
+                    _limits.append(controller.limit(limits=1, user_api="blas"))
             _inside.add(block)
         yield
     finally:
@@ -62,8 +66,11 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _controller(with_scipy: bool) -> ThreadpoolController:
+def _controller(with_scipy: bool) -> ThreadpoolController | None:
     # Finding the libraries takes milliseconds: once is enough for those that are loaded.
-    from threadpoolctl import ThreadpoolController
+    # It looks for libraries with a process, which not every system starts.
+    with suppress(ImportError, OSError, NotImplementedError):
+        from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+        return ThreadpoolController()
+    return None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
+from typing import Literal
 
 from fala.errors import DeviceError
 from fala.files import device_errors, keep_private
@@ -18,7 +19,7 @@ from fala.store.columns import DAMAGE
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec
 from fala.store.interrupts import interruptible
-from fala.store.schema import create_tables
+from fala.store.schema import create_tables, is_current, version_of
 from fala.store.turns import Turns
 
 _log = logging.getLogger("fala.store")
@@ -29,6 +30,11 @@ BUSY_TIMEOUT_MS = 30_000
 SCRUB_TIMEOUT_MS = 5_000
 #: The error of a use after ``close``.
 CLOSED = "this device is closed; open it again with fala.Device.open"
+#: Pages that a connection keeps in memory, in KB; SQLite's own limit is 2,000.
+CACHE_KB = 256
+_Role = Literal["writer", "checker", "reader"]
+# Frees the pages that a connection keeps.
+_SHRINK = "PRAGMA shrink_memory"
 _MARK = "SELECT key_mark FROM device"
 
 
@@ -37,7 +43,7 @@ class Database:
 
     Writers take turns (``Turns``). One connection writes, so that no thread sees half of another's
     transaction. A second one reads the version, and a third one rows: what is committed, without
-    waiting for a writer.
+    waiting for a writer. Each is opened at its first use, and ``rest`` closes all but the second.
 
     Args:
         path: The file; its folder exists.
@@ -73,9 +79,10 @@ class Database:
         self._scrub_later = False
         keep_in_forks(self, Database._forked)
         self._mark: object = None
+        self._connections: dict[_Role, sqlite3.Connection] = {}
+        self.digests = Digests()
         if connection is not None:
-            self._writer = self._checker = self._reader = connection
-            self.digests = Digests(connection)
+            self._connections = dict.fromkeys(("writer", "checker", "reader"), connection)
             return
         with device_errors(path):
             check_regular(path)
@@ -88,20 +95,12 @@ class Database:
                 with device_errors(path):
                     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
                     keep_private(path)
-            self._writer = self._connect()
             try:
-                self._writer.execute("PRAGMA journal_mode = WAL")
-                # A commit that was reported is on the disk, even after a power failure.
-                self._writer.execute("PRAGMA synchronous = FULL")
-                self._writer.execute("PRAGMA foreign_keys = ON")
-                self.digests = Digests(self._writer)
-                create_tables(self._writer, str(path))
-                self._checker, self._reader = self._connect(), self._connect()
-                for connection in (self._checker, self._reader):
-                    connection.execute("PRAGMA query_only = ON")
+                if not is_current(version_of(self._checker), str(path)):
+                    create_tables(self._writer, str(path))
                 self._file = _identity(path)
             except BaseException:
-                self._writer.close()
+                self._disconnect()
                 raise
 
     def close(self, message: str) -> None:
@@ -115,8 +114,43 @@ class Database:
                 if self._scrub_later:
                     self.scrub(wait=False)
                 self.turns.close(message)
-                for connection in (self._checker, self._reader, self._writer):
-                    connection.close()
+                self._disconnect()
+
+    def rest(self) -> None:
+        """Close the connections that a device which only predicts does not need.
+
+        Each has 40 KB of memory, and up to ``CACHE_KB`` of pages.
+        """
+        with self.turns.threads, self._reading:
+            # The functions and triggers of the digests belong to the writer.
+            if not self.turns.closed and not self._codec.encrypted and not self._scrub_later:
+                self._disconnect("writer", "reader")
+
+    @property
+    def _writer(self) -> sqlite3.Connection:
+        return self._connected("writer")
+
+    @property
+    def _checker(self) -> sqlite3.Connection:
+        return self._connected("checker")
+
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        return self._connected("reader")
+
+    def _connected(self, role: _Role) -> sqlite3.Connection:
+        """A connection, opened at its first use. Its role's lock is held."""
+        connection = self._connections.get(role)
+        if connection is None:
+            connection = self._connect(role)
+            self._connections[role] = connection
+        return connection
+
+    def _disconnect(self, *roles: _Role) -> None:
+        """Close connections; all without an argument."""
+        for role in roles or tuple(self._connections):
+            if (connection := self._connections.pop(role, None)) is not None:
+                connection.close()
 
     @property
     def codec(self) -> Codec:
@@ -141,8 +175,9 @@ class Database:
         if not self._is_writing:
             self._codec = codec
         with self.named_errors():
-            self.digests.use(codec)
-            row = self._writer.execute(_MARK).fetchone()
+            self.digests.use(codec, lambda: self._writer)
+            with self.checker() as db:
+                row = db.execute(_MARK).fetchone()
         if row is None:
             raise DeviceError(damaged(self.path, "is damaged: its settings are missing"))
         (self._mark,) = row
@@ -163,8 +198,9 @@ class Database:
                 yield
                 if self._next_codec.encrypted:
                     with self.rows("its digests are damaged"):
-                        self.digests.write()
+                        self.digests.write(self._writer)
                 self._commit()
+            self._writer.execute(_SHRINK)
             committed, self._committed = self._committed, []
             for call in committed:
                 call()
@@ -231,6 +267,7 @@ class Database:
             with db:  # ends the transaction, whenever an interrupt comes
                 db.execute("BEGIN")
                 yield db
+            db.execute(_SHRINK)
 
     @interruptible
     def rows(self, message: str) -> Iterator[sqlite3.Connection]:
@@ -349,13 +386,27 @@ class Database:
             "with Device.open"
         )
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, role: _Role) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        # Deleted rows are overwritten, also in free pages of the file.
-        connection.execute("PRAGMA secure_delete = ON")
-        # VACUUM keeps its copy of the rows in memory, not in a temporary file.
-        connection.execute("PRAGMA temp_store = MEMORY")
+        try:
+            # What SQLite reserves for its own, larger cache when it reads the schema is freed.
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KB if role != 'checker' else 16}")
+            connection.execute(_SHRINK)
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            # Deleted rows are overwritten, also in free pages of the file.
+            connection.execute("PRAGMA secure_delete = ON")
+            # VACUUM keeps its copy of the rows in memory, not in a temporary file.
+            connection.execute("PRAGMA temp_store = MEMORY")
+            if role == "writer":
+                connection.execute("PRAGMA journal_mode = WAL")
+                # A commit that was reported is on the disk, even after a power failure.
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA foreign_keys = ON")
+            else:
+                connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _check_current(self) -> None:

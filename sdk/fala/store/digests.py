@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 
 from fala.store.access import integrity, is_access
 from fala.store.encryption import PLAIN, Codec
@@ -36,56 +37,60 @@ class Digests:
     """The digests of a store's rows; without effect where it is not encrypted.
 
     Args:
-        db: A connection to the store.
         codec: The store's.
     """
 
-    def __init__(self, db: sqlite3.Connection, codec: Codec = PLAIN) -> None:
-        self._db, self._codec = db, codec
+    def __init__(self, codec: Codec = PLAIN) -> None:
+        self._codec = codec
         self._changes: Counter[str] = Counter()
 
-    def use(self, codec: Codec) -> None:
+    def use(self, codec: Codec, writer: Callable[[], sqlite3.Connection]) -> None:
         """Count the rows that are written from now on.
 
         Args:
             codec: The store's from now on.
+            writer: Returns the connection that writes them.
         """
         self._codec = codec
         self._changes.clear()
         if not codec.encrypted:
             return
-        self._db.create_function("count_row", -1, self._count)
+        db = writer()
+        db.create_function("count_row", -1, self._count)
         # Without it a row that is replaced would not be counted.
-        self._db.execute("PRAGMA recursive_triggers = ON")
+        db.execute("PRAGMA recursive_triggers = ON")
         for table in COUNTED.keys() - {_SCHEMA}:
-            names = [name for _, name, *_ in self._db.execute(f"PRAGMA main.table_info({table})")]
+            names = [name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})")]
             old, new = (", ".join(f"{row}.{name}" for name in names) for row in ("OLD", "NEW"))
             removed = f"SELECT count_row(-1, '{table}', {old});"
             added = f"SELECT count_row(1, '{table}', {new});"
             for event, counted in (
                 ("INSERT", added), ("DELETE", removed), ("UPDATE", removed + added),
             ):  # fmt: skip
-                self._db.execute(
+                db.execute(
                     f"CREATE TEMP TRIGGER IF NOT EXISTS {table}_{event}"
                     f" AFTER {event} ON main.{table} BEGIN {counted} END"
                 )
 
-    def write(self) -> None:
+    def write(self, db: sqlite3.Connection) -> None:
         """Write the digests after the changes of a transaction, before its commit.
+
+        Args:
+            db: The connection that writes.
 
         Raises:
             ValueError: They are damaged.
         """
         if any(self._changes.values()):
-            digests = self.read(self._db)
+            digests = self.read(db)
             digests.update(self._changes)
-            self._put(digests)
+            self._put(db, digests)
         self._changes.clear()
 
-    def write_all(self) -> None:
-        """Write the digests of all present rows. In a transaction."""
+    def write_all(self, db: sqlite3.Connection) -> None:
+        """Write the digests of all present rows. In a transaction; see ``write``."""
         if self._codec.encrypted:
-            self._put(Counter({table: self._of_rows(self._db, table) for table in COUNTED}))
+            self._put(db, Counter({table: self._of_rows(db, table) for table in COUNTED}))
         self._changes.clear()
 
     def discard(self) -> None:
@@ -136,11 +141,11 @@ class Digests:
         sealed = row[0][len(self._codec.salt) :] if isinstance(row[0], bytes) else row[0]
         return Counter(json.loads(self._codec.decode(sealed, *_CONTEXT)))
 
-    def _put(self, digests: Counter[str]) -> None:
+    def _put(self, db: sqlite3.Connection, digests: Counter[str]) -> None:
         remainders = {table: digest % _MODULUS for table, digest in digests.items()}
         data = self._codec.encode(json.dumps(remainders).encode(), *_CONTEXT)
         query = "INSERT OR REPLACE INTO digests (one, sealed) VALUES (1, ?)"
-        self._db.execute(query, (self._codec.salt + data,))
+        db.execute(query, (self._codec.salt + data,))
 
     def _count(self, factor: int, table: str, *row: object) -> None:
         self._changes[table] += factor * self._codec.digest((table, *row))

@@ -31,7 +31,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 
-from fala.errors import DataError, DeviceError, MissingExtraError, type_of
+from fala.errors import DataError, DeviceError, needs, type_of
 from fala.store.columns import blob, text
 
 #: Returns the app's key, 32 bytes.
@@ -135,14 +135,10 @@ class Encryption(Codec):
     encrypted = True
 
     def __init__(self, key: bytes, salt: bytes = b"") -> None:
-        try:
+        with needs("encryption needs pyca/cryptography", "'fala-sdk[encryption]'"):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
             from cryptography.hazmat.primitives.hashes import SHA256
             from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-        except ImportError as error:
-            raise MissingExtraError(
-                "encryption needs pyca/cryptography: pip install 'fala-sdk[encryption]'"
-            ) from error
 
         def derived(purpose: bytes) -> bytes:
             return HKDF(SHA256(), _BYTES, salt or None, b"fala store " + purpose).derive(key)

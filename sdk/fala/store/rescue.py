@@ -52,7 +52,7 @@ Value = TypeVar("Value")
 Row = tuple[Any, ...]
 #: The digests of the bundles of a task's active release and of the previous one, and their labels
 #: in the device's order; empty where the order is unknown.
-Releases = list[tuple[str, tuple[str, ...]]]
+Installed = list[tuple[str, tuple[str, ...]]]
 
 #: Problems of one kind to list, at most.
 _MOST = 3
@@ -167,11 +167,11 @@ class DamagedStore:
             self.codec = codec.of(mark)
         except DeviceError:
             self.codec = codec.of(sealed)
-            digests = Digests(self.connection, self.codec)
+            digests = Digests(self.codec)
             if self.value("digests", digests.read, self.connection) is None:
                 raise
             self.note("the mark of its key", "it is damaged")
-        edited = self.value("digests", Digests(self.connection, self.codec).edited, self.connection)
+        edited = self.value("digests", Digests(self.codec).edited, self.connection)
         for table in edited or ():
             self.note(table, "not the rows that were written")
         self.edited = {*(COUNTED if edited is None else edited)}
@@ -232,9 +232,9 @@ def _copy_behind_first_page(path: Path, copy: Path) -> None:
         shutil.copy(log, copy.with_name(f"{copy.name}-wal"))
 
 
-def releases_of(store: DamagedStore) -> dict[str, Releases]:
+def releases_of(store: DamagedStore) -> dict[str, Installed]:
     """The releases of the tasks, by adapter, with the device's own task."""
-    releases: dict[str, Releases] = {}
+    releases: dict[str, Installed] = {}
     for query, tables in sorted(_RELEASES.items(), key=lambda item: bool(store.edited & item[1])):
         # An edited table may still say which release it was, but not how its labels are ordered.
         ordered = decode_labels if not store.edited & tables else lambda _: ()

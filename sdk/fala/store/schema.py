@@ -18,7 +18,8 @@ TABLES = (
     "versions", "device", "digests",
 )  # fmt: skip
 
-# With the indexes labels and sealed texts and examples are in two places of the file.
+# With the indexes labels and sealed texts and examples are in two places of the file. Embeddings
+# have row ids: without, a row above a quarter of a page needs a page of its own.
 _SCHEMA = """
     CREATE TABLE device (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -66,7 +67,7 @@ _SCHEMA = """
         backbone TEXT NOT NULL,
         vector BLOB NOT NULL,
         PRIMARY KEY (text, backbone)
-    ) WITHOUT ROWID;
+    );
     CREATE TABLE logits (
         example INTEGER NOT NULL REFERENCES examples (id),
         model TEXT NOT NULL,

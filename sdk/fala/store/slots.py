@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DeviceError, UnknownAdapterError, model_changed
+from fala.model.heads import OwnWords
 from fala.model.links import PerTag
 from fala.store.columns import (
     blob,
@@ -88,19 +89,6 @@ class Replacement:
     fit_data: float | None = math.inf
 
 
-@dataclass(frozen=True, eq=False)
-class LexicalRecord:
-    """The n-gram weights that differ from the vendor's.
-
-    Attributes:
-        buckets: Shape (m,), uint16, ascending.
-        weight: Their weights, float32, shape (C, m).
-    """
-
-    buckets: NDArray[np.uint16]
-    weight: NDArray[np.float32]
-
-
 @dataclass(frozen=True)
 class FitRecord:
     """The fit of a slot's personal model, to which further labels can be added.
@@ -137,7 +125,8 @@ class SlotRecord:
             one's vendor model, whose logits are stored beside them; None without any.
         threshold: Logit above which the second of two labels is decided; of tags one each.
         labels: The labels, in the device's order.
-        lexical: The user's own weights of n-grams; None where the head has no lexical view.
+        words: The user's own weights of n-grams; None where they are the vendor's, or there are
+            none.
         loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
         fit: The record of its fit; None if it is unknown.
     """
@@ -151,7 +140,7 @@ class SlotRecord:
     labels: tuple[str, ...]
     teachers: tuple[str, str] | None = None
     threshold: PerTag = 0.0
-    lexical: LexicalRecord | None = None
+    words: OwnWords | None = None
     loss: float | None = None
     fit: FitRecord | None = None
 
@@ -429,7 +418,7 @@ def _decode_slot(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
         labels=decode_labels(cells["labels"]),
-        lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
+        words=_words(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
         fit=_decode_fit(cells),
     )
@@ -462,9 +451,9 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
     }
     if record.teachers is not None:
         cells["teacher"], cells["teacher_vendor"] = record.teachers
-    if (lexical := record.lexical) is not None:
-        cells["buckets"] = lexical.buckets.astype("<u2").tobytes()
-        cells["lexical"] = encode_floats(lexical.weight)
+    if (words := record.words) is not None:
+        cells["buckets"] = words.buckets.astype("<u2").tobytes()
+        cells["lexical"] = encode_floats(np.column_stack([words.factor, words.weight]))
     if (fit := record.fit) is not None:
         cells["fit_data"], cells["fit_examples"] = fit.data, fit.fitted
         cells["fit_further"], cells["fit_decision"] = fit.further, fit.decision
@@ -478,14 +467,14 @@ def _context(cells: Mapping[str, object], column: str) -> tuple[object, ...]:
     return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
 
-def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> LexicalRecord | None:
+def _words(buckets: bytes | None, weight: bytes | None, logits: int) -> OwnWords | None:
     if buckets is None and weight is None:
         return None
     touched = np.frombuffer(blob(buckets), "<u2")
     if (np.diff(touched.astype(np.int64)) <= 0).any():
         raise ValueError("n-grams that are not in order")
-    values = np.frombuffer(blob(weight), "<f4").reshape(logits, len(touched))
-    return LexicalRecord(touched, values)
+    values = floats(weight).reshape(logits, 1 + len(touched))
+    return OwnWords(values[:, 0], touched, values[:, 1:])
 
 
 def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:

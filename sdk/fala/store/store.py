@@ -38,7 +38,7 @@ class Store:
         database: See above.
         adapter: See above.
         path: The file.
-        transaction, turn, reading, after_commit, scrub: Those of the file.
+        transaction, turn, reading, after_commit, scrub, rest: Those of the file.
         settings: The device's settings.
         texts: Its texts.
         examples: The task's examples and labels.
@@ -51,7 +51,7 @@ class Store:
         self.database, self.adapter, self.path = database, adapter, database.path
         self.transaction, self.turn = database.transaction, database.turns.turn
         self.reading, self.after_commit = database.reading, database.after_commit
-        self.scrub = database.scrub
+        self.scrub, self.rest = database.scrub, database.rest
         self.settings: Settings = Settings(database) if own is None else own.settings
         self.texts: Texts = Texts(database) if own is None else own.texts
         self.embeddings: Embeddings = (
@@ -134,7 +134,8 @@ class Store:
         """
         self.settings.set_key_mark(codec.mark())
         self.database.use(codec)
-        self.database.digests.write_all()
+        with self.database.connection() as db:
+            self.database.digests.write_all(db)
 
     def rotate(self, codec: Codec) -> None:
         """Write all records anew under another key."""

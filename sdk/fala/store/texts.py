@@ -105,7 +105,7 @@ class TextNames:
             if (np.diff(part.astype(np.int64)) <= 0).any():
                 raise ValueError("n-grams that are not in order")
             parts.append(part)
-        starts = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        starts = np.cumsum([len(part) for part in parts], dtype=np.intp)
         return starts, np.concatenate(parts).astype(np.int32)
 
 

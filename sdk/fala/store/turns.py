@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from threading import RLock, get_ident
+from threading import Lock, RLock, get_ident
 from typing import Any
 from weakref import WeakSet
 
 from fala.errors import DeviceError, UsageError
 from fala.files import device_errors, keep_private
+from fala.forks import keep_in_forks
 from fala.store.interrupts import interruptible
 
 fcntl: Any = None
@@ -60,7 +61,7 @@ class FileLock:
         """
         if self._descriptor is None:
             new = not self._path.exists()
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             if new:
                 keep_private(self._path)
         try:
@@ -99,8 +100,16 @@ class FileLock:
             os.close(descriptor)
 
 
-#: All that are in use in this process.
-_opened: WeakSet[Turns] = WeakSet()
+class _Opened:
+    """All turns that are in use in this process; a fork has its own."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()  # a set that another thread adds to cannot be read
+        self.turns: WeakSet[Turns] = WeakSet()
+
+
+_opened = _Opened()
+keep_in_forks(_opened, _Opened.__init__)
 
 
 class Turns:
@@ -121,7 +130,6 @@ class Turns:
 
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds = path, seconds
-        _opened.add(self)
         self._locks: tuple[FileLock, FileLock] | None = None
         if path is not None:
             turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
@@ -130,6 +138,8 @@ class Turns:
         self.waits, self.closed = True, ""
         self._owner: int | None = None
         self._waiting = 0
+        with _opened.lock:
+            _opened.turns.add(self)
 
     @property
     def mine(self) -> bool:
@@ -185,7 +195,9 @@ class Turns:
             raise DeviceError(f"{self._path.parent}: {self.closed}")
         if not self._path.exists() and not self._path.parent.is_file():
             raise DeviceError(f"{self._path}: was erased meanwhile")
-        if seconds and any(turns.mine and turns._path == self._path for turns in list(_opened)):
+        with _opened.lock:
+            mine = {turns._path for turns in _opened.turns if turns.mine}
+        if seconds and self._path in mine:
             raise UsageError(
                 f"{self._path.parent}: this thread writes to it with another Device object already"
             )

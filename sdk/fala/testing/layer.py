@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Literal, TypeVar
 
-Kind = Literal["create", "write", "truncate", "sync", "rename", "delete", "mkdir", "rmdir"]
+Kind = Literal["create", "link", "write", "truncate", "sync", "rename", "delete", "mkdir", "rmdir"]
 #: What a power cut does to written bytes that were not synced.
 Unsynced = Literal["kept", "lost", "some"]
 

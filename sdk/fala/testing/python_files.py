@@ -1,8 +1,8 @@
 """Intercepts the file operations of Python.
 
-An audit hook sees opens, renames and deletions by any function. Wrapped functions of ``os`` see
-writes and flushes. Files of ``open`` write by these, too: its implementation in Python (``_pyio``)
-replaces that in C.
+An audit hook sees opens, links, renames and deletions by any function. Wrapped functions of ``os``
+see writes and flushes. Files of ``open`` write by these, too: its implementation in Python
+(``_pyio``) replaces that in C.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _hook_installed = False
 
 
 def hook() -> None:
-    """Watch opens, renames and deletions by any function; a hook cannot be removed."""
+    """Watch opens, links, renames and deletions by any function; a hook cannot be removed."""
     global _hook_installed
     if not _hook_installed:
         sys.addaudithook(_audit)
@@ -31,7 +31,7 @@ def hook() -> None:
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     # First, and without a call: Python has many events, some when its stack is nearly full.
-    if event not in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+    if event not in ("open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"):
         return
     layer = active()
     if layer is None:
@@ -40,6 +40,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     path, source = arguments[0], None
     if event == "open":
         kind = _opening(path, arguments[2])
+    elif event == "os.link":
+        kind, path = "link", _resolved(arguments[1], arguments[3])
     elif event == "os.rename":
         source = _resolved(path, arguments[2])
         kind, path = "rename", _resolved(arguments[1], arguments[3])

@@ -89,7 +89,7 @@ VERSION = 1
 LONGEST = 1 << 16
 
 #: The result of ``ngrams``: starts (n + 1,) and buckets (nnz,).
-Ngrams = tuple[NDArray[np.int64], NDArray[np.int32]]
+Ngrams = tuple[NDArray[np.intp], NDArray[np.int32]]
 #: Hashes of n-grams of one kind before they are mixed, and the number of each one's text * BUCKETS.
 Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
 
@@ -133,7 +133,7 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
         starts (n + 1,), and buckets (nnz,): those of text i are from starts[i] to starts[i + 1],
         in ascending order.
     """
-    starts, buckets = [np.zeros(1, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+    starts, buckets = [np.zeros(1, dtype=np.intp)], [np.empty(0, dtype=np.int32)]
     for chunk in _chunks(texts):
         keys = _keys(chunk)
         ends = np.searchsorted(keys, np.arange(1, len(chunk) + 1, dtype=np.uint32) * BUCKETS)

@@ -28,7 +28,7 @@ class SparseRows:
         width: How many columns there are.
     """
 
-    starts: NDArray[np.int64]
+    starts: NDArray[np.intp]
     buckets: NDArray[np.int32]
     values: NDArray[np.float32]
     width: int
@@ -37,9 +37,9 @@ class SparseRows:
         return len(self.starts) - 1
 
     @cached_property
-    def _wide(self) -> tuple[NDArray[np.int64], Floats]:
+    def _wide(self) -> tuple[NDArray[np.intp], Floats]:
         """Buckets and values in the types to which NumPy would convert them at every product."""
-        return self.buckets.astype(np.int64), self.values.astype(np.float64)
+        return self.buckets.astype(np.intp), self.values.astype(np.float64)
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """Logits X W' of a weight (C, width), shape (n, C)."""
@@ -106,11 +106,11 @@ class SparseRows:
             gram[start:stop, start:] += sums[:, start:]
             gram[start:, start:stop] += sums[:, start:].T
 
-    def _uses(self) -> NDArray[np.int64]:
+    def _uses(self) -> NDArray[np.intp]:
         """The number of rows that use each column, shape (width,)."""
         return np.bincount(self.buckets, minlength=self.width)
 
-    def _row_numbers(self) -> NDArray[np.int64]:
+    def _row_numbers(self) -> NDArray[np.intp]:
         """The row of every entry, shape (nnz,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
@@ -147,7 +147,7 @@ class SparseRows:
 
     def take(self, positions: Sequence[int] | NDArray[np.integer]) -> SparseRows:
         """Some of the rows, by position."""
-        chosen = np.asarray(positions, dtype=np.int64)
+        chosen = np.asarray(positions, dtype=np.intp)
         counts = np.diff(self.starts)[chosen]
         starts = np.append(0, np.cumsum(counts))
         entries = np.repeat(self.starts[chosen] - starts[:-1], counts) + np.arange(starts[-1])

@@ -11,12 +11,14 @@ from adapter_releases import (
     TEXTS,
     answers,
     equal,
+    learned_device,
     write_adapter_for,
 )
 from bundles import make_head
 from fala import Budget, Bundle, Device, DeviceError, WorseModelError
 from fala.backbones import OnnxEncoder
 from fala.model.heads import Head
+from fala.replacing import replace_all
 from fala.slots.validation import EDGE_CASES
 from fala_export import add_bridge, write_release
 from fala_export.families.adapters.bundle import write_adapter
@@ -55,6 +57,22 @@ def test_a_replacement_shares_passes_and_a_rollback_is_exact(device, releases, p
     assert equal(answers(device), before)
     device.rollback()
     assert equal(answers(device), after)
+
+
+def test_of_many_devices_each_takes_the_adapters_of_its_tasks(tmp_path, folder, releases):
+    single = tmp_path / "single"
+    learned_device(single, releases, names=["one"]).close()
+    files = dict(zip(NAMES, releases["new adapters"], strict=True))
+    result = replace_all([folder, single], releases["new"], budget=Budget(5), workers=1)
+    assert {failure.error for failure in result.failures} == {"MissingAdapterError"}
+    result = replace_all(
+        [folder, single], releases["new"], budget=Budget(8), workers=1, adapters=files
+    )
+    assert (result.replaced, result.failed) == (2, 0)
+    assert result.forward_passes + result.shared == 16
+    for path, tasks in ((folder, set(NAMES)), (single, {"one"})):
+        with Device.open(path) as device:
+            assert (device.backbone, set(device.adapters)) == ("new encoder", tasks)
 
 
 def test_replacing_by_the_same_release_keeps_the_previous_model(device, releases):

@@ -10,6 +10,7 @@ from bundles import (
     WORDS,
     word_vector_files,
     write_onnx,
+    write_static_release,
     write_word_vectors,
 )
 from fala.backbones import WordVectors
@@ -21,11 +22,13 @@ from fala.errors import BundleFormatError, DataError
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
 
 
-@pytest.fixture(scope="module", params=["float16", "int8", "onnx"])
+@pytest.fixture(scope="module", params=["float16", "int8", "static", "onnx"])
 def backbone(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("backbones") / "a.fala"
     if request.param == "onnx":
         return write_onnx(path).backbone()
+    if request.param == "static":
+        return write_static_release(path).backbone()
     return write_word_vectors(path, request.param).backbone()
 
 

@@ -8,7 +8,15 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from bundles import MAX_LENGTH, onnx_model, tokenizer_json, word_vector_files, write_onnx_release
+from bundles import (
+    MAX_LENGTH,
+    onnx_model,
+    tokenizer_json,
+    word_vector_files,
+    write_onnx_release,
+    write_static_release,
+    write_word_vector_release,
+)
 from fala.backbones import OnnxEncoder, word_vectors
 from fala.backbones.onnx_encoder import LONGEST
 from fala.bundle.reading import Bundle
@@ -42,14 +50,14 @@ def test_text_beyond_the_limit_is_not_encoded(encoders):
         )
 
 
-@pytest.mark.parametrize("static", [True, False], ids=["vectors", "encoder"])
+@pytest.mark.parametrize(
+    "write", [write_word_vector_release, write_static_release, write_onnx_release]
+)
 @pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no module resource, which measures peak memory"
 )
-def test_ten_megabytes_of_text_take_less_than_200_megabytes(static, tmp_path):
-    from bundles import write_word_vector_release
-
-    (write_word_vector_release if static else write_onnx_release)(tmp_path / "x.fala")
+def test_ten_megabytes_of_text_take_less_than_200_megabytes(write, tmp_path):
+    write(tmp_path / "x.fala")
     result = subprocess.run(
         [sys.executable, "-c", _MEASURE, str(tmp_path / "x.fala")],
         capture_output=True, text=True, timeout=100,

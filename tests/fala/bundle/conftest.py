@@ -1,6 +1,6 @@
 import pytest
 
-from bundles import make_head, write_onnx_release, write_word_vector_release
+from bundles import make_head, write_onnx_release, write_static_release, write_word_vector_release
 from tasks import write_task
 
 
@@ -10,6 +10,12 @@ def release(tmp_path_factory):
     return write_word_vector_release(
         tmp_path_factory.mktemp("good") / "good.fala", precision="int8"
     )
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory):
+    """A complete release of static embeddings."""
+    return write_static_release(tmp_path_factory.mktemp("static") / "static.fala")
 
 
 @pytest.fixture(scope="module")

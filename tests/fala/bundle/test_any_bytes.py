@@ -73,6 +73,7 @@ def test_damaged_bundles_are_equal_or_rejected(name, request, tmp_path):
 
 FORGED = [
     *(("release", name) for name in (layout.VOCABULARY, layout.VECTORS, layout.SCALES)),
+    ("static", layout.STATIC_SETTINGS),
     *(("release", name) for name in (layout.MANIFEST, layout.HEAD_WEIGHT)),
     *(("task", name) for name in (layout.MANIFEST, *layout.ADAPTER_FILES)),
 ]

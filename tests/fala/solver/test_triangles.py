@@ -91,6 +91,14 @@ def test_a_matrix_that_is_not_positive_definite_is_rejected(n, position, value):
         cholesky(matrix)
 
 
+def test_a_failure_that_numpy_does_not_report_is_rejected(monkeypatch):
+    """NumPy in a browser returns NaN where it raises an error elsewhere."""
+    monkeypatch.setattr(np.linalg, "cholesky", lambda matrix: np.full_like(matrix, np.nan))
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        cholesky(-np.eye(3))
+    assert np.isnan(cholesky(np.full((3, 3), np.nan)).lower).all()
+
+
 def test_a_singular_triangle_is_rejected():
     lower = np.eye(5)
     lower[2, 2] = 0.0

@@ -122,7 +122,7 @@ def test_tokens_of_many_scripts(text, tokens, words):
 )
 def test_ngrams_do_not_depend_on_the_other_texts(texts):
     starts, values = ngrams(texts)
-    assert starts.dtype == np.int64
+    assert starts.dtype == np.intp
     assert values.dtype == np.int32
     assert len(starts) == len(texts) + 1
     for text, start, stop in zip(texts, starts[:-1], starts[1:], strict=True):

@@ -84,6 +84,6 @@ def test_take_and_stack_equal_the_dense_rows():
     assert len(rows.take([])) == 0
     stacked = SparseRows.stack([rows, rows.take([]), further])
     np.testing.assert_array_equal(dense(stacked), np.vstack([dense(rows), dense(further)]))
-    assert stacked.starts.dtype == np.int64
+    assert stacked.starts.dtype == np.intp
     assert stacked.buckets.dtype == np.int32
     assert stacked.values.dtype == np.float32

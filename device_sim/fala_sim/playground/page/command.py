@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from fala.cli import Command
-from fala.errors import DataError, MissingExtraError
+from fala.errors import DataError, needs
 from fala.files import temporary_folder
 from fala_sim.playground.page.notes import NAME
 
@@ -48,12 +48,8 @@ def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_
 
     Needs the extra demo: pip install 'fala-sdk[demo]'.
     """
-    try:
+    with needs("the page needs an extra", "'fala-sdk[demo]'"):
         from fala_sim.playground.page.server import serve
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the page needs an extra: pip install 'fala-sdk[demo]' ({error})"
-        ) from error
     from fala_sim.playground.page.visit import Visit
 
     resume = (

@@ -1,0 +1,106 @@
+"""Static embeddings as a table that a device reads without any library, in any precision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sentence_transformers.sentence_transformer import modules
+from torch import nn
+
+from fala.backbones import StaticEmbeddings
+from fala.backbones.word_vectors import Table
+from fala.bundle.arrays import array_bytes
+from fala.bundle.format import SCALES, STATIC_SETTINGS, VECTORS, VOCABULARY
+from fala_export.errors import ExportError
+from fala_export.models.onnx_steps import Cut
+from fala_export.models.wordpiece import NotPlainError
+from fala_export.vectors.table import int8_rows
+
+PRECISIONS = ("none", "fp16", "int8")
+"""Those of a table, from the largest to the smallest."""
+
+_TYPES = {"none": np.float32, "fp16": np.float16}
+
+
+@dataclass(frozen=True, eq=False)
+class StaticTable:
+    """A table of tokens' vectors, and how a text is read.
+
+    Attributes:
+        vocabulary: The token of each row.
+        vectors: Shape (V, dim), the tokens' weights included.
+        settings: See ``fala.backbones.StaticEmbeddings``.
+        max_length: Tokens of a text that are read; None for all.
+    """
+
+    vocabulary: Sequence[str]
+    vectors: NDArray[np.float32]
+    settings: Mapping[str, Any]
+    max_length: int | None
+
+    def stored(self, precision: str) -> tuple[dict[str, bytes], StaticEmbeddings]:
+        """The files of a bundle by name, and the backbone that they are.
+
+        Args:
+            precision: One of ``PRECISIONS``.
+
+        Raises:
+            ExportError: A number is too large for float16, with which devices compare.
+        """
+        if not (np.abs(self.vectors) <= np.finfo(np.float16).max).all():
+            raise ExportError("its table holds a number too large for float16")
+        arrays: dict[str, NDArray[Any]] = {}
+        if precision == "int8":
+            arrays[VECTORS], arrays[SCALES] = int8_rows(self.vectors)
+        else:
+            arrays[VECTORS] = self.vectors.astype(_TYPES[precision])
+        settings = dict(self.settings)
+        files = {name: array_bytes(array) for name, array in arrays.items()}
+        files[VOCABULARY] = "".join(f"{token}\n" for token in self.vocabulary).encode()
+        files[STATIC_SETTINGS] = json.dumps(settings, ensure_ascii=False, sort_keys=True).encode()
+        table = Table(len(self.vocabulary), *arrays.values())
+        return files, StaticEmbeddings(self.vocabulary, table, settings, self.max_length)
+
+
+def after_steps(
+    vectors: NDArray[np.float32], steps: Sequence[nn.Module]
+) -> tuple[NDArray[np.float32], bool]:
+    """Take the steps after the mean into the vectors before it.
+
+    Args:
+        vectors: Shape (V, width).
+        steps: Modules of sentence-transformers, and ``Cut``.
+
+    Returns:
+        The vectors, shape (V, dim), and whether their mean is scaled to length 1.
+
+    Raises:
+        NotPlainError: A step cannot be before the mean.
+    """
+    normalized = False
+    for step in steps:
+        if isinstance(step, modules.Normalize):
+            normalized = True
+        elif isinstance(step, Cut):
+            vectors = vectors[:, : step.kept]
+        elif isinstance(step, modules.Dense) and not normalized and _is_product(step):
+            vectors = vectors @ step.linear.weight.detach().float().numpy().T
+        else:
+            raise NotPlainError(f"its step {type(step).__name__} cannot be taken into a table")
+    if normalized and not isinstance(steps[-1], modules.Normalize):
+        raise NotPlainError("its embeddings are cut after they are scaled to length 1")
+    return np.ascontiguousarray(vectors, dtype=np.float32), normalized
+
+
+def _is_product(step: modules.Dense) -> bool:
+    """Whether a step multiplies by a matrix, and does nothing else."""
+    return (
+        isinstance(step.activation_function, nn.Identity)
+        and step.linear.bias is None
+        and not getattr(step, "use_residual", False)
+    )

@@ -1,0 +1,108 @@
+"""Embeddings in memory that many devices share, as many users read the same news or films."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.backbones.external import Encoder
+from fala.examples import as_float32
+
+#: Bytes of a text's digest, and of the key that it is made with.
+_DIGEST, _KEY = 16, 32
+
+
+class EncodingCache:
+    """Embeddings by text; the least recently used ones are dropped.
+
+    It keeps no text, but digests under a key of this process, and is never written to the disk: a
+    text that a user deletes leaves nothing behind.
+
+    Args:
+        most_bytes: Bytes of all embeddings together.
+
+    Attributes:
+        encoded: How many texts were encoded.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.encoded = 0
+        self._most, self._bytes = most_bytes, 0
+        self._key = os.urandom(_KEY)
+        self._lock = Lock()
+        self._embeddings: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        encode: Callable[[list[str]], NDArray[np.float32]],
+        backbone: str = "",
+    ) -> NDArray[np.float32]:
+        """Embeddings of texts; those that are not cached are encoded.
+
+        Args:
+            texts: n texts.
+            encode: Returns the embeddings of texts, (n, d).
+            backbone: The backbone's name, where there are several.
+
+        Returns:
+            Shape (n, d).
+        """
+        digests = [self._digest(backbone, text) for text in texts]
+        with self._lock:
+            embeddings = {mark: self._found(mark) for mark in digests if mark in self._embeddings}
+        missing = {mark: text for mark, text in zip(digests, texts, strict=True)
+                   if mark not in embeddings}  # fmt: skip
+        if missing or not embeddings:
+            encoded = encode(list(missing.values()))
+            if encoded.ndim != 2 or len(encoded) != len(missing):
+                return encoded  # the caller names the mistake
+            fresh = dict(zip(missing, encoded, strict=True))
+            with self._lock:
+                self.encoded += len(fresh)
+                for mark, embedding in fresh.items():
+                    self._keep(mark, embedding)
+            embeddings |= fresh
+            if not embeddings:
+                return encoded
+        return np.stack([embeddings[mark] for mark in digests])
+
+    def _digest(self, backbone: str, text: str) -> bytes:
+        data = f"{backbone}\0{text}".encode("utf-8", "surrogatepass")
+        return blake2b(data, key=self._key, digest_size=_DIGEST).digest()
+
+    def _found(self, mark: bytes) -> NDArray[np.float32]:
+        self._embeddings.move_to_end(mark)
+        return self._embeddings[mark]
+
+    def _keep(self, mark: bytes, embedding: NDArray[np.float32]) -> None:
+        if mark in self._embeddings:  # another thread was first
+            return
+        # A copy: a row would keep the whole array that it is in.
+        self._embeddings[mark] = embedding.copy()
+        self._bytes += embedding.nbytes
+        while self._bytes > self._most:
+            self._bytes -= self._embeddings.popitem(last=False)[1].nbytes
+
+
+def cached(
+    encoder: Encoder | Mapping[str, Encoder] | None, cache: EncodingCache
+) -> Encoder | Mapping[str, Encoder] | None:
+    """The app's encoder, by way of a cache; of several each has its own part of it."""
+    if isinstance(encoder, Mapping):
+        return {name: _cached_function(function, cache, name) for name, function in encoder.items()}
+    return _cached_function(encoder, cache, "") if callable(encoder) else encoder
+
+
+def _cached_function(function: Encoder, cache: EncodingCache, name: str) -> Encoder:
+    def encode(inputs: list[str]) -> Any:  # noqa: ANN401 - the device checks it
+        return cache.encode(inputs, lambda missing: as_float32(function(missing)), name)
+
+    return encode

@@ -1,0 +1,95 @@
+"""Static embeddings: a text's embedding is the mean of its tokens' vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.audit.limits import WORDPIECE
+from fala.backbones.word_vectors import LONGEST, Table
+from fala.backbones.wordpiece import WordPiece
+from fala.errors import BundleFormatError
+from fala.examples import PARTING, check_texts
+
+_SETTINGS = {"tokenizer", "prompt", "normalized", "skips_unknown", "characters"}
+_SHORTEST = 1e-12  # length of an embedding that is scaled to 1: torch's own
+
+
+class StaticEmbeddings:
+    """Mean of tokens' vectors, as sentence-transformers (StaticEmbedding) and model2vec compute it.
+
+    A text without tokens gets the zero vector. The segments of a pair are read as one text.
+
+    Args:
+        vocabulary: The token of each row; see ``WordPiece``.
+        table: The tokens' vectors.
+        settings: ``tokenizer``, the settings of a ``WordPiece``; ``prompt``, a text before every
+            text; ``normalized``, whether embeddings are scaled to length 1; ``skips_unknown``,
+            whether unknown words have no part in the mean; ``characters``, how many of a text are
+            read, or null for ``LONGEST``.
+        max_length: Tokens of a text that are read; None for all.
+
+    Raises:
+        BundleFormatError: The settings are not of this form, or do not fit the vocabulary.
+    """
+
+    is_transformer = False
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        table: Table,
+        settings: object,
+        max_length: int | None = None,
+    ) -> None:
+        if not isinstance(settings, dict) or set(settings) != _SETTINGS:
+            raise BundleFormatError(
+                f"static embeddings have the settings {', '.join(sorted(_SETTINGS))}, and no others"
+            )
+        prompt, characters = settings["prompt"], settings["characters"]
+        if not isinstance(prompt, str) or len(prompt) > WORDPIECE.prompt:
+            raise BundleFormatError(f"a prompt is a text of up to {WORDPIECE.prompt} characters")
+        if characters is not None and (type(characters) is not int or characters < 1):
+            raise BundleFormatError("characters are neither null nor a whole number from 1 on")
+        flags = settings["normalized"], settings["skips_unknown"]
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise BundleFormatError("normalized or skips_unknown is neither true nor false")
+        self._normalized, self._skips_unknown = flags
+        self._prompt, self._longest = prompt, min(characters or LONGEST, LONGEST)
+        self._table, self._max_length = table, max_length
+        self._tokenizer = WordPiece(vocabulary, settings["tokenizer"])
+
+    @property
+    def dimension(self) -> int:
+        """Length of an embedding."""
+        return self._table.dimension
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts as means of their tokens' vectors; only ``LONGEST`` characters count.
+
+        Args:
+            texts: n texts.
+
+        Returns:
+            The embeddings, shape (n, dimension).
+
+        Raises:
+            DataError: An item is not a text; names its position.
+        """
+        texts = check_texts(texts)
+        result = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for position, text in enumerate(texts):
+            result[position] = self._table.mean(self.tokenize(text))
+        if self._normalized:
+            result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), _SHORTEST)
+        return result
+
+    def tokenize(self, text: str) -> list[int]:
+        """The ids of the tokens that have a part in a text's mean."""
+        read = f"{self._prompt}{text[: self._longest].replace(PARTING, ' ')}"
+        ids = self._tokenizer.ids(read)[: self._max_length]
+        if not self._skips_unknown:
+            return ids
+        return [id for id in ids if id != self._tokenizer.unknown]

@@ -1,0 +1,301 @@
+"""A folder of releases that many devices share: each is kept once.
+
+A device refers to a release by a hard link to its file. So a reference without its file cannot
+exist, the file system counts the references, and a device's folder is whole by itself: it is opened
+without this one. Where the file system has no such links, a device gets a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fala.backbones.external import Encoder, Encoders
+from fala.bundle.archive import write_archive
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust
+from fala.errors import BundleError, DataError, DeviceError, ReleaseInUseError, counted, shown
+from fala.files import (
+    check_path,
+    device_errors,
+    failure,
+    keep_private,
+    remove,
+    sync_directory,
+    write_atomically,
+)
+from fala.slots.admit import Signed, admit
+from fala.slots.sharing import Parts, open_bundle, parts_of
+from fala.store.turns import FileLock
+
+_log = logging.getLogger("fala.slots")
+
+#: A digest of a bundle.
+DIGEST = re.compile("[0-9a-f]{64}")
+
+_SUFFIX = ".fala"
+_LOCK = "lock"
+# Seconds that a writer waits for another, who writes one file; and between the first two tries.
+_PATIENCE, _PAUSE = 30.0, 0.004
+
+
+class Releases:
+    """A folder of releases for any number of devices of this machine.
+
+    A release is kept once, under its digest, however many devices use it, and is audited and
+    validated once. Pass the object to ``Device.create``, and to ``Device.open`` of a device that
+    will be replaced. Threads may share it, and processes a folder. It has to be on the devices' own
+    file system, which needs hard links (those of Linux, macOS and Windows have them; not FAT);
+    else every device has a copy.
+
+    Args:
+        folder: The folder; it is made if there is none.
+
+    Raises:
+        DeviceError: It cannot be made.
+
+    Examples:
+        >>> releases = fala.Releases("releases")
+        >>> glove = fala_sim.sample_release("glove")
+        >>> for user in ("ann", "bob"):
+        ...     fala.Device.create(user, glove, releases=releases).close()
+        >>> [releases.devices(digest) for digest in releases]
+        [2]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = check_path(folder, "folder")
+        #: So that a release is read once, however many devices are created of it.
+        self._parts: dict[str, Parts] = {}
+        with device_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            keep_private(self.path)
+
+    def add(
+        self,
+        bundle: str | os.PathLike[str],
+        *,
+        trust: Trust | None = None,
+        encoder: Encoder | None = None,
+    ) -> Bundle:
+        """Add a release, audited and validated; nothing is done if it is there.
+
+        ``Device.create`` and ``replace`` add theirs themselves.
+
+        Args:
+            bundle: The release's file; it is copied.
+            trust: The key that must have signed it; see ``Device.replace``.
+            encoder: The app's own encoder, for a release that has none.
+
+        Returns:
+            The release as it is kept.
+
+        Raises:
+            BundleError: The release cannot be trusted.
+            DeviceError: The folder cannot be written.
+        """
+        release = admit(check_path(bundle, "bundle"), Signed(trust), Encoders(encoder), self)
+        if release.bundle.digest not in self:
+            _ = release.backbone.loaded  # one that does not load, or predict, must not be kept
+        return Bundle(self.keep(release.bundle), release.bundle.manifest)
+
+    def remove(self, digest: str) -> None:
+        """Delete a release that no device uses.
+
+        Raises:
+            ReleaseInUseError: A device uses it.
+            DataError: There is none of this digest.
+            DeviceError: It cannot be deleted.
+        """
+        count = self.devices(digest)
+        if count:
+            raise ReleaseInUseError(
+                f"{self.path}: the release {digest[:12]} is used by {counted(count, 'device')}, "
+                "or is the one that they can go back to; it can be deleted when they have been "
+                "replaced twice, or are erased"
+            )
+        with device_errors(self.path):
+            # A device that is created meanwhile has a link of its own, which stays.
+            self._file(digest).unlink(missing_ok=True)
+        self._parts.pop(digest, None)
+
+    def devices(self, digest: str) -> int:
+        """The number of devices that use a release, or can go back to it.
+
+        Those with a copy are not known here.
+
+        Raises:
+            DataError: There is none of this digest.
+        """
+        with device_errors(self.path):
+            return self._existing(digest).stat().st_nlink - 1
+
+    def __iter__(self) -> Iterator[str]:
+        """The digests of the releases."""
+        with device_errors(self.path):
+            digests = sorted(file.stem for file in self.path.glob(f"*{_SUFFIX}"))
+        return filter(DIGEST.fullmatch, digests)
+
+    def __getitem__(self, digest: str) -> Bundle:
+        """A release.
+
+        Raises:
+            DataError: There is none of this digest.
+            BundleError: It is damaged; ``add`` replaces it.
+        """
+        return open_bundle(self._existing(digest))
+
+    def __contains__(self, digest: object) -> bool:
+        """Whether a release of this digest is kept."""
+        return (
+            isinstance(digest, str)
+            and DIGEST.fullmatch(digest) is not None
+            and self._file(digest).is_file()
+        )
+
+    def __repr__(self) -> str:
+        return f"<Releases {self.path}>"
+
+    def keep(self, bundle: Bundle) -> Path:
+        """Keep a bundle that is admitted, or installed already.
+
+        Args:
+            bundle: The bundle.
+
+        Returns:
+            Its file here, whole.
+
+        Raises:
+            BundleError: The bundle changed meanwhile.
+            DeviceError: The folder cannot be written.
+        """
+        file = self._file(bundle.digest)
+        with device_errors(self.path):
+            if not self._is_whole(bundle.digest):
+                with self._turn():
+                    if not self._is_whole(bundle.digest):  # another process may have been first
+                        self._write(bundle)
+        return file
+
+    def link(self, bundle: Bundle, target: Path) -> bool:
+        """Make a device's file a link to a bundle, whatever it was.
+
+        Args:
+            bundle: The bundle.
+            target: The file, of the bundle's digest.
+
+        Returns:
+            Whether it is one; False where the file system has no links.
+
+        Raises:
+            BundleError: The bundle changed meanwhile.
+            DeviceError: The folder cannot be written.
+        """
+        source = self.keep(bundle)
+        if target.is_dir():
+            with device_errors(target):
+                remove(target)
+        for again in (True, False):
+            temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
+            try:
+                os.link(source, temporary)
+                temporary.replace(target)
+                sync_directory(target.parent)
+                return True
+            except OSError as error:
+                if again and error.errno == errno.EMLINK:
+                    # A file has as many links as it can: a second one takes its name.
+                    with device_errors(self.path), self._turn():
+                        self._write(bundle)
+                    continue
+                _log.warning("%s: a copy, as it cannot be a link: %s", target, failure(error))
+                return False
+            finally:
+                # Also where both names were links to one file: then nothing is replaced.
+                with contextlib.suppress(FileNotFoundError):
+                    temporary.unlink()
+        return False
+
+    def repair_link(self, digest: str, target: Path) -> None:
+        """Make a device's installed bundle a link again, where it is a copy, damaged or gone.
+
+        Raises:
+            BundleError: It is damaged, and not kept here.
+            DeviceError: The folder cannot be written.
+        """
+        file = self._file(digest)
+        with contextlib.suppress(OSError):
+            if file.samefile(target):
+                return
+        kept = self._is_whole(digest)
+        bundle = open_bundle(file if kept else target)
+        if bundle.digest == digest:
+            with device_errors(target):  # of a store that was restored alone
+                target.parent.mkdir(mode=0o700, exist_ok=True)
+            self.link(bundle, target)
+
+    def _file(self, digest: str) -> Path:
+        return self.path / f"{digest}{_SUFFIX}"
+
+    def _existing(self, digest: str) -> Path:
+        if digest not in self:
+            raise DataError(f"{self.path}: no release of the digest {shown(digest)}")
+        return self._file(digest)
+
+    def _is_whole(self, digest: str) -> bool:
+        """Whether a bundle is kept, and its file is whole; read once by this object."""
+        with contextlib.suppress(BundleError):
+            bundle = open_bundle(self._file(digest))
+            if bundle.digest == digest:
+                self._parts[digest] = parts_of(bundle)
+                return True
+        return False
+
+    def _write(self, bundle: Bundle) -> None:
+        """Write a bundle's file. In a turn."""
+        contents = bundle.contents()
+
+        def write(temporary: Path) -> None:
+            write_archive(temporary, contents)
+            keep_private(temporary)
+
+        file = self._file(bundle.digest)
+        if file.is_dir():
+            remove(file)
+        write_atomically(file, write)
+        if not self._is_whole(bundle.digest):
+            raise DeviceError(f"{file}: not what was written; try another disk")
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Write alone, and delete what killed writers have left.
+
+        Raises:
+            DeviceError: Another process writes for too long.
+        """
+        lock = FileLock(self.path / _LOCK)
+        try:
+            if not lock.wait(time.monotonic() + _PATIENCE, _PAUSE):
+                raise DeviceError(f"{self.path}: another process writes to it; try again")
+            for part in self.path.glob(".*.part"):
+                part.unlink(missing_ok=True)
+            yield
+        finally:
+            lock.close()
+
+
+def check_releases(value: object) -> Releases | None:
+    """Releases from an app.
+
+    Raises:
+        DataError: It is another object.
+    """
+    if value is None or isinstance(value, Releases):
+        return value
+    raise DataError(f"releases is fala.Releases(folder), not {shown(value)}")

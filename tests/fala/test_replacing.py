@@ -1,0 +1,323 @@
+"""The personal models of many devices are carried to a new release."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from bridged import TEXTS, write_releases
+from checkout import SUPPORT
+from device_command import done, failed, run
+from devices import embedded, sql, state
+from fala import replacing
+from fala.bundle.reading import Bundle
+from fala.device import Device
+from fala.errors import BundleDigestError, BundleError, DataError, DeviceError
+from fala.files import FULL_DISK
+from fala.model.heads import Head
+from fala.personal.run import Budget
+from fala.replacing import replace_all
+from fala.slots.releases import Releases
+from fala.slots.validation import FORBIDDEN
+from fala_export import write_release
+from fala_sim.engine import open_engine, spread
+
+USERS = ("ann", "bob", "cat", "dan")
+
+
+@pytest.fixture(scope="module")
+def learned_users(tmp_path_factory, releases, labels):
+    """A folder of users on the old release; each has most of the texts."""
+    folder = tmp_path_factory.mktemp("users")
+    shared = Releases(folder / "releases")
+    for number, user in enumerate(USERS):
+        with Device.create(folder / "users" / user, releases["old"], releases=shared) as device:
+            chosen = slice(10 * number, 10 * number + 60)
+            device.learn(TEXTS[chosen], labels[chosen])
+    return folder
+
+
+@pytest.fixture
+def users(tmp_path, learned_users):
+    """The users' folders, with the releases that they share."""
+    shutil.copytree(learned_users, tmp_path / "all")
+    return [tmp_path / "all/users" / user for user in USERS]
+
+
+@pytest.fixture
+def shared(tmp_path, users):
+    return Releases(tmp_path / "all/releases")
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory, learned_users, releases):
+    """The users' states after ``Device.replace``, each by itself."""
+    folder = shutil.copytree(learned_users, tmp_path_factory.mktemp("reference") / "all")
+    states = {}
+    for user in USERS:
+        with Device.open(folder / "users" / user) as device:
+            device.replace(releases["mid"], Budget(20))
+            states[user] = state(device)
+    return states
+
+
+def active(folders):
+    """The active backbones."""
+    names = []
+    for folder in folders:
+        with Device.open(folder) as device:
+            names.append(device.backbone)
+    return names
+
+
+def assert_as_reference(folders, reference):
+    for folder in folders:
+        with Device.open(folder) as device:
+            for values, expected in zip(state(device), reference[folder.name], strict=True):
+                np.testing.assert_allclose(values, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "workers", [1, 2, "threads", pytest.param("an engine", marks=pytest.mark.thorough)]
+)
+def test_every_user_gets_the_model_of_a_replacement_alone(
+    users, shared, releases, reference, workers
+):
+    calls = {
+        "threads": ThreadPoolExecutor(1).map,
+        "an engine": spread(open_engine("local", jobs=1, address=None)),
+    }  # fmt: skip
+    seen = []
+    result = replace_all(
+        iter(users), releases["mid"], releases=shared, budget=Budget(20),
+        workers=calls.get(workers, workers), progress=lambda *args: seen.append(args),
+    )  # fmt: skip
+    assert (result.devices, result.replaced, result.failed) == (4, 4, 0)
+    assert result.better + result.no_worse + result.worse + result.unknown == 4
+    assert result.personal + result.calibrated + result.vendor == 4
+    assert result.new == "mid" and result.seconds > 0 and result.not_reached == 0
+    assert result.forward_passes + result.shared == 80
+    assert seen == [("devices", count, 4) for count in range(5)]
+    assert_as_reference(users, reference)
+    # The release is on the disk once.
+    assert [shared.devices(digest) for digest in shared] == [4, 4]
+
+
+def test_a_text_of_several_users_is_encoded_once(users, shared, releases):
+    result = replace_all(users, releases["mid"], releases=shared, budget=Budget(100), workers=1)
+    texts = set().union(*(embedded(folder, releases["mid"]) for folder in users))
+    assert len(texts) == 90
+    # The release is checked on four texts of a user, at no pass; their embeddings are kept, too.
+    assert 90 - 4 * 4 <= result.forward_passes <= 90
+    assert result.forward_passes + result.shared == 4 * 60
+
+
+def test_a_second_call_does_nothing_and_a_larger_budget_goes_on(users, shared, releases):
+    def replaced(passes):
+        return replace_all(users, releases["mid"], budget=Budget(passes), workers=1)
+
+    replace_all(users[:1], releases["mid"], releases=shared, budget=Budget(0), workers=1)
+    assert replaced(0).replaced == 3
+    assert replaced(0).already == 4
+    result = replaced(15)
+    assert (result.refined, result.forward_passes + result.shared) == (4, 60)
+    assert replaced(15).already == 4
+    assert {len(embedded(folder, releases["mid"])) for folder in users} == {15}
+
+
+def test_a_device_that_went_back_or_would_be_worse_keeps_its_release(
+    users, shared, releases, tmp_path
+):
+    with Device.open(users[0]) as device:
+        device.replace(releases["mid"], Budget(0))
+        device.rollback()
+    result = replace_all(users[:2], releases["mid"], budget=Budget(0), workers=1)
+    assert (result.went_back, result.replaced) == (1, 1)
+    assert active(users[:2]) == ["old", "mid"]
+    worse = write_worse(releases, tmp_path)
+    result = replace_all(users[2:], worse, accept="better-than-old", workers=1)
+    assert (result.refused, result.replaced, result.failed) == (2, 0, 0)
+    assert active(users[2:]) == ["old", "old"]
+
+
+def write_worse(releases, folder):
+    """The release with its head turned around."""
+    mid = Bundle.open(releases["mid"])
+    head = mid.head()
+    path = folder / "worse.fala"
+    write_release(path, mid, Head(head.task, head.labels, -head.weight, -head.bias), {})
+    return path
+
+
+def test_a_user_that_fails_is_listed_and_does_not_stop_the_others(
+    users, shared, releases, tmp_path
+):
+    ann, bob, cat, dan = users
+    (bob / "store.sqlite3").write_bytes(b"no database" * 1_000)
+    shutil.rmtree(cat)
+    (tmp_path / "other").mkdir()
+    other = write_releases(tmp_path / "other", labels=("a", "b", "c"), bridges=False)
+    shutil.rmtree(dan)
+    Device.create(dan, other["old"]).close()
+    result = replace_all(users, releases["mid"], releases=shared, workers=1, budget=Budget(0))
+    assert (result.replaced, result.failed) == (1, 3)
+    errors = {failure.path: failure.error for failure in result.failures}
+    assert errors == {
+        str(bob): "DeviceError", str(cat): "DeviceError", str(dan): "BundleMismatchError",
+    }  # fmt: skip
+    told = json.dumps(result.to_dict())
+    assert not any(text in told for text in TEXTS)
+    assert active([ann]) == ["mid"]
+
+
+def test_each_user_may_have_a_key(tmp_path, releases):
+    keys = {name: bytes([number]) * 32 for number, name in enumerate("abc")}
+    folders = [tmp_path / name for name in keys]
+    for folder in folders:
+        Device.create(folder, releases["old"], key=lambda name=folder.name: keys[name]).close()
+    found = {"a": keys["a"], "b": keys["a"]}  # a wrong one, and none
+    result = replace_all(folders, releases["mid"], key=lambda path: found[path.name], workers=2)
+    assert result.replaced == 1
+    assert {failure.path: failure.error for failure in result.failures} == {
+        str(folders[1]): "DeviceError", str(folders[2]): "KeyError",
+    }  # fmt: skip
+
+
+def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypatch):
+    with pytest.raises(BundleError):
+        replace_all(users, tmp_path / "none.fala", workers=2)
+    copy = shutil.copy(releases["mid"], tmp_path / "copy.fala")
+    with pytest.raises(BundleDigestError, match="changed meanwhile"):
+        replace_all(
+            users, copy, workers=1,
+            progress=lambda stage, done, total: done and shutil.copy(releases["new"], copy),
+        )  # fmt: skip
+    assert active(users) == ["mid", "old", "old", "old"]
+
+    def full(*args, **kwargs):
+        raise DeviceError(f"the folder: no space left on device; {FULL_DISK}")
+
+    monkeypatch.setattr(replacing, "_MOST_FULL", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Device, "replace", full)
+        with pytest.raises(DeviceError, match=r"no space left.*3 of 4 devices are done, run it"):
+            replace_all(users, releases["mid"], workers=1)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"devices": "a folder"}, "devices are a sequence"),
+        ({"workers": 0}, "workers is 1 or more"),
+        ({"workers": "two"}, "workers is a number of processes"),
+        ({"key": b"0" * 32}, "key is a function of a device's folder"),
+        ({"releases": "folder"}, "releases is fala.Releases"),
+        ({"accept": "yes"}, "accept is one of"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_an_error(releases, named, message):
+    with pytest.raises(DataError, match=message):
+        replace_all(**{"devices": [], "release": releases["mid"], **named})
+
+
+def test_no_further_device_is_begun_after_a_cancellation(users, releases):
+    result = replace_all(
+        users, releases["mid"], budget=Budget(0), workers=1,
+        progress=lambda stage, done, total: done < 2,
+    )  # fmt: skip
+    assert (result.replaced, result.not_reached, result.failed) == (2, 2, 0)
+
+
+# Processes
+
+
+def test_where_no_process_may_be_started_all_is_done_here(users, releases, monkeypatch):
+    monkeypatch.setenv(FORBIDDEN, "1")
+    monkeypatch.setattr(replacing, "in_processes", None)
+    assert replace_all(users[:2], releases["mid"], budget=Budget(0), workers=2).replaced == 2
+
+
+def started(*arguments):
+    program = [sys.executable, SUPPORT / "in_other_processes.py", *arguments]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_an_active_user_is_served_and_keeps_what_is_learned_meanwhile(
+    users, shared, releases, reference
+):
+    learned = [f"learned meanwhile {number}" for number in range(20)]
+    app = started("use", users[0], "mid", *learned)
+    assert app.stdout.readline() == "open\n"
+    result = replace_all(users, releases["mid"], releases=shared, budget=Budget(20), workers=2)
+    assert result.replaced == 4
+    assert app.communicate(timeout=60)[0] == "0\n"
+    with Device.open(users[0]) as device:
+        labels = {row.example: row.label for row in device.examples()}
+        assert device.backbone == "mid" and {labels[text] for text in learned} == {"1"}
+        assert len(labels) == 80
+    assert_as_reference(users[1:], reference)
+
+
+@pytest.mark.slow
+def test_a_killed_call_is_finished_by_the_next_one(users, shared, releases):
+    driver = started("replace_every", releases["mid"], *users)
+    assert driver.stdout.readline() == "0\n" and driver.stdout.readline() == "1\n"
+    driver.kill()
+    driver.communicate()
+    result = replace_all(users, releases["mid"], releases=shared, workers=1)
+    assert result.failed == 0 and result.already >= 1
+    assert active(users) == ["mid"] * 4
+    for folder in users:
+        assert sql(folder, "SELECT count(*) FROM examples WHERE label IS NOT NULL") == [(60,)]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_command(users, releases):
+    program = "from fala.cli.device import command; command(prog_name='fala-device')"
+    running = subprocess.Popen(
+        [
+            sys.executable, "-c", program, "replace-all", users[0].parent, releases["mid"],
+            "--jobs", "2", "--budget", "40",
+        ],
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    while running.poll() is None and "mid" not in active(users[:1]):
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGINT)
+    errors = running.communicate(timeout=30)[1]
+    assert running.returncode == 130
+    assert errors.endswith("it goes on where it was\nfala-device: interrupted\n")
+    result = replace_all(users, releases["mid"], workers=1)
+    assert result.failed == 0 and active(users) == ["mid"] * 4
+
+
+# The command
+
+
+def test_the_command_takes_a_folder_of_devices_or_a_list(users, releases, tmp_path):
+    folder = users[0].parent
+    nested = folder.parent
+    options = ("--releases", nested / "releases", "--budget", "0", "--jobs", "1")
+    first = tmp_path / "list"
+    first.write_text(f"{users[0]}\n\n")
+    assert done("replace-all", first, releases["mid"], *options)["replaced"] == 1
+    result = done("replace-all", nested, releases["mid"], *options)
+    assert (result["devices"], result["replaced"], result["already"]) == (4, 3, 1)
+    assert "no device in it" in failed("replace-all", users[0], releases["mid"])
+
+
+def test_the_command_fails_if_a_device_does(users, releases):
+    (users[1] / "store.sqlite3").unlink()
+    ended = run("replace-all", users[0].parent, releases["mid"], "--budget", "0", "--jobs", "1")
+    assert ended.exit_code == 1
+    assert "devices: 3 replaced, 0 refined" in ended.stdout
+    assert f"{users[1]}: DeviceError: " in ended.stdout
+    assert "Traceback" not in ended.stderr
