@@ -32,6 +32,10 @@ from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.unseen import unseen_rows
 
+# Numbers of all rows, each with some n-grams, below which other processes do not pay: the search of
+# scales for 1,200 rows of 4 numbers took twice the processor time with them.
+_LITTLE, _NGRAMS = 1 << 22, 500
+
 
 def learn_from_annotators(
     release: Path,
@@ -111,7 +115,7 @@ def write_prior(
     check_head(bundle, head)
     check_annotators(public, scales_only=False)  # before minutes of embedding
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    with processes() as run:
+    with processes(*rows.inputs.shape) as run:
         learned = learn_prior(rows, progress, run)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
@@ -155,7 +159,7 @@ def write_scales(
     bundle, head, public = _open(release, public, trained_on)
     check_annotators(public, scales_only=True)
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    with processes() as run:
+    with processes(*rows.inputs.shape) as run:
         scales, origin = learn_scales(
             rows, dict.fromkeys(rows.names, bundle.prior()), progress, run
         )
@@ -165,11 +169,19 @@ def write_scales(
 
 
 @contextmanager
-def processes() -> Iterator[Map]:
+def processes(rows: int, dimension: int) -> Iterator[Map]:
     """Give a ``map`` in processes on all cores: small fits hold Python's lock most of the time.
 
-    Large arrays are passed as files, once, which all processes map.
+    Large arrays are passed as files, once, which all processes map. Where there is little to do it
+    is the built-in ``map``: other processes would take longer to start, and to be asked.
+
+    Args:
+        rows: Of all people who are fitted.
+        dimension: Length of an embedding.
     """
+    if rows * (dimension + _NGRAMS) < _LITTLE:
+        yield map
+        return
     from joblib import Parallel, cpu_count, delayed
 
     with Parallel(cpu_count(), return_as="generator") as parallel:

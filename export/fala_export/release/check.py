@@ -85,7 +85,11 @@ def play_devices(
         for user in rows.users
     ]
     results = []
-    with processes() as run, progress("playing devices", len(calls)) as bar:
+    played = sum(len(user.train) + len(user.test) for user in rows.users.values())
+    with (
+        processes(played, new.manifest.dimension) as run,
+        progress("playing devices", len(calls)) as bar,
+    ):
         for result in run(lambda call: run_user(*call, budget), calls):
             results.append(result)
             bar.update(1)
