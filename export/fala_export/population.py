@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,9 +33,9 @@ from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.unseen import unseen_rows
 
-# Numbers of all rows, each with some n-grams, below which other processes do not pay: the search of
-# scales for 1,200 rows of 4 numbers took twice the processor time with them.
-_LITTLE, _NGRAMS = 1 << 22, 500
+# N-grams of a row, about; and the numbers of all rows below which other processes do not pay: the
+# search of scales for 1,200 rows of 4 numbers took twice the processor time with them.
+_NGRAMS, _LITTLE = 500, 1 << 22
 
 
 def learn_from_annotators(
@@ -115,7 +116,7 @@ def write_prior(
     check_head(bundle, head)
     check_annotators(public, scales_only=False)  # before minutes of embedding
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    with processes(*rows.inputs.shape) as run:
+    with processes(numbers_of(*rows.inputs.shape)) as run:
         learned = learn_prior(rows, progress, run)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
@@ -159,7 +160,7 @@ def write_scales(
     bundle, head, public = _open(release, public, trained_on)
     check_annotators(public, scales_only=True)
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    with processes(*rows.inputs.shape) as run:
+    with processes(numbers_of(*rows.inputs.shape)) as run:
         scales, origin = learn_scales(
             rows, dict.fromkeys(rows.names, bundle.prior()), progress, run
         )
@@ -169,23 +170,27 @@ def write_scales(
 
 
 @contextmanager
-def processes(rows: int, dimension: int) -> Iterator[Map]:
+def processes(numbers: float = math.inf) -> Iterator[Map]:
     """Give a ``map`` in processes on all cores: small fits hold Python's lock most of the time.
 
     Large arrays are passed as files, once, which all processes map. Where there is little to do it
     is the built-in ``map``: other processes would take longer to start, and to be asked.
 
     Args:
-        rows: Of all people who are fitted.
-        dimension: Length of an embedding.
+        numbers: ``numbers_of`` the people who are fitted.
     """
-    if rows * (dimension + _NGRAMS) < _LITTLE:
+    if numbers < _LITTLE:
         yield map
         return
     from joblib import Parallel, cpu_count, delayed
 
     with Parallel(cpu_count(), return_as="generator") as parallel:
         yield lambda function, of: parallel(delayed(function)(each) for each in of)
+
+
+def numbers_of(rows: int, dimension: int) -> int:
+    """Numbers of all rows: their embeddings of that length, and some n-grams each."""
+    return rows * (dimension + _NGRAMS)
 
 
 def _open(

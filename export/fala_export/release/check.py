@@ -18,7 +18,7 @@ from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
-from fala_export.population import processes
+from fala_export.population import numbers_of, processes
 from fala_export.rows.data_set import AllRows
 from fala_export.settings import CheckSettings
 
@@ -87,7 +87,7 @@ def play_devices(
     results = []
     played = sum(len(user.train) + len(user.test) for user in rows.users.values())
     with (
-        processes(played, new.manifest.dimension) as run,
+        processes(numbers_of(played, new.manifest.dimension)) as run,
         progress("playing devices", len(calls)) as bar,
     ):
         for result in run(lambda call: run_user(*call, budget), calls):
