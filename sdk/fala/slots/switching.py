@@ -138,6 +138,7 @@ def _probe(folder: Folder, own: Snapshot, trial: Trial, examples: Sequence[Examp
             except BundleError as error:
                 if not give_up(folder, error):
                     raise
+        folder.store.rest()  # the probes have written, and read texts
 
 
 def _run_probes(folder: Folder, own: Snapshot, examples: Sequence[Example]) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Literal
@@ -119,12 +119,14 @@ class Database:
     def rest(self) -> None:
         """Close the connections that a device which only predicts does not need.
 
-        Each has 40 KB of memory, and up to ``CACHE_KB`` of pages.
+        Each has 40 KB of memory, and up to ``CACHE_KB`` of pages. Nothing is done while another
+        thread or process writes.
         """
-        with self.turns.threads, self._reading:
-            # The functions and triggers of the digests belong to the writer.
-            if not self.turns.closed and not self._codec.encrypted and not self._scrub_later:
-                self._disconnect("writer", "reader")
+        # The functions and triggers of the digests belong to the writer.
+        if self._codec.encrypted or self._scrub_later or self._file is None:
+            return
+        with suppress(DeviceError), self.turns.turn(wait=False), self._reading:
+            self._disconnect("writer", "reader")
 
     @property
     def _writer(self) -> sqlite3.Connection:
