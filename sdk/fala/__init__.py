@@ -41,7 +41,6 @@ from fala.errors import (
 )
 from fala.examples import Example, Item, Match, Pair
 from fala.personal.run import Budget, Progress
-from fala.replacing import Failure, ReplacedAll, replace_all
 from fala.report import (
     AdapterInfo,
     Comparison,
@@ -59,6 +58,9 @@ from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
+
+if TYPE_CHECKING:
+    from fala.replacing import Failure, ReplacedAll, replace_all
 
 # Silent, unless the app configures logging.
 logging.getLogger("fala").addHandler(logging.NullHandler())
@@ -126,7 +128,11 @@ __version__: str
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
-        """The version, from the distribution's metadata, which are slow to read."""
+        """What a device's import does not need: the version, and what is for many devices."""
+        if name in {"Failure", "ReplacedAll", "replace_all"}:
+            from fala import replacing
+
+            return getattr(replacing, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version
