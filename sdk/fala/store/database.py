@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Literal
@@ -18,7 +18,7 @@ from fala.store.access import access_error, is_access
 from fala.store.columns import DAMAGE
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec
-from fala.store.interrupts import interruptible
+from fala.store.interrupts import if_free, interruptible
 from fala.store.schema import create_tables, is_current, version_of
 from fala.store.turns import Turns
 
@@ -120,13 +120,14 @@ class Database:
         """Close the connections that a device which only predicts does not need.
 
         Each has 40 KB of memory, and up to ``CACHE_KB`` of pages. Nothing is done while another
-        thread or process writes.
+        thread writes or reads rows.
         """
         # The functions and triggers of the digests belong to the writer.
-        if self._codec.encrypted or self._scrub_later or self._file is None:
+        if self._codec.encrypted or self._scrub_later or self._file is None or self.turns.mine:
             return
-        with suppress(DeviceError), self.turns.turn(wait=False), self._reading:
-            self._disconnect("writer", "reader")
+        with if_free(self.turns.threads) as written, if_free(self._reading) as read:
+            if written and read and not self.turns.closed:
+                self._disconnect("writer", "reader")
 
     @property
     def _writer(self) -> sqlite3.Connection:
