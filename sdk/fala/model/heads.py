@@ -325,7 +325,7 @@ class OwnWords:
         """Those of a weight v, shape (C, buckets), to float32's precision.
 
         Args:
-            weight: v, finite.
+            weight: v.
             vendor: The vendor's, of the same shape.
         """
         factor = np.ones(len(vendor), dtype=np.float32)
@@ -334,11 +334,13 @@ class OwnWords:
                 # Most of the vendor's n-grams are in none of the user's texts.
                 factor[row] = np.median(ours[used] / theirs[used].astype(np.float64))
         scaled = factor[:, None] * vendor
-        buckets = np.flatnonzero((np.abs(weight - scaled) > _SAME * np.abs(scaled)).any(axis=0))
+        # A number that is not finite is no near one: it stays, to be refused.
+        near = np.abs(weight - scaled) <= _SAME * np.abs(scaled)
+        buckets = np.flatnonzero(~near.all(axis=0))
         return cls(factor, buckets.astype(np.uint16), weight[:, buckets].copy())
 
-    def times_vendors(self, vendor: Vectors) -> Vectors:
-        """V itself, shape (C, buckets).
+    def dense(self, vendor: Vectors) -> Vectors:
+        """V itself, shape (C, buckets), beside the vendor's.
 
         Raises:
             DataError: It is for another number of logits.
@@ -403,33 +405,35 @@ class PersonalModel:
             raise DataError("the personal model is not finite in float32")
 
     def _in_short(self, lexical: NDArray[Any] | OwnWords | None) -> OwnWords | None:
-        vendor = None if self.head.lexical is None else self.head.lexical.weight
+        vendor = self._vendor_lexical
         if lexical is None or (isinstance(lexical, OwnWords) and vendor is not None):
             return lexical
-        if isinstance(lexical, OwnWords) or vendor is None or lexical.shape != vendor.shape:
-            shape = "" if isinstance(lexical, OwnWords) else f" of shape {lexical.shape}"
+        if isinstance(lexical, OwnWords):
+            raise DataError("weights of n-grams for a head without a lexical view")
+        if vendor is None or lexical.shape != vendor.shape:
             raise DataError(
-                f"weights of n-grams{shape} do not fit the head's lexical view: "
+                f"weights of n-grams of shape {lexical.shape} do not fit the head's lexical view: "
                 f"{'it has none' if vendor is None else vendor.shape}"
             )
         weight = lexical.astype(np.float32)
-        # Where it is not finite, it is refused as a whole.
         return None if np.array_equal(weight, vendor) else OwnWords.of(weight, vendor)
+
+    @property
+    def _vendor_lexical(self) -> Vectors | None:
+        return None if self.head.lexical is None else self.head.lexical.weight
 
     @property
     def lexical(self) -> Vectors | None:
         """V, shape (C, buckets), made anew by each call; None for a head without lexical view."""
-        vendor = None if self.head.lexical is None else self.head.lexical.weight
-        if vendor is None or self.words is None:
-            return vendor
-        return self.words.times_vendors(vendor)
+        vendor = self._vendor_lexical
+        return vendor if vendor is None or self.words is None else self.words.dense(vendor)
 
     @property
     def is_vendor(self) -> bool:
         """Whether it is the vendor's own model: omega = w, and the vendor's v and bias."""
         head = self.head
-        vendor = None if head.lexical is None else head.lexical.weight
-        return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
+        vendors = head.weight, head.bias, self._vendor_lexical
+        return same_arrays((self.weight, self.bias, self.lexical), vendors)
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""
