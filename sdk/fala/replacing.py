@@ -45,7 +45,7 @@ from fala.personal.run import Budget, Progress, Run
 from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
-from fala.slots.releases import Releases, check_releases
+from fala.slots.releases import Releases, admit_loaded, check_releases
 from fala.slots.sharing import Parts, open_bundle
 from fala.slots.snapshot import Release, Snapshot
 from fala.slots.switching import opened
@@ -311,18 +311,12 @@ class _Carry:
         Raises:
             BundleError: It cannot be trusted.
         """
-        release = self._admitted()
-        kept = self._releases
-        if kept is None or release.bundle.digest not in kept:
-            _ = release.backbone.loaded
-        if kept is not None:
-            kept.keep(release.bundle)
+        origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
+        release = admit_loaded(self._plan.release, origin, encoders, self._releases)
+        if self._releases is not None:
+            self._releases.keep(release.bundle)
         self._digest = release.bundle.digest
         return release.name
-
-    def _admitted(self) -> Release:
-        origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
-        return admit(self._plan.release, origin, encoders, self._releases or ())
 
     def _open(self) -> None:
         """Load the release for all devices of this process.
@@ -330,7 +324,8 @@ class _Carry:
         Raises:
             BundleError: It has changed since it was admitted.
         """
-        release = self._admitted()
+        origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
+        release = admit(self._plan.release, origin, encoders, self._releases or ())
         self._check(release.bundle)
         VALIDATED.add(release.bundle.digest)
         backbone = release.backbone.loaded

@@ -12,10 +12,10 @@ from fala.bundle.signature import Trust, key_bytes
 from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
 from fala.model.labels import OneLabel
-from fala.slots.admit import Signed, admit
+from fala.slots.admit import Signed
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
 from fala.slots.folder import BUNDLES, STORE, Folder, bundle_path, install
-from fala.slots.releases import Releases
+from fala.slots.releases import Releases, admit_loaded
 from fala.slots.snapshot import vendor_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
 from fala.store.access import check_access
@@ -54,10 +54,8 @@ def create(
         DataError: ``positive`` is not one of its labels.
         DeviceError: The folder is in use, or cannot be written.
     """
-    release = admit(bundle, Signed(trust), encoders, () if releases is None else releases)
+    release = admit_loaded(bundle, Signed(trust), encoders, releases)
     label = release.head.positive(positive)
-    if releases is None or release.bundle.digest not in releases:
-        _ = release.backbone.loaded  # one that does not load, or predict, must not be installed
     with contextlib.ExitStack() as undo, device_errors(path):
         finish_erasing(path)
         remove = not path.exists()

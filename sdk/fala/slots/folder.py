@@ -10,14 +10,12 @@ from pathlib import Path
 from threading import RLock
 
 from fala.backbones.external import Encoders
-from fala.bundle.archive import write_archive
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, DataError, DeviceError
-from fala.files import keep_private, remove, write_atomically
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
-from fala.slots.releases import DIGEST, Releases
+from fala.slots.releases import DIGEST, Releases, write_bundle
 from fala.slots.sharing import backbone_of, giving_back, open_bundle
 from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
 from fala.slots.trial import Trials
@@ -312,14 +310,5 @@ def install(bundle: Bundle, device: Path, releases: Releases | None = None) -> B
     with contextlib.suppress(BundleError):
         if (existing := Bundle.open(target)).digest == digest:
             return existing
-    if target.is_dir():
-        remove(target)
-    # These bytes are verified already.
-    contents = bundle.contents()
-
-    def write(temporary: Path) -> None:
-        write_archive(temporary, contents)
-        keep_private(temporary)
-
-    write_atomically(target, write)
+    write_bundle(bundle, target)
     return bundle.at(target)

@@ -32,6 +32,7 @@ from fala.files import (
 )
 from fala.slots.admit import Signed, admit
 from fala.slots.sharing import Parts, open_bundle, parts_of
+from fala.slots.snapshot import Release
 from fala.store.turns import FileLock
 
 _log = logging.getLogger("fala.slots")
@@ -100,10 +101,9 @@ class Releases:
             BundleError: The release cannot be trusted.
             DeviceError: The folder cannot be written.
         """
-        release = admit(check_path(bundle, "bundle"), Signed(trust), Encoders(encoder), self)
-        if release.bundle.digest not in self:
-            _ = release.backbone.loaded  # one that does not load, or predict, must not be kept
-        return Bundle(self.keep(release.bundle), release.bundle.manifest)
+        path = check_path(bundle, "bundle")
+        release = admit_loaded(path, Signed(trust), Encoders(encoder), self)
+        return release.bundle.at(self.keep(release.bundle))
 
     def remove(self, digest: str) -> None:
         """Delete a release that no device uses.
@@ -198,29 +198,23 @@ class Releases:
             DeviceError: The folder cannot be written.
         """
         source = self.keep(bundle)
-        if target.is_dir():
-            with device_errors(target):
+        with device_errors(target):
+            if target.is_dir():
                 remove(target)
-        for again in (True, False):
-            temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
+        try:
             try:
-                os.link(source, temporary)
-                temporary.replace(target)
-                sync_directory(target.parent)
-                return True
+                _link(source, target)
             except OSError as error:
-                if again and error.errno == errno.EMLINK:
-                    # A file has as many links as it can: a second one takes its name.
-                    with device_errors(self.path), self._turn():
-                        self._write(bundle)
-                    continue
-                _log.warning("%s: a copy, as it cannot be a link: %s", target, failure(error))
-                return False
-            finally:
-                # Also where both names were links to one file: then nothing is replaced.
-                with contextlib.suppress(FileNotFoundError):
-                    temporary.unlink()
-        return False
+                if error.errno != errno.EMLINK:
+                    raise
+                # A file has as many links as it can: a second one takes its name.
+                with device_errors(self.path), self._turn():
+                    self._write(bundle)
+                _link(source, target)
+        except OSError as error:
+            _log.warning("%s: a copy, as it cannot be a link: %s", target, failure(error))
+            return False
+        return True
 
     def repair_link(self, digest: str, target: Path) -> None:
         """Make a device's installed bundle a link again, where it is a copy, damaged or gone.
@@ -259,16 +253,8 @@ class Releases:
 
     def _write(self, bundle: Bundle) -> None:
         """Write a bundle's file. In a turn."""
-        contents = bundle.contents()
-
-        def write(temporary: Path) -> None:
-            write_archive(temporary, contents)
-            keep_private(temporary)
-
         file = self._file(bundle.digest)
-        if file.is_dir():
-            remove(file)
-        write_atomically(file, write)
+        write_bundle(bundle, file)
         if not self._is_whole(bundle.digest):
             raise DeviceError(f"{file}: not what was written; try another disk")
 
@@ -288,6 +274,58 @@ class Releases:
             yield
         finally:
             lock.close()
+
+
+def admit_loaded(
+    path: Path, origin: Signed, encoders: Encoders, releases: Releases | None
+) -> Release:
+    """Admit a release that is to be kept; see ``admit``.
+
+    It is loaded, as one that does not load, or predict, must not be kept; but not where it is kept
+    for other devices already.
+
+    Args:
+        path: See ``admit``.
+        origin: See ``admit``.
+        encoders: See ``admit``.
+        releases: Those that devices share; None for none.
+    """
+    kept = () if releases is None else releases
+    release = admit(path, origin, encoders, kept)
+    if release.bundle.digest not in kept:
+        _ = release.backbone.loaded
+    return release
+
+
+def write_bundle(bundle: Bundle, file: Path) -> None:
+    """Write a bundle's verified bytes to a file, whatever it was.
+
+    Raises:
+        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
+        OSError: It cannot be written.
+    """
+    contents = bundle.contents()
+    if file.is_dir():
+        remove(file)
+
+    def write(temporary: Path) -> None:
+        write_archive(temporary, contents)
+        keep_private(temporary)
+
+    write_atomically(file, write)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make a file a link to another, whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
+    try:
+        os.link(source, temporary)
+        temporary.replace(target)
+        sync_directory(target.parent)
+    finally:
+        # Also where both names were links to one file: then nothing is replaced.
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
 
 
 def check_releases(value: object) -> Releases | None:

@@ -31,9 +31,10 @@ from fala.files import (
 )
 from fala.model.heads import Head
 from fala.report import Plain
-from fala.slots.admit import Signed, admit
+from fala.slots.admit import Signed
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
 from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.releases import admit_loaded
 from fala.slots.sharing import head_of
 from fala.slots.snapshot import Release, vendor_record
 from fala.store.access import access_error, check_access, is_access
@@ -228,8 +229,7 @@ def _examined(
         taken = None
         if release is not None and not plan[""]:
             origin = Signed(target.settings.trust() if trust is None else trust)
-            taken = admit(release, origin, Encoders())
-            _ = taken.backbone.loaded  # one that does not load, or predict, must not be installed
+            taken = admit_loaded(release, origin, Encoders(), None)
             whole[taken.bundle.digest] = taken.bundle, taken.head
             plan = _planned(had, whole)
         tasks = {adapter: chosen[0][1].task for adapter, chosen in plan.items() if chosen}
