@@ -11,7 +11,7 @@ from fala.audit.limits import WORDPIECE
 from fala.backbones.word_vectors import LONGEST, Table
 from fala.backbones.wordpiece import WordPiece
 from fala.errors import BundleFormatError
-from fala.examples import PARTING, check_texts
+from fala.examples import PARTING
 
 _SETTINGS = {"tokenizer", "prompt", "normalized", "skips_unknown", "characters"}
 _SHORTEST = 1e-12  # length of an embedding that is scaled to 1: torch's own
@@ -78,10 +78,7 @@ class StaticEmbeddings:
         Raises:
             DataError: An item is not a text; names its position.
         """
-        texts = check_texts(texts)
-        result = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for position, text in enumerate(texts):
-            result[position] = self._table.mean(self.tokenize(text))
+        result = self._table.means(texts, self.tokenize)
         if self._normalized:
             result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), _SHORTEST)
         return result

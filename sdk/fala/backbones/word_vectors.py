@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,8 +98,22 @@ class Table:
         """Length of a vector."""
         return int(self._vectors.shape[1])
 
-    def mean(self, rows: Sequence[int]) -> NDArray[np.float32]:
-        """The mean of some rows, shape (dim,); zero without any."""
+    def means(
+        self, texts: Sequence[str], rows_of: Callable[[str], Sequence[int]]
+    ) -> NDArray[np.float32]:
+        """The mean of each text's rows, shape (n, dim); see ``Backbone.encode``.
+
+        Args:
+            texts: n texts.
+            rows_of: Returns a text's rows; without any the mean is zero.
+        """
+        texts = check_texts(texts)
+        result = np.empty((len(texts), self.dimension), dtype=np.float32)
+        for position, text in enumerate(texts):
+            result[position] = self._mean(rows_of(text))
+        return result
+
+    def _mean(self, rows: Sequence[int]) -> NDArray[np.float32]:
         result = np.zeros(self.dimension, dtype=np.float32)
         for start in range(0, len(rows), _WORDS):
             part = rows[start : start + _WORDS]
@@ -153,11 +167,7 @@ class WordVectors:
         Raises:
             DataError: An item is not a text; names its position.
         """
-        texts = check_texts(texts)
-        result = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for position, text in enumerate(texts):
-            result[position] = self._table.mean(self._rows(text[:LONGEST]))
-        return result
+        return self._table.means(texts, lambda text: self._rows(text[:LONGEST]))
 
     def _rows(self, text: str) -> list[int]:
         rows: list[int] = []
