@@ -23,7 +23,6 @@ from pathlib import Path
 import numpy as np
 from fala_export.embedding.table import Table, keys_of
 table, number = Table(Path(sys.argv[1]), 300), int(sys.argv[2])
-print("ready", flush=True)
 while True:
     texts = [str(number), str(number + 1)]
     table.add(keys_of(texts), np.array([[float(text)] * 300 for text in texts], np.float32))
@@ -149,18 +148,19 @@ def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
 def test_killed_writers_leave_whole_entries(tmp_path):
     """Two processes write at once, and each is killed at any time."""
     for attempt in range(2):
+        starts = [attempt * 10**6, attempt * 10**6 + 500_000]
         writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", WRITER, tmp_path, str(start)], stdout=subprocess.PIPE
-            )
-            for start in (attempt * 10**6, attempt * 10**6 + 500_000)
+            subprocess.Popen([sys.executable, "-c", WRITER, tmp_path, str(start)])
+            for start in starts
         ]
-        for writer in writers:
-            writer.stdout.readline()
-        time.sleep(0.2 + 0.013 * attempt)
+        end = time.monotonic() + 60
+        while (Table(tmp_path, 300).find(keys_of(map(str, starts))) < 0).any():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        time.sleep(0.05 + 0.013 * attempt)
         for writer in writers:
             writer.send_signal(signal.SIGKILL)
-            writer.communicate()
+            writer.wait()
         table = Table(tmp_path, 300)
         rows = np.arange(len(table))
         vectors, whole = table.read(rows)
