@@ -71,7 +71,3 @@ def test_the_first_picture_has_the_figures_of_the_records():
     plot = pictures.quality()
     drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
     assert drawn.get("aria-label") == plot.alt
-    figures = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
-    for page in ("README.md", "docs/index.md"):
-        (words,) = re.findall(r"!\[(.+)\]\(\S*quality.svg\)", (ROOT / page).read_text("utf-8"))
-        assert set(re.findall(r"\.\d{3}", words)) <= figures
