@@ -100,9 +100,6 @@ def laboratory(names):
 
 
 def cookbook(names):
-    base = write_release_for_adapters(Path("base.fala"), 1, make_head(seed=1))
-    for name in ("spam", "urgent"):
-        write_adapter_for(Path(f"{name}.fala"), base, name)
     shutil.copy(fala_sim.sample_release("bert"), "new.fala")
     for words in (["repository", "begin", "REPO"], ["publish", "REPO", "new.fala"]):
         works(*words)
