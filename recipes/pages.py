@@ -76,7 +76,7 @@ PICTURED: Mapping[str, tuple[str, str]] = {
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
     "global-words": "vendor's new",
-    "old": "old personal",
+    "old-words": "old personal",
     "fala-instant": "FaLA at once",
     "fala": "FaLA, 20 passes",
     "fala-all": "FaLA, all documents",
@@ -479,10 +479,10 @@ def first_table() -> str:
     names = [name for name in COMPARED if any(name in each for each in groups.values())]
     rows: list[Row] = []
     for data, by_method in groups.items():
-        title, who, what = SETS[data]
+        title, _, what = SETS[data]
         count = by_method[SHIPPED]["user"].nunique()
         wrong = [cell(by_method.get(name), "wrong") for name in names]
-        rows.append([f"{count} {who} of {title}: {what}", *wrong])
+        rows.append([f"{what} ({title}, {count})", *wrong])
     for words, figure in {"backward passes": "backward", "memory growth, MB": "memory"}.items():
         costs = [
             cell(joined(*(each[name] for each in groups.values() if name in each)), figure)
@@ -491,7 +491,7 @@ def first_table() -> str:
             for name in names
         ]
         rows.append([f"*{words}*", *costs])
-    return table(["wrong of 100", *(METHODS[name] for name in names)], rows)
+    return table(["wrong of 100 (set, people)", *(METHODS[name] for name in names)], rows)
 
 
 def fewer_wrong(study: str = FIRST, other: str = "global-words", method: str = SHIPPED) -> str:

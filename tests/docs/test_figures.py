@@ -19,7 +19,7 @@ WITHOUT_COPIES = ("docs/figures.md", "docs/peers.md", "docs/when-not.md")
 EXCEPTIONS = {
     r"Python 3\.\d+|\b1\.19\b": "a version",
     r"arXiv:? ?\d{4}\.\d{5}": "a paper's number",
-    r"\b(215|7) MB": "a size that tests/house/test_distribution.py and docs/install-size.md keep",
+    r"\b(215|7) MB": "a size that tests/house/test_distribution.py and docs/platforms.md keep",
     r"<output.*?</output>": "printed by the snippet, which another test compares",
     r"95 % interval|95 %": "the level of all intervals",
     r"±\.01|\.005": "a limit of the verdicts",
