@@ -50,28 +50,19 @@ Row: TypeAlias = Sequence[str]
 #: A block: its words, and what it has.
 BLOCK = re.compile(r"<!-- generated: (.+?) -->(.*?)<!-- end -->", re.DOTALL)
 
-#: Data sets by name: a title, who they are, and what they label.
-SETS: Mapping[str, tuple[str, str, str]] = {
-    "md-agreement": ("MD-Agreement", "annotators", "offensive posts"),
-    "hs-brexit": ("HS-Brexit", "annotators", "hate speech"),
-    "multipico": ("MultiPICo", "annotators", "irony"),
-    "crehate": ("CREHate", "annotators", "hate speech"),
-    "anime": ("anime ratings", "viewers", "series they like"),
-    "movielens": ("MovieLens", "film lovers", "films they like"),
-    "scale-reviews": ("film writers", "writers", "films in three classes"),
+#: Data sets by name: a title, and what people label.
+SETS: Mapping[str, tuple[str, str]] = {
+    "md-agreement": ("MD-Agreement", "offensive posts"),
+    "hs-brexit": ("HS-Brexit", "hate speech"),
+    "multipico": ("MultiPICo", "irony"),
+    "crehate": ("CREHate", "hate speech"),
+    "anime": ("anime ratings", "series they like"),
+    "movielens": ("MovieLens", "films they like"),
+    "scale-reviews": ("film writers", "films in three classes"),
 }
 
 #: Figures of which less is better, with their titles.
 LOSSES: Mapping[str, str] = {"wrong": "wrong of 100", "loss": "log loss"}
-
-#: The people of the picture of quality, a data set of a study at a time, by their title.
-PICTURED: Mapping[str, tuple[str, str]] = {
-    "MiniLM: MD-Agreement, 5 people": ("replacement", "md-agreement"),
-    "MiniLM: HS-Brexit, 4": ("replacement", "hs-brexit"),
-    "MiniLM: MovieLens, 5": ("replacement", "movielens"),
-    "MPNet: MD-Agreement, 5": ("trained", "md-agreement"),
-    "MPNet: HS-Brexit, 4": ("trained", "hs-brexit"),
-}
 
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
@@ -105,7 +96,7 @@ OTHERS: Mapping[str, str] = {
 BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full")}
 
 #: Those of the first table.
-COMPARED = ("global-words", "old", "fala-instant", "fala", "lora")
+COMPARED = ("global-words", "old-words", "fala-instant", "fala", "lora")
 
 #: Those that solve or train.
 FITTED = ("fala-instant", "fala", "lora")
@@ -357,6 +348,8 @@ def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str
                 f"{area.ahead} / {area.behind}",
             ]
         )
+    if not rows:
+        return f"No replacement by {other} is recorded."
     return table(["people", *LOSSES.values(), "AUC", "ahead / behind"], rows)
 
 
@@ -479,7 +472,7 @@ def first_table() -> str:
     names = [name for name in COMPARED if any(name in each for each in groups.values())]
     rows: list[Row] = []
     for data, by_method in groups.items():
-        title, _, what = SETS[data]
+        title, what = SETS[data]
         count = by_method[SHIPPED]["user"].nunique()
         wrong = [cell(by_method.get(name), "wrong") for name in names]
         rows.append([f"{what} ({title}, {count})", *wrong])
@@ -512,21 +505,6 @@ def fewer_wrong(study: str = FIRST, other: str = "global-words", method: str = S
     return f"{change:.0f} % fewer decisions are wrong, {where} more"
 
 
-def quality() -> str:
-    """The picture of AUC above the vendor's model with words, with its means in words."""
-    shown = []
-    for title, (study, data) in PICTURED.items():
-        means = []
-        for name, words in (("fala", "FaLA"), ("lora", "LoRA"), ("full", "full fine-tuning")):
-            gain = compared(study, data, "global-words", name).difference.mean
-            means.append(f"{words} {text_of(gain, 3, signed=True)}")
-        shown.append(f"{title}: {', '.join(means)}")
-    return (
-        "![AUC above the vendor's new model with words, a data set at a time, means over people "
-        f"with 95 % intervals. {'. '.join(shown)}](images/quality.svg)"
-    )
-
-
 BLOCKS: Mapping[str, Callable[..., str]] = {
     "figure": figure,
     "difference": difference,
@@ -546,7 +524,6 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "few-sets": few_sets,
     "history": history,
     "benchmark": benchmark,
-    "quality": quality,
 }
 
 

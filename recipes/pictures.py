@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,20 +27,10 @@ from fala.selection.representatives import select
 from fala_sim import frame
 from fala_sim.experiments.labels.plots import labels as few_labels
 from fala_sim.metric.statistics import mean_over_users
-from fala_sim.metric.value import Value
 from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, parts
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
-from pages import PICTURED, RESULTS, compared
-
-#: The methods of the first picture, from its top, with their titles.
-SHOWN: Mapping[str, str] = {
-    "fala": "FaLA, 20 passes",
-    "full": "full fine-tuning",
-    "adapter": "adapters",
-    "lora": "LoRA",
-    "top": "a trained top layer",
-}
+from pages import RESULTS
 
 #: Fewest texts that contain a word of the last picture.
 LEAST = 5
@@ -79,69 +69,6 @@ def mean(runs: pd.DataFrame, figure: str) -> float:
     if value is None:
         raise fala.DataError("the records have no such figure")
     return value.mean
-
-
-def interval(value: Value) -> tuple[float, float]:
-    """A mean's interval over people."""
-    if value.low is None or value.high is None:
-        raise fala.DataError("too few people for an interval")
-    return value.low, value.high
-
-
-def gains(study: str, data: str) -> dict[str, Value]:
-    """AUC above the vendor's new model as shipped, on the people of a study's data set.
-
-    Args:
-        study: The study.
-        data: The data set.
-
-    Returns:
-        The differences by method.
-    """
-    return {name: compared(study, data, "global-words", name).difference for name in SHOWN}
-
-
-def quality() -> Plot:
-    """AUC above the vendor's new model as shipped, a data set at a time, with intervals."""
-    people = {title: gains(*which) for title, which in PICTURED.items()}
-
-    def paint(axes: Axes) -> None:
-        axes.axvline(0, color=MUTED, linewidth=0.9, linestyle="--")
-        rows: list[str] = []
-        for title, shown in people.items():
-            rows.append(title)
-            for name, value in shown.items():
-                colour, marker = look(name)
-                axes.hlines(len(rows), *interval(value), color=colour, linewidth=1.6)
-                axes.plot(value.mean, len(rows), marker, color=colour, markersize=8, zorder=3)
-                rows.append(SHOWN[name])
-        axes.set_yticks(range(len(rows)), rows, fontsize=9)
-        for label in axes.get_yticklabels():
-            if label.get_text() in people:
-                label.set_fontweight("bold")
-        axes.set_ylim(len(rows) - 0.3, -0.5)
-        axes.grid(visible=False, axis="y")
-        axes.tick_params(labelsize=9)
-        axes.set_xlabel(
-            "AUC above the vendor's new model with words,\nmeans over people, 95 % intervals",
-            fontsize=9, loc="right",
-        )  # fmt: skip
-
-    summary = " ".join(
-        f"{title}: "
-        + "; ".join(
-            "{} {:+.3f} ({:.3f} to {:.3f})".format(SHOWN[name], value.mean, *interval(value))
-            for name, value in shown.items()
-        )
-        + "."
-        for title, shown in people.items()
-    )
-    return Plot(
-        "quality", "all", "Quality, a data set at a time", "",
-        "AUC above the vendor's new model with words, means with 95 % intervals over people. "
-        f"{summary}",
-        draw(6.5, paint),
-    )  # fmt: skip
 
 
 def budgets(runs: pd.DataFrame) -> Plot:
@@ -305,7 +232,6 @@ def pictures() -> list[Plot]:
     (_, user), *_ = sample_rows(users=1, seed=0).users.items()
     texts, labels = [str(row.example) for row in user.train], [str(row.label) for row in user.train]
     return [
-        quality(),
         budgets(frame(RESULTS / "replacement", "frontier")),
         *few_labels(frame(RESULTS / "labels", "labels")),
         clusters(texts, labels),

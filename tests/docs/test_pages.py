@@ -1,14 +1,12 @@
 """The reference has every public name, and links and pictures are correct."""
 
 import re
-from xml.etree import ElementTree
 
 import pytest
 
 import fala
 import fala.testing
 import fala_export
-import pictures
 from checkout import ROOT
 from snippets import PAGES
 
@@ -62,13 +60,3 @@ def test_the_first_page_shows_the_snippets_figures():
     snippet = (ROOT / "examples/first.py").read_text("utf-8")
     old, instant, vendors, refined = re.findall(r"0(\.\d+)(?:\]\]|$)", snippet, re.MULTILINE)
     assert [*map(float, shown)] == [*map(float, (old, vendors, instant, refined))]
-
-
-@pytest.mark.skipif(
-    not (pictures.RESULTS / "replacement/records.jsonl.gz").exists(),
-    reason="a source archive leaves out the records that the picture is drawn from",
-)
-def test_the_first_picture_has_the_figures_of_the_records():
-    plot = pictures.quality()
-    drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
-    assert drawn.get("aria-label") == plot.alt
