@@ -30,7 +30,7 @@ from fala_sim.metric.statistics import mean_over_users
 from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, parts
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
-from pages import RESULTS
+from figures import RESULTS
 
 #: Fewest texts that contain a word of the last picture.
 LEAST = 5

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
+import figures
 import pages
 from checkout import ROOT
+from fala import DataError
 
 needs_records = pytest.mark.skipif(
-    not (pages.RESULTS / pages.FIRST / "records.jsonl.gz").exists(),
+    not (figures.RESULTS / figures.FIRST / "records.jsonl.gz").exists(),
     reason="a source archive leaves out the records that the blocks are written from",
 )
 
@@ -53,7 +55,7 @@ def test_the_blocks_of_the_pages_are_those_of_the_records():
 @needs_records
 @pytest.mark.parametrize("call", ["nothing", "figure wrong", "figure wrong layers anime fala"])
 def test_a_block_that_cannot_be_written_names_what_is_wrong(call):
-    with pytest.raises(pages.fala.DataError, match=r"no block|missing a required|no record of"):
+    with pytest.raises(DataError, match=r"no block|missing a required|no record of"):
         pages.written(f"<!-- generated: {call} --><!-- end -->", ROOT / "README.md")
 
 
@@ -78,6 +80,6 @@ def test_no_measured_figure_stands_outside_blocks(page):
 
 
 def test_the_pattern_finds_measured_figures_and_no_others():
-    figures = ["+.013", "19.8", "17 %", "3 of 4", "2 seconds", "2.3e13", "821 of 900"]
-    assert MEASURED.findall(prose(" and ".join(figures))) == figures
+    shown = ["+.013", "19.8", "17 %", "3 of 4", "2 seconds", "2.3e13", "821 of 900"]
+    assert MEASURED.findall(prose(" and ".join(shown))) == shown
     assert not MEASURED.findall(prose("Python 3.10, `.82`, [12](a/1.5), 20 passes, six sets"))
