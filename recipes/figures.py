@@ -124,9 +124,10 @@ def interval(value: Value, decimals: int) -> str:
     return f"{text_of(value.low, decimals)} to {text_of(value.high, decimals)}"
 
 
-def with_interval(value: Value, decimals: int = 3) -> str:
-    """A difference, with its interval."""
-    return f"{text_of(value.mean, decimals, signed=True)} ({interval(value, decimals)})"
+def with_interval(value: Value, decimals: int = 3, *, worse: bool = False) -> str:
+    """A difference, with its interval, in bold if it is worse."""
+    words = f"{text_of(value.mean, decimals, signed=True)} ({interval(value, decimals)})"
+    return f"**{words}**" if worse else words
 
 
 def table(header: Row, rows: Sequence[Row], words: int = 1) -> str:
@@ -295,12 +296,15 @@ def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str
     for data, methods in runs_of(study).items():
         if other not in methods:
             continue
-        tests = {name: compared(study, data, other, method, name) for name in LOSSES}
+        losses = []
+        for name in LOSSES:
+            change = compared(study, data, other, method, name).difference
+            losses.append(with_interval(change, FIGURES[name][1], worse=(change.low or 0) > 0))
         area = compared(study, data, other, method)
         rows.append(
             [
                 f"{SETS[data][0]}, {area.difference.n}",
-                *(with_interval(test.difference, FIGURES[name][1]) for name, test in tests.items()),
+                *losses,
                 decided(area),
                 f"{area.ahead} / {area.behind}",
             ]
@@ -462,6 +466,13 @@ def fewer_wrong(study: str = FIRST, other: str = "global-words", method: str = S
     return f"{change:.0f} % fewer decisions are wrong, {where} more"
 
 
+def sets_with_fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
+    """On how many of a study's sets fewer decisions are wrong than by another method."""
+    tests = [compared(study, data, other, method, "wrong") for data in runs_of(study)]
+    fewer = sum(test.difference.mean < 0 for test in tests)
+    return f"on {fewer} of {len(tests)} sets"
+
+
 BLOCKS: Mapping[str, Callable[..., str]] = {
     "figure": figure,
     "difference": difference,
@@ -471,6 +482,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "few": few,
     "first-table": first_table,
     "fewer-wrong": fewer_wrong,
+    "sets-with-fewer-wrong": sets_with_fewer_wrong,
     "gains": gains,
     "beside": beside,
     "beside-maps": beside_maps,
