@@ -44,7 +44,7 @@ def fit_matrix(
             Together with labels a logit has the weight of one label.
         prior: ``"vendor"`` shrinks to theta = 1 with b free; ``"zero"``, as the paper, to theta = 0
             with b fixed.
-        lambda_: The penalty; None for the best by exact leave-one-out.
+        lambda_: The penalty; None for the best by leave-one-out, which is exact without labels.
 
     Raises:
         DataError: There is neither a logit nor a label, a shape does not match, a number is not
