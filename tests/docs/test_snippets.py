@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import gc
 import importlib
 import inspect
 import json
@@ -142,11 +143,20 @@ def is_run(block):
     return (block.language == "python" and not block.included) or block.marks & {"run", "printed"}
 
 
+def open_files(folder):
+    """Files below a folder that this process holds open, where the system lists them."""
+    held = [str(file.readlink()) for file in Path("/proc/self/fd").glob("*") if file.is_symlink()]
+    return [file for file in held if Path(file).is_relative_to(folder)]
+
+
 def command_of(program):
     module, name = COMMANDS[program]
     return getattr(importlib.import_module(module), name)
 
 
+# From Python 3.13 on, SQLite warns of a connection that is not closed.
+@pytest.mark.filterwarnings("error::ResourceWarning")
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if is_run(block)}))
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
@@ -176,13 +186,14 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
             printed = capsys.readouterr().out.splitlines()
             if page != "README.md":  # another test checks its figures with a tolerance
                 assert set(PRINTED.findall(text)) <= set(printed), str(block)
+        assert open_files(tmp_path) == [], "a snippet does not close its device"
         for name, value in names.items():
             if name.startswith("test_"):
                 value(*map(request.getfixturevalue, inspect.signature(value).parameters))
-            if isinstance(value, fala.Device):
-                value.close()
     if page in THEN:
         THEN[page](names, output)
+    names.clear()
+    gc.collect()
 
 
 def test_included_files_are_examples_with_tests():

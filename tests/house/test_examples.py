@@ -21,7 +21,8 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(temporary))
 
     def run(name, *arguments):
-        command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
+        strict = "-Werror::ResourceWarning"  # of a device that is not closed, from Python 3.13 on
+        command = [sys.executable, strict, EXAMPLES / name, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, "")
         assert list(temporary.glob("tmp*")) == []
@@ -55,7 +56,7 @@ def test_the_vendors_release_opens(run, tmp_path):
 def test_an_apps_tests_pass(tmp_path):
     """pytest finds the fixtures by the plugin's name, as in an installation."""
     tests = shutil.copy(EXAMPLES / "test_app.py", tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_fala", tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "pytest_fala", tests]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
