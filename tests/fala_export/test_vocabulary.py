@@ -86,3 +86,29 @@ def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
         "[CLS]", "ab", "a", "[MASK]", "[UNK]", "[SEP]",
     ]  # fmt: skip
     assert smaller.encode("ab [MASK]").ids == [5, 2, 7, 4]
+
+
+@pytest.mark.parametrize("with_bytes", [False, True])
+def test_a_trimmed_unigram_vocabulary_splits_texts_of_kept_pieces_as_before(with_bytes):
+    """Those of multilingual encoders, whose vocabulary is most of their weights."""
+    pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
+    pieces += [("never", -5.0), ("▁straße", -6.0), ("n", -4.0), ("▁كتاب", -6.0), ("x", -7.0)]
+    pieces += [(f"<0x{byte:02X}>", -9.0) for byte in range(256 if with_bytes else 0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, 3, with_bytes))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    text = "straßen <mask> كتاب"
+    before = tokenizer.encode(text)
+    size = tokenizer.get_vocab_size() - 1
+    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), [before.ids], size)
+    smaller = Tokenizer.from_str(trimmed.decode())
+    after = smaller.encode(text)
+    assert (after.tokens, [ids[number] for number in after.ids]) == (before.tokens, before.ids)
+    assert smaller.get_vocab_size() == len(ids) == size
+    assert smaller.token_to_id("never") is None
+    odd = smaller.encode("never")
+    assert ("<0x65>" in odd.tokens) == with_bytes
+    assert (smaller.token_to_id("<unk>") in odd.ids) != with_bytes

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ LONGEST = 1 << 20
 # Words whose vectors are in memory at a time.
 _WORDS = 1 << 16
 # "<user>" and "<url>" are words of their own in GloVe's Twitter vectors.
-_TOKEN = re.compile(r"<\w+>|[^\W_]+(?:['-][^\W_]+)*|[^\w\s]|_+")
+_TOKEN = r"<\w+>|{word}(?:['-]{word})*|[^\w\s]|_+"
+_PLAIN = re.compile(_TOKEN.format(word=r"[^\W_]+"))
 _CONTRACTION = re.compile(r"(.+?)(n't|'(?:s|m|d|re|ve|ll))$")
 
 
@@ -28,7 +31,7 @@ def words(text: str) -> list[str]:
 
     Contractions are split as in the Penn Treebank ("don't" is "do" and "n't"), because that is
     how the text under the published GloVe vectors was split (Pennington, Socher and Manning,
-    EMNLP 2014).
+    EMNLP 2014). Letters are composed with their marks (NFC), as in published vectors.
 
     Args:
         text: Any text.
@@ -37,13 +40,29 @@ def words(text: str) -> list[str]:
         The words in order; empty for a text of white space.
     """
     result: list[str] = []
-    for token in _TOKEN.findall(text.lower().replace("\u2019", "'")):
+    pattern, text = _PLAIN, text.lower().replace("\u2019", "'")
+    if not text.isascii():
+        pattern = _with_marks()
+        text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # of a Turkish capital
+    for token in pattern.findall(text):
         match = _CONTRACTION.match(token) if "'" in token else None
         if match:
             result.extend(match.groups())
         else:
             result.append(token)
     return result
+
+
+@cache
+def _with_marks() -> re.Pattern[str]:
+    """The pattern of words with marks: to Python they are no part of a word, as Hindi's vowels."""
+    marks = "".join(
+        chr(code)
+        for code in range(0x0300, 0x1F000)
+        if unicodedata.category(chr(code))[0] == "M"
+        and not (0x20D0 <= code < 0x2100 or 0xFE00 <= code < 0xFE10)  # of symbols
+    )
+    return re.compile(_TOKEN.format(word=rf"[^\W_]+(?:[{marks}]+[^\W_]*)*"))
 
 
 class Table:

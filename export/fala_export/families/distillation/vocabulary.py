@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fala_export.models.encoder import Encoder, token_ids
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _SPECIAL = (PAD, UNKNOWN, START, END)
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # spells characters that have no piece
 _ALPHABET = 120  # most characters with a piece; rarer ones would only fill the vocabulary
 
 
@@ -93,10 +95,11 @@ def trim_vocabulary(
 ) -> tuple[bytes, list[int]]:
     """Keep the most used pieces of a vocabulary.
 
-    Special tokens and single characters always stay, so that every word can still be spelled.
+    Special tokens, single characters and bytes always stay, so that every word can still be
+    spelled.
 
     Args:
-        tokenizer: A WordPiece tokenizer as JSON.
+        tokenizer: A WordPiece or Unigram tokenizer as JSON.
         used: Piece ids of the texts in which uses are counted.
         size: Number of pieces to keep; a smaller vocabulary is left as it is.
 
@@ -104,22 +107,33 @@ def trim_vocabulary(
         The smaller tokenizer, and the old ids of its pieces, in the same order without gaps.
 
     Raises:
-        ExportError: The vocabulary is not WordPiece, or its special tokens and characters alone
-            are more than ``size``.
+        ExportError: The vocabulary is neither, or its special tokens and characters alone are more
+            than ``size``.
     """
     content = json.loads(tokenizer)
-    kind = content["model"].get("type", "unknown")
-    if kind != "WordPiece":
-        raise ExportError(f"only a WordPiece vocabulary can be trimmed; this one is {kind}")
-    vocabulary: dict[str, int] = content["model"]["vocab"]
-    prefix: str = content["model"]["continuing_subword_prefix"]
+    model = content["model"]
+    kind: str = model.get("type", "unknown")
     special = {token["content"]: token["id"] for token in content["added_tokens"]}
-    unknown: str = content["model"]["unk_token"]
+    vocabulary: dict[str, int]
+    unknown: int | None
+    if kind == "WordPiece":
+        vocabulary, prefix = model["vocab"], model["continuing_subword_prefix"]
+        unknown = vocabulary.get(model["unk_token"])
+    elif kind == "Unigram":
+        vocabulary = {piece: number for number, (piece, _) in enumerate(model["vocab"])}
+        prefix, unknown = "", model["unk_id"]
+    else:
+        raise ExportError(
+            f"only a WordPiece or Unigram vocabulary can be trimmed; this one is {kind}"
+        )
     pieces = {**special, **vocabulary}
     needed = {
         number
         for piece, number in pieces.items()
-        if piece in special or piece == unknown or len(piece.removeprefix(prefix)) == 1
+        if piece in special
+        or number == unknown
+        or len(piece.removeprefix(prefix)) == 1
+        or _BYTE.fullmatch(piece)
     }
     if len(needed) > size:
         raise ExportError(
@@ -132,11 +146,15 @@ def trim_vocabulary(
     )
     old_ids = sorted(ranked[:size])
     new_ids = {old: position for position, old in enumerate(old_ids)}
-    content["model"]["vocab"] = {
-        piece: new_ids[number]
-        for piece, number in sorted(vocabulary.items(), key=lambda item: item[1])
-        if number in new_ids
-    }
+    if kind == "WordPiece":
+        model["vocab"] = {
+            piece: new_ids[number]
+            for piece, number in sorted(vocabulary.items(), key=lambda item: item[1])
+            if number in new_ids
+        }
+    else:
+        model["vocab"] = [entry for number, entry in enumerate(model["vocab"]) if number in new_ids]
+        model["unk_id"] = None if unknown is None else new_ids[unknown]
     content["added_tokens"] = [
         {**token, "id": new_ids[token["id"]]} for token in content["added_tokens"]
     ]
@@ -201,8 +219,8 @@ def choose_vocabulary(
         longest: Pieces of a text that are read.
 
     Raises:
-        ExportError: So few pieces cannot spell the texts, or the vocabulary to trim is not
-            WordPiece.
+        ExportError: So few pieces cannot spell the texts, or the vocabulary to trim is neither
+            WordPiece nor Unigram.
     """
     vocabulary = Vocabulary(teacher.tokenizer, teacher.pad_id)
     if size is not None:
