@@ -16,22 +16,25 @@ from __future__ import annotations
 import argparse
 import difflib
 import inspect
+import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import fala
 from fala_sim.data_frame import joined, read_frame
+from fala_sim.experiments.labels.jobs import SIZES
 from fala_sim.experiments.labels.tables import over_draws
 from fala_sim.experiments.replacement import blends
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import Comparison, compare, mean_over_users
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
+from fala_sim.report.registry import tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +58,11 @@ SETS: Mapping[str, tuple[str, str, str]] = {
     "crehate": ("CREHate", "annotators", "hate speech"),
     "anime": ("anime ratings", "viewers", "series they like"),
     "movielens": ("MovieLens", "film lovers", "films they like"),
+    "scale-reviews": ("film writers", "writers", "films in three classes"),
 }
+
+#: Figures of which less is better, with their titles.
+LOSSES: Mapping[str, str] = {"wrong": "wrong of 100", "loss": "log loss"}
 
 #: The people of the picture of quality, a data set of a study at a time, by their title.
 PICTURED: Mapping[str, tuple[str, str]] = {
@@ -72,10 +79,35 @@ METHODS: Mapping[str, str] = {
     "old-words": "old personal",
     "fala-instant": "FaLA at once",
     "fala": "FaLA, 20 passes",
+    "fala-all": "FaLA, all documents",
     "lora": "LoRA on the device",
 }
 
-#: Those of them that solve or train.
+#: The people of the table beside other methods, by the words before their data set.
+BESIDE: Mapping[str, str] = {
+    "MiniLM": "replacement",
+    "MiniLM, three layers": "layers",
+    "MiniLM, trained by the vendor": "tuned",
+    "MiniLM, more people": "many",
+    "MPNet": "trained",
+}
+
+#: The methods of that table.
+OTHERS: Mapping[str, str] = {
+    "fala-paper": "the paper's FaLA",
+    "top": "a trained top layer",
+    "adapter": "adapters",
+    "lora": "LoRA",
+    "full": "full fine-tuning",
+}
+
+#: The studies of that table with rows for blends, too, and the blended methods.
+BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full")}
+
+#: Those of the first table.
+COMPARED = ("global-words", "old-words", "fala-instant", "fala", "lora")
+
+#: Those that solve or train.
 FITTED = ("fala-instant", "fala", "lora")
 
 #: Figures by name: the column of the records, the decimals, and the unit.
@@ -96,7 +128,9 @@ FIGURES: Mapping[str, tuple[str, int, float]] = {
 
 
 def text_of(number: float, decimals: int, *, signed: bool = False) -> str:
-    """A number; of a share, such as an AUC, without the 0 before its point."""
+    """A number; a share, such as an AUC, has no 0 before its point, a large one an exponent."""
+    if number >= 1e6:
+        return re.sub(r"e\+0?", "e", f"{number:.1e}")
     text = f"{number:+,.{decimals}f}" if signed else f"{number:,.{decimals}f}"
     if float(text.replace(",", "")) == 0:
         text = text.lstrip("+-")
@@ -178,8 +212,14 @@ def runs(study: str, data: str, method: str) -> pd.DataFrame:
 @cache
 def few_labels(study: str, size: str) -> pd.DataFrame:
     """The runs at some number of labels, or at ``"all"``: means over the draws."""
-    means = over_draws(of(read_frame(RESULTS / study, "labels"), "labels"))
+    means = _few_labels(study)
     return means[means["labels"] == size]
+
+
+@cache
+def _few_labels(study: str) -> pd.DataFrame:
+    """The runs at each number of labels."""
+    return over_draws(of(read_frame(RESULTS / study, "labels"), "labels"))
 
 
 def together(study: str, data: str, names: Sequence[str]) -> dict[str, pd.DataFrame]:
@@ -292,10 +332,151 @@ def cell(runs: pd.DataFrame | None, figure: str) -> str:
     return text_of(mean(runs, figure).mean / unit, decimals)
 
 
+def decided(test: Comparison) -> str:
+    """A difference in AUC with its interval, and its verdict if it is resolved."""
+    words = with_interval(test.difference)
+    if test.verdict == "not resolved":
+        return words
+    words = f"{test.verdict}: {words}"
+    return f"**{words}**" if test.verdict == "worse" else words
+
+
+def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str:
+    """A method's figures minus another's, a data set a row."""
+    rows: list[Row] = []
+    for data, methods in runs_of(study).items():
+        if other not in methods:
+            continue
+        tests = {name: compared(study, data, other, method, name) for name in LOSSES}
+        area = compared(study, data, other, method)
+        rows.append(
+            [
+                f"{SETS[data][0]}, {area.difference.n}",
+                *(with_interval(test.difference, FIGURES[name][1]) for name, test in tests.items()),
+                decided(area),
+                f"{area.ahead} / {area.behind}",
+            ]
+        )
+    return table(["people", *LOSSES.values(), "AUC", "ahead / behind"], rows)
+
+
+def beside() -> str:
+    """AUC of FaLA minus that of each other method, a data set of a study a row."""
+    rows: list[Row] = []
+    for words, study in BESIDE.items():
+        blended = dict.fromkeys(BLENDED.get(study, ()), blends.BEST)
+        for data in runs_of(study):
+            rows += _beside(f"{words}: {SETS[data][0]}", study, data, dict.fromkeys(OTHERS, ""))
+            rows += _beside("the same, blended", study, data, blended)
+    return table(["people", *OTHERS.values()], rows)
+
+
+def _beside(title: str, study: str, data: str, methods: Mapping[str, str]) -> Iterator[Row]:
+    """A row of ``beside`` of some methods, if any was run; by name with the blend's suffix."""
+    tests = {
+        name: compared(study, data, name + blend)
+        for name, blend in methods.items()
+        if name in runs_of(study)[data]
+    }
+    if not tests:
+        return
+    count = max(test.difference.n for test in tests.values())
+    cells = {
+        name: decided(test) + f", {test.difference.n} people" * (test.difference.n < count)
+        for name, test in tests.items()
+    }
+    yield [f"{title}, {count}", *(cells.get(name, "") for name in OTHERS)]
+
+
+def beside_maps() -> str:
+    """AUC of FaLA minus that of methods without training that libraries offer."""
+    names = {
+        "logistic": "SetFit: a logistic head on the frozen encoder, its part without fine-tuning",
+        "affine": "Drift-Adapter: a low-rank affine map to the old space, the old model behind it",
+        "procrustes": "Drift-Adapter: the same with a Procrustes map",
+    }
+    sets = runs_of("replacement")
+    counts = [f"{SETS[data][0]}, {people('replacement', data)}" for data in sets]
+    rows = [
+        [words, *(decided(compared("replacement", data, name)) for data in sets)]
+        for name, words in names.items()
+    ]
+    return table(["measured as", *counts], rows)
+
+
+def costs(study: str, data: str, *names: str) -> str:
+    """What a replacement by each of some methods costs, means over the people of all of them."""
+    columns = {
+        "forward passes": "forward",
+        "backward passes": "backward",
+        "operations": "operations",
+        "processor seconds": "seconds",
+        "memory growth, MB": "memory",
+    }
+    groups = [runs(study, data, name) for name in names]
+    rows = []
+    for name, group in zip(names, groups, strict=True):
+        figures = [cell(shared_by(group, *groups), figure) for figure in columns.values()]
+        rows.append([OTHERS.get(name) or METHODS[name], *figures])
+    return table(["", *columns], rows)
+
+
+def few_table() -> str:
+    """FaLA minus the vendor's, by number of labels, all people together."""
+    figures = {"wrong": "wrong of 100", "loss": "log loss", "auc": "AUC", "f1": "F1 as decided"}
+    rows = []
+    for size in SIZES:
+        count = few_labels("labels", size).query("method == @SHIPPED")["user"].nunique()
+        rows.append([size, str(count), *(few(name, "labels", "all", size) for name in figures)])
+    return table(["labels", "people", *figures.values()], rows, words=0)
+
+
+def few_sets() -> str:
+    """The same a data set at a time: wrong of 100, and AUC."""
+    sets = [data for data in SETS if data in set(few_labels("labels", "5")["data"])]
+    rows = []
+    for size in ("5", "20", "50", "all"):
+        cells = [
+            ", ".join(
+                few(name, "labels", data, size).partition(" ")[0] for name in ("wrong", "auc")
+            )
+            for data in sets
+        ]
+        rows.append([size, *cells])
+    return table(["labels", *(SETS[data][0] for data in sets)], rows, words=0)
+
+
+def history() -> str:
+    """Devices that are carried through four releases beside ones that begin at the last."""
+    records = read_frame(RESULTS / "history", "history")
+    shown = tables()["history"](records[records["variant"] == "20"]).cells
+    rows = []
+    for data, part in parts(shown, "data", sort=False):
+        last, skipped = part.iloc[-2], part.iloc[-1]
+        areas = (last["carried"], skipped["carried"], last["begun here"], last["vendor"])
+        difference = last["carried - begun"]
+        rows.append(
+            [
+                f"{SETS[data][0]}, {difference.n}",
+                *(text_of(area.mean, 3) for area in areas),
+                with_interval(difference),
+            ]
+        )
+    header = ["people", "carried", "skipped", "begun here", "vendor's", "carried minus begun"]
+    return table(header, rows)
+
+
+def benchmark(name: str) -> str:
+    """The table of a benchmark's output that is kept as a record."""
+    record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+    header, *rows = record["table"]
+    return table(header, rows)
+
+
 def first_table() -> str:
     """Wrong decisions of 100, a data set a row, and what a replacement costs."""
-    groups = {data: together(FIRST, data, list(METHODS)) for data in runs_of(FIRST)}
-    names = [name for name in METHODS if any(name in each for each in groups.values())]
+    groups = {data: together(FIRST, data, COMPARED) for data in runs_of(FIRST)}
+    names = [name for name in COMPARED if any(name in each for each in groups.values())]
     rows: list[Row] = []
     for data, by_method in groups.items():
         title, _, what = SETS[data]
@@ -346,6 +527,13 @@ def quality() -> str:
     )
 
 
+def sets_with_fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
+    """On how many of a study's sets fewer decisions are wrong than by another method."""
+    tests = [compared(study, data, other, method, "wrong") for data in runs_of(study)]
+    fewer = sum(test.difference.mean < 0 for test in tests)
+    return f"on {fewer} of {len(tests)} sets"
+
+
 BLOCKS: Mapping[str, Callable[..., str]] = {
     "figure": figure,
     "difference": difference,
@@ -357,6 +545,15 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "verdicts": verdicts,
     "first-table": first_table,
     "fewer-wrong": fewer_wrong,
+    "sets-with-fewer-wrong": sets_with_fewer_wrong,
+    "gains": gains,
+    "beside": beside,
+    "beside-maps": beside_maps,
+    "costs": costs,
+    "few-table": few_table,
+    "few-sets": few_sets,
+    "history": history,
+    "benchmark": benchmark,
     "quality": quality,
 }
 
