@@ -3,7 +3,7 @@
     python recipes/readers.py
 
 runs all readers and orders of the posts, keeps their counts in ``recipes/readers.json``, and prints
-the page's table and the text of its picture. A test compares both with the documentation.
+the table. A test compares it, and the words about the page's picture, with the documentation.
 """
 
 from __future__ import annotations
@@ -57,16 +57,6 @@ def table() -> list[str]:
     ]
 
 
-def alt() -> str:
-    """The text of the page's picture, which shows the first reader and the first order."""
-    vendor, old, at_once, later, _ = json.loads(RECORD.read_text("utf-8"))[0][0]
-    return (
-        f"The page: of 100 decisions for a reader, {vendor} are wrong by the vendor's new model, "
-        f"{old} by the old personal model, {at_once} by the new personal model at once, {later} "
-        f"after it has read {PASSES} posts"
-    )
-
-
 @click.command()
 def main() -> None:
     """Run all readers."""
@@ -75,7 +65,7 @@ def main() -> None:
         for reader in range(1, 1 + len(TASTES))
     ]
     RECORD.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", "utf-8")
-    click.echo("\n".join([*table(), alt()]))
+    click.echo("\n".join(table()))
 
 
 if __name__ == "__main__":
