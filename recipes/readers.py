@@ -1,15 +1,15 @@
-"""Errors of the models of ``fala demo`` for each invented reader, as a table.
+"""Wrong decisions of the models of ``fala demo`` for each invented reader: docs/built-in.md.
 
     python recipes/readers.py
 
-Means over seeds of the posts' order: wrong decisions on 100 unseen posts at a probability of 1/2,
-and AUC in brackets.
+runs all readers and orders of the posts, keeps their counts in ``recipes/readers.json``, and prints
+the table. A test compares it, and the words about the page's picture, with the documentation.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -19,39 +19,53 @@ import fala
 import fala_sim
 from fala_sim.playground.page.posts import PASSES, TASTES, Posts, posts_of
 from fala_sim.playground.page.view import column_of
+from fala_sim.playground.page.visit import BATCH
+
+RECORD = Path(__file__).with_suffix(".json")
+SEEDS = 6  # orders of the posts
 
 
-def scores(posts: Posts, folder: Path) -> Iterator[tuple[float, float]]:
-    """Wrong decisions and AUC of each column of the table, in its order."""
+def wrong_decisions(posts: Posts) -> list[int]:
+    """Wrong decisions on the unseen posts.
+
+    Returns:
+        Of the vendor's new model, the old personal one, and the new personal one at once, after
+        ``PASSES`` texts, in the page's batches, and after all.
+    """
     truth = dict(enumerate(posts.truth))
+    with tempfile.TemporaryDirectory() as folder:
+        with fala.Device.create(Path(folder, "vendor"), fala_sim.sample_release("bert")) as vendor:
+            wrong = [column_of(vendor, posts.unseen).wrong(truth)]
+        with fala.Device.create(Path(folder, "mine"), fala_sim.sample_release("glove")) as device:
+            device.learn(list(posts.documents), list(posts.labels))
+            wrong.append(column_of(device, posts.unseen).wrong(truth))
+            device.replace(fala_sim.sample_release("bert"), fala.Budget(0))
+            wrong.append(column_of(device, posts.unseen).wrong(truth))
+            for batches, size in ((PASSES // BATCH, BATCH), (1, len(posts.documents))):
+                for _ in range(batches):
+                    device.refine(fala.Budget(size))
+                wrong.append(column_of(device, posts.unseen).wrong(truth))
+    return wrong
 
-    def score(device: fala.Device) -> tuple[float, float]:
-        column = column_of(device, posts.unseen)
-        return column.wrong(truth), column.auc(truth) or np.nan
 
-    with fala.Device.create(folder / "vendor", fala_sim.sample_release("bert")) as vendor:
-        yield score(vendor)
-    with fala.Device.create(folder / "mine", fala_sim.sample_release("glove")) as device:
-        device.learn(list(posts.documents), list(posts.labels))
-        yield score(device)
-        device.replace(fala_sim.sample_release("bert"), fala.Budget(0))
-        yield score(device)
-        for passes in (PASSES, len(posts.documents)):
-            device.refine(fala.Budget(passes))
-            yield score(device)
+def table() -> list[str]:
+    """A row for each reader: means over the orders."""
+    record = json.loads(RECORD.read_text("utf-8"))
+    return [
+        f"| {' | '.join([taste, *(f'{wrong:.0f}' for wrong in np.mean(runs, axis=0))])} |"
+        for taste, runs in zip(TASTES, record, strict=True)
+    ]
 
 
 @click.command()
-@click.option("--seeds", default=6, show_default=True)
-def main(seeds: int) -> None:
-    """Print a row for each reader."""
-    for reader, taste in enumerate(TASTES, 1):
-        runs = []
-        for seed in range(seeds):
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(list(scores(posts_of(seed, reader), Path(folder))))
-        cells = [f"{wrong:.0f} ({auc:.2f})" for wrong, auc in np.mean(runs, axis=0)]
-        click.echo(f"| {' | '.join([taste, *cells])} |")
+def main() -> None:
+    """Run all readers."""
+    runs = [
+        [wrong_decisions(posts_of(seed, reader)) for seed in range(SEEDS)]
+        for reader in range(1, 1 + len(TASTES))
+    ]
+    RECORD.write_text("[\n" + ",\n".join(map(json.dumps, runs)) + "\n]\n", "utf-8")
+    click.echo("\n".join(table()))
 
 
 if __name__ == "__main__":

@@ -76,10 +76,12 @@ class Page:
             time.sleep(0.03)
         return value
 
-    def press(self, key):
-        """A key, as the keyboard sends it."""
+    def press(self, key, modifiers=0):
+        """A key, as the keyboard sends it; with Ctrl, modifiers are 2."""
         number = {"Tab": 9, "Enter": 13, " ": 32}.get(key, ord(key[0]))
-        given = {"key": key, "code": key, "windowsVirtualKeyCode": number}
+        given = {
+            "key": key, "code": key, "windowsVirtualKeyCode": number, "modifiers": modifiers,
+        }  # fmt: skip
         letters = {"Enter": "\r"}.get(key, key if len(key) == 1 else None)
         down = {"type": "keyDown", "text": letters} if letters else {"type": "rawKeyDown"}
         self.send("Input.dispatchKeyEvent", **down, **given)

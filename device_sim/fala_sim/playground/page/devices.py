@@ -77,9 +77,13 @@ class Devices:
         """Number of the user's posts encoded by the new backbone; only after a replacement."""
         return self.mine.refine(Budget(0)).counts.representatives
 
-    def sizes(self) -> dict[str, int]:
-        """The size of every folder, in bytes."""
-        return {name: size_of(self._folder / name) for name in self.devices}
+    def size(self) -> int:
+        """The bytes of the user's folder."""
+        total = 0
+        for file in (self._folder / "mine").rglob("*"):
+            with contextlib.suppress(OSError):  # a journal may be deleted meanwhile
+                total += file.stat().st_size if file.is_file() else 0
+        return total
 
     def close(self) -> None:
         """Close all devices."""
@@ -124,12 +128,3 @@ def remove_devices(folder: Path) -> None:
         for path in (folder / name, (folder / name).with_suffix(".part")):
             if path.is_dir():
                 shutil.rmtree(path)
-
-
-def size_of(folder: Path) -> int:
-    """The bytes of all files below a folder."""
-    total = 0
-    for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # a journal may be deleted meanwhile
-            total += file.stat().st_size if file.is_file() else 0
-    return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Device
-from fala_export.fitting.metrics import auc
+from fala.errors import counted
 from fala_sim.meter import memory
 from fala_sim.playground.page.devices import COLUMNS, Devices
 from fala_sim.playground.page.notes import Notes
@@ -45,11 +45,6 @@ class Column:
         """Number of decisions that differ from the labels of posts, by position."""
         return sum(bool(self.decided[post]) != bool(label) for post, label in truth.items())
 
-    def auc(self, truth: Mapping[int, int]) -> float | None:
-        """AUC of the model's order of the posts; None if all labels are the same."""
-        labels = np.array(list(truth.values()), dtype=np.int64) == 1
-        return auc(labels, self.lean[np.array(list(truth), dtype=np.int64)])
-
 
 def column_of(device: Device, texts: Sequence[str]) -> Column:
     """A device's predictions for posts."""
@@ -78,7 +73,6 @@ def view_of(
     shown = {name: columns[name] for name in COLUMNS if name in columns}
     if devices.replaced and np.allclose(shown["instant"].lean, shown["mine"].lean):
         del shown["instant"]  # one column until they differ
-    sizes = devices.sizes()
     rows = [_post(post, posts, shown, truth) for post in range(len(posts.unseen))]
     differing = [row for row in rows if row["differ"]]
     return {
@@ -92,78 +86,70 @@ def view_of(
         "passes": passes,
         "more": min(PASSES, len(posts.documents) - passes),
         "documents": len(posts.documents),
-        "verdict": verdict(shown, truth, labeller, passes, stage),
+        "verdict": verdict(shown, truth, len(labelled), labeller, stage),
         "report": notes.get("report"),
-        "warnings": list(warnings(shown, truth)) if stage == "shipped" and truth else [],
-        "counted": counted(truth, labeller) if truth else "",
+        "changes": changes(shown, truth) if stage == "shipped" else None,
+        "tested": len(truth),
         "unwelcome": sum(truth.values()),
         "columns": [
-            {
-                "key": name,
-                "backbone": column.backbone,
-                "megabytes": sizes[name] / _MEGABYTE,
-                "wrong": column.wrong(truth),
-                "auc": column.auc(truth),
-            }
+            {"key": name, "backbone": column.backbone, "wrong": column.wrong(truth)}
             for name, column in shown.items()
         ],
         "posts": rows[:SHOWN],
         "differing": differing[:SHOWN],
         "differ": len(differing),
         "unseen": len(posts.unseen),
-        "costs": _costs(notes, devices, sum(sizes.values())),
+        "costs": _costs(notes, devices),
     }
 
 
 def verdict(
     columns: Mapping[str, Column],
     truth: Mapping[int, int],
+    labelled: int,
     labeller: str | None,
-    passes: int,
     stage: str,
 ) -> str:
-    """The errors of each model, and whether personalization helps, in words.
+    """The wrong decisions of the user's model beside the other models', in words.
+
+    It takes three lines of a phone. The page has the numbers of all models below it.
 
     Args:
         columns: The predictions on the page.
         truth: The reader's or the visitor's labels of unseen posts, by position.
+        labelled: Number of labels that the user's model has learned from.
         labeller: ``visitor``, ``reader``, or None before the first label.
-        passes: Number of the user's texts encoded by the new backbone.
         stage: The visit's stage.
     """
     if not truth:
+        if stage != "labelling":
+            return "Which model is right about you? Label some of the test posts."
+        if labelled:
+            learned = f"The personal model has learned {counted(labelled, 'label')}."
+            return f"{learned} Is it right? Label some of the test posts."
         watch = ", or watch a reader" if labeller is None else ""
-        return f"Which model is wrong about you? Label some of the posts below{watch}."
+        return f"No model knows you yet. Label a post{watch}."
     wrong = {name: column.wrong(truth) for name, column in columns.items()}
-    whom, old, new = "the reader", "the old personal one", "the new one"
-    if labeller != "reader":
-        whom, old, new = "you", "your old one", "yours"
-    posts = counted(truth, labeller)
+    mine = f"{wrong['mine']} of {len(truth)} wrong"
     if stage == "labelling":
-        return f"Of {posts} the personal model is wrong about {whom} on {wrong['mine']}."
-    counts = (
-        f"Of {posts} the vendor's model is wrong about {whom} on {wrong['vendor']}, "
-        f"{old} on {wrong['old']}"
-    )
+        model = "Personal model" if labelled else "The vendor's model"
+        return f"{model}: {mine}."
+    vendor = _beside(wrong["mine"] - wrong["vendor"], "the vendor's")
     if stage == "rolled back":
-        return f"{counts}; {old} is active again."
-    counts += f", {new} at once on {wrong.get('instant', wrong['mine'])}"
-    if passes:
-        counts += f", after {passes} texts on {wrong['mine']}"
-    if wrong["mine"] < wrong["vendor"]:
-        return f"{counts}."
-    return f"{counts}. On these posts personalization does not help {whom}."
+        return f"The old model is active again: {mine}, {vendor}."
+    before = _beside(wrong["mine"] - wrong["old"], "before")
+    return f"Personal model: {mine}, {vendor}, {before}."
 
 
-def counted(truth: Mapping[int, int], labeller: str | None) -> str:
-    """The unseen posts with a label, in words: ``100 new posts``, or ``your 8 posts``."""
-    if labeller == "reader":
-        return f"{len(truth)} new posts"
-    return f"your {len(truth)} post{'' if len(truth) == 1 else 's'}"
+def _beside(more: int, other: str) -> str:
+    """A difference of counts, in words."""
+    if not more:
+        return f"as many as {other}"
+    return f"{abs(more)} {'more' if more > 0 else 'fewer'} than {other}"
 
 
-def warnings(columns: Mapping[str, Column], truth: Mapping[int, int]) -> Iterator[str]:
-    """Reports, in words, that the user's new model is worse than the old one or the vendor's.
+def changes(columns: Mapping[str, Column], truth: Mapping[int, int]) -> dict[str, int]:
+    """How many decisions of the old model the user's new one has put right, and made wrong.
 
     Args:
         columns: The predictions on the page, of all devices.
@@ -171,39 +157,24 @@ def warnings(columns: Mapping[str, Column], truth: Mapping[int, int]) -> Iterato
     """
     old, new = columns["old"].decided, columns["mine"].decided
     changed = [post for post in truth if bool(old[post]) != bool(new[post])]
-    lost = sum(bool(old[post]) == bool(truth[post]) for post in changed)
-    if lost:
-        yield (
-            f"On {lost} of {len(truth)} posts the old model was right and the new one is wrong; on "
-            f"{len(changed) - lost} it is the other way round."
-        )
-    if 2 * lost > len(changed):
-        yield "The old model is wrong on fewer of these posts. One press rolls back."
-    area_of_mine = columns["mine"].auc(truth)
-    for name, title in (("old", "old"), ("vendor", "vendor's new")):
-        area = columns[name].auc(truth)
-        if area is not None and area_of_mine is not None and area > area_of_mine:
-            better = f"AUC {area:.3f} to {area_of_mine:.3f}"
-            yield f"The {title} model orders these posts better: {better}."
+    right = sum(bool(new[post]) == bool(truth[post]) for post in changed)
+    return {"right": right, "wrong": len(changed) - right}
 
 
 def _post(
     post: int, posts: Posts, columns: Mapping[str, Column], truth: Mapping[int, int]
 ) -> dict[str, Any]:
     decided = {name: bool(column.decided[post]) for name, column in columns.items()}
-    label = truth.get(post)
-    lost = label is not None and decided.get("old") == bool(label) != decided["mine"]
     return {
         "post": post,
         "text": posts.unseen[post],
-        "label": label,
+        "label": truth.get(post),
         "lean": {name: float(column.lean[post]) for name, column in columns.items()},
         "differ": len(set(decided.values())) > 1,
-        "lost": lost,
     }
 
 
-def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
+def _costs(notes: Notes, devices: Devices) -> dict[str, Any]:
     """Measured costs: wall seconds, files on the disk, and the process's peak memory."""
     return {
         "learn_seconds": notes.get("learn_seconds", 0.0),
@@ -212,6 +183,6 @@ def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
         "rollback_seconds": notes.get("rollback_seconds"),
         "old_megabytes": devices.old_release.stat().st_size / _MEGABYTE,
         "new_megabytes": devices.new_release.stat().st_size / _MEGABYTE,
-        "disk_megabytes": size / _MEGABYTE,
+        "disk_megabytes": devices.size() / _MEGABYTE,
         "memory_megabytes": memory("VmHWM") / _MEGABYTE,
     }

@@ -9,10 +9,10 @@ from visits import opened
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory):
-    """A folder whose user has labelled 10 posts and has the new release; and what it shows."""
+    """A folder whose user has labelled 6 posts and has the new release; and what it shows."""
     folder = tmp_path_factory.mktemp("shipped")
     visit = opened(folder)
-    for post in range(10):
+    for post in range(6):
         visit.label(post, post % 2)
     before = visit.view
     visit.ship()

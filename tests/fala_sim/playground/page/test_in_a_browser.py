@@ -1,5 +1,8 @@
 """A complete visit in a real browser: keyboard, phone width, dark mode, and a killed server."""
 
+import json
+import re
+
 import pytest
 
 from browser import open_browser
@@ -9,7 +12,9 @@ from visits import served
 pytestmark = pytest.mark.slow
 
 
-WIDTH = 360
+PHONE = 360  # pixels
+LONGEST = "Personal model: 24 of 100 wrong, 15 fewer than the vendor's, 12 fewer than before."
+WIDTHS = (320, 414, 640, 959, 960, 1600, PHONE)
 
 #: The id of the focused element, or its text.
 FOCUS = "document.activeElement.id || document.activeElement.textContent"
@@ -24,7 +29,7 @@ GONE = ("ERR_CONNECTION", "ERR_SOCKET_NOT_CONNECTED", "ERR_EMPTY_RESPONSE", " 40
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
     with open_browser(tmp_path_factory.mktemp("profile")) as page:
-        page.look(WIDTH, dark=True)
+        page.look(PHONE, dark=True)
         yield page
 
 
@@ -43,13 +48,37 @@ def tab_to(tab, name):
 
 
 def figures(tab, key):
-    """A column's probabilities, as displayed."""
+    """A column's decisions, as displayed."""
     rows = "[...document.querySelectorAll('#table tbody tr')]"
     return tab.evaluate(f"{rows}.map(row => row.cells[1 + {key}].innerText)")
 
 
-def fits(tab):
-    return tab.evaluate("document.documentElement.scrollWidth") <= WIDTH
+def check_layout(tab):
+    """Assert: nothing is wider than the page, and a phone shows the summary in three lines."""
+    wide = "document.documentElement.scrollWidth"
+    for width in WIDTHS:
+        tab.look(width, dark=True)
+        assert tab.evaluate(wide) <= width
+    size = "document.documentElement.style.fontSize"
+    assert tab.evaluate(f"{size} = '200%', {wide}") <= PHONE
+    tab.evaluate(f"{size} = ''")
+    line = tab.evaluate("parseFloat(getComputedStyle(verdict).lineHeight)")
+    for text in (tab.evaluate("verdict.textContent"), LONGEST):
+        tab.evaluate(f"verdict.textContent = {json.dumps(text)}")
+        assert 1 <= round(tab.evaluate("verdict.clientHeight") / line) <= 3, text
+    for shown in tab.evaluate("[...document.querySelectorAll('td.answer')].map(e => e.innerText)"):
+        assert re.match(r"([✓✕] )?(shown|muted)\s([5-9]\d) % sure", shown), shown
+    costs = iter(tab.evaluate("[...costs.children].map(e => e.textContent)"))
+    megabytes = [what.split(":")[0] for what, value in zip(costs, costs, strict=True)
+                 if "MB" in value]  # fmt: skip
+    assert megabytes == ["Download", "Download", "Disk", "Memory"]
+    assert tab.evaluate("document.body.innerText").count("MB") == len(megabytes)
+
+
+def requests(tab, name):
+    """The requests of an action."""
+    sent = [event["request"] for event in tab.of("Network.requestWillBeSent")]
+    return [each for each in sent if each["url"].endswith(f"/api/{name}")]
 
 
 def quiet(tab, *addresses):
@@ -72,15 +101,32 @@ def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
         assert "token" not in tab.evaluate("location.href")
         before = figures(tab, 0)
 
-        # Label: by Enter, by the card's keys; the focus stays where it is.
-        tab_to(tab, "unwelcome")
-        for labelled in range(1, 7):
-            tab.press("Enter" if labelled < 3 else "12"[labelled % 2])
+        # Label: by keys from anywhere but a text, by Enter; the focus stays where it is.
+        for labelled, key in enumerate("12", 1):
+            tab.press(key)
             tab.until(f"{IDLE} && document.getElementById('labels').value === {labelled}")
+        tab.press("1", modifiers=2)
+        tab.evaluate("text.focus()")
+        tab.press("1")
+        assert value(tab, "text") == "1"
+        tab.evaluate("ask.reset()")
+        tab.evaluate("again.focus()")
+        tab.press("1")
+        tab.until(f"{IDLE} && document.getElementById('labels').value === 3")
+        tab.evaluate("fine.focus()")
+        tab_to(tab, "unwelcome")
+        tab.press("Enter")
+        tab.until(f"{IDLE} && document.getElementById('labels').value === 4")
+        # A second press before the next post is on the page does nothing.
+        tab.evaluate("unwelcome.click(); fine.click(); fine.click()")
+        tab.until(f"{IDLE} && document.getElementById('labels').value === 5")
+        assert [json.loads(sent["postData"])["label"] for sent in requests(tab, "label")] == [
+            0, 1, 0, 1, 1,
+        ]  # fmt: skip
         assert tab.evaluate(FOCUS) == "unwelcome"
         assert figures(tab, 0) != before
-        assert "6 labelled" in tab.evaluate("document.getElementById('news').textContent")
-        assert fits(tab)
+        assert "5 labelled" in tab.evaluate("document.getElementById('news').textContent")
+        check_layout(tab)
 
         # The vendor ships; the focus moves to the next control.
         tab_to(tab, "ship")
@@ -91,15 +137,22 @@ def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
         assert tab.evaluate("figures.getBoundingClientRect().bottom <= innerHeight")
         assert tab.evaluate("document.querySelectorAll('#table .titles th').length") == 4
         assert figures(tab, 0) != figures(tab, 1)
-        assert fits(tab)
+        facts = tab.evaluate("document.getElementById('passes-text').textContent")
+        assert facts == (
+            "This device has 180 posts, 5 of them labelled by you. The new backbone has read none."
+        )
 
         # The visitor's label of an unseen post is counted, and not learned.
         passed = tab_to(tab, "fine")
         assert "rollback" in passed
         tab.press(" ")
         tab.until("document.querySelector('.said [aria-pressed=true]') !== null")
-        for name in ("verdict", "figures"):
-            assert "f your 1 post" in tab.evaluate(f"document.getElementById('{name}').innerText")
+        assert "of 1 wrong" in tab.evaluate("verdict.textContent")
+        right = tab.evaluate("[...document.querySelectorAll('#table tbody tr')[0].cells].slice(1)"
+                             ".map(cell => cell.innerText.replaceAll('\\n', ' '))")  # fmt: skip
+        assert all(text.startswith("✓ shown") or text.startswith("✕ muted") for text in right)
+        assert tab.evaluate("figures.innerText").count("of 1 wrong") == 3
+        check_layout(tab)
 
         # A text of one's own.
         tab_to(tab, "text")
@@ -114,6 +167,8 @@ def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
         tab.press("Enter")
         tab.until("document.getElementById('passes').value >= 10")
         assert tab.evaluate(IDLE) is False
+        tab.go(url.partition("#")[0])  # a reload in the middle
+        tab.until(f"{STAGE} === 'shipped' && document.getElementById('passes').value >= 10")
         process.kill()
         process.wait()
         gone = tab.until("!gone.hidden && gone.textContent")
@@ -133,7 +188,7 @@ def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
         tab.press("Enter")
         tab.until(f"{STAGE} === 'rolled back'")
         assert figures(tab, 3) == figures(tab, 0)
-        assert fits(tab)
+        assert tab.evaluate(FOCUS) == "rollback"
 
         # Nothing is left after a new start.
         tab.evaluate("text.value = 'A clown.'; ask.requestSubmit()")

@@ -20,17 +20,20 @@ async function answer(response) {
   return content;
 }
 
-/** Do an act of the walk; what it gives. A mistake is an Error with a status, a silence is without. */
+/**
+ * Do an act of the walk; its answer, and the version of the view that shows it. A mistake is an Error
+ * with a status, a silence is without.
+ */
 export async function act(name, body = {}) {
   const response = await fetch(`api/${name}`, {
     method: "POST",
     headers: { ...headers(), "Content-Type": "application/json" },
     body: JSON.stringify(body),
   });
-  return (await answer(response)).answer;
+  return answer(response);
 }
 
-const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+export const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
 /** Tell of every change, for as long as the page is open: a view, or the error of its absence. */
 export async function follow(changed, absent) {

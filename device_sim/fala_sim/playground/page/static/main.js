@@ -1,6 +1,6 @@
 // The page: shows the server's view, and sends the visitor's acts.
 
-import { act, follow } from "./api.js";
+import { act, follow, pause } from "./api.js";
 import { cell, fillCell, showFigures, showTable, shows, title } from "./table.js";
 import { element, number } from "./text.js";
 
@@ -19,13 +19,22 @@ function complain(text) {
   at("failed").hidden = !text;
 }
 
+const running = new Set(); // acts whose outcome is not shown yet: a second press does nothing
+
 async function attempt(name, body) {
+  const key = `${name} ${body?.post}`;
+  if (running.has(key)) return undefined;
+  running.add(key);
   try {
     complain("");
-    return await act(name, body);
+    const done = await act(name, body);
+    while (view.version < done.version && at("gone").hidden) await pause(.02);
+    return done.answer;
   } catch (error) {
     if (error.status) complain(error.message); // `absent` shows that a server is gone
     return undefined;
+  } finally {
+    running.delete(key);
   }
 }
 
@@ -54,9 +63,11 @@ on("again", async () => {
   at("reader").selectedIndex = 0;
 });
 at("reader").addEventListener("change", () => showMaking());
-// Only from within the card: a single letter must not act while the visitor writes elsewhere.
-at("card").addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+const visible = (node) => node.offsetParent !== null;
+// From anywhere but where a digit is written or chosen. Some keyboards need Shift for a digit.
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || !visible(at("card"))) return;
+  if (event.target.closest("input, select, textarea")) return;
   if (event.key === "1") at("fine").click();
   if (event.key === "2") at("unwelcome").click();
 });
@@ -71,7 +82,7 @@ function showAnswers(answers) {
     const parts = cell("li", "listitem");
     fillCell(parts, answer.lean);
     parts.cell.prepend(element("strong", {}, title(answer.key, view)), element("br"));
-    parts.cell.append(element("span", { class: "quiet" }, `${answer.backbone}, ${number(answer.milliseconds, 1)} ms`));
+    parts.cell.append(element("span", { class: "quiet" }, `${answer.backbone}, answered in ${number(answer.milliseconds, 1)} ms`));
     return parts.cell;
   }));
 }
@@ -83,12 +94,12 @@ function showMaking() {
   at("make").hidden = !open;
   if (!open) return;
   const watched = view.who === "reader";
-  const labelled = Math.min(view.labelled, view.wanted);
   at("card").hidden = watched || !view.next;
   at("post").textContent = view.next?.text ?? "";
-  at("count").textContent = `Is this post welcome to you? ${labelled} of ${view.wanted} labelled`;
-  at("labels").max = view.wanted;
-  at("labels").value = labelled;
+  const labelled = view.labelled > view.wanted ? `${view.labelled} labelled` : `${view.labelled} of ${view.wanted} labelled`;
+  at("count").textContent = watched ? `The reader's posts: ${labelled}` : `Is this post welcome to you? ${labelled}`;
+  at("labels").max = Math.max(view.wanted, view.labelled);
+  at("labels").value = view.labelled;
   at("watching").hidden = view.who === "visitor" || (watched && !view.next);
   if (!at("reader").options.length) {
     at("reader").append(...view.tastes.map((_, place) => element("option", { value: place + 1 }, taste(place + 1))));
@@ -101,7 +112,7 @@ function showMaking() {
   if (before && before.labelled < view.labelled) {
     const moves = now.map((value, post) => Math.abs(value - before.now[post]));
     const most = view.posts[moves.indexOf(Math.max(...moves))].text;
-    at("moved").textContent = `The last labels moved the model's answer most on “${most}”`;
+    at("moved").textContent = `Of the test posts below, the last labels moved the model most on “${most}”`;
     say(`${view.labelled} labelled.`);
   } else if (!view.labelled) {
     at("moved").textContent = "";
@@ -112,7 +123,6 @@ function showMaking() {
 
 function showRelease() {
   const here = view.stage !== "labelling";
-  const focused = document.activeElement === at("ship");
   const from = document.body.dataset;
   if (from.stage && (from.stage !== view.stage || (view.busy === "refine" && !from.busy))) showTop();
   at("ship").hidden = here;
@@ -131,17 +141,16 @@ function showRelease() {
   const costs = view.costs;
   at("took").textContent = back
     ? `The old model is active again; that took ${number(costs.rollback_seconds ?? 0, 2)} s.`
-    : `The new backbone is active. That took ${number(costs.replace_seconds ?? 0, 2)} s, and it read none of your posts for it.`;
-  at("passes-text").textContent = `The new backbone has read ${view.passes} of your ${view.documents} posts: forward passes, none backward`;
+    : `The new backbone is active. That took ${number(costs.replace_seconds ?? 0, 2)} s, and no post was read for it.`;
+  at("passes-text").textContent = `This device has ${view.documents} posts, ${view.labelled} of them labelled by ${view.who === "reader" ? "the reader" : "you"}. The new backbone has read ${view.passes || "none"}.`;
   at("passes").max = view.documents;
   at("passes").value = view.passes;
-  at("refine").textContent = view.more
-    ? `Let the new backbone read ${view.more} ${view.passes ? "more " : ""}of your posts`
-    : "The new backbone has read all your posts";
-  enable("refine", !view.busy && !back && view.more);
+  at("refine").hidden = back || !view.more;
+  at("refine").textContent = `Let the new backbone read ${view.more}${view.passes ? " more" : ""}`;
+  enable("refine", !view.busy);
+  at("report").textContent = view.report ?? "";
   at("rollback").textContent = back ? "Return to the new model" : "Roll back to the old model";
   enable("rollback", view.busy !== "ship");
-  if (focused) at("refine").focus({ preventScroll: true });
   if (view.busy === "refine") say(`${view.passes} posts read`);
   else say(`${at("took").textContent} ${view.verdict}`);
 }
@@ -153,36 +162,40 @@ function showTop() {
 
 function showResult() {
   at("verdict").textContent = view.verdict;
-  at("whom").textContent = view.who === "reader"
-    ? `${taste(view.reader)} ${view.unwelcome} of these posts are unwelcome to this reader.`
-    : "";
   showFigures(at("figures"), view);
-  const lines = view.warnings.map((text) => element("p", { class: "lost" }, text));
-  if (view.report && view.stage === "shipped") {
-    lines.push(element("p", view.report.worse ? { class: "lost" } : {}, view.report.sentence));
-  }
-  at("warnings").replaceChildren(...lines);
-  const alone = view.columns.length === 1;
-  at("lit").hidden = alone;
-  at("differing").hidden = alone;
+  at("changes").hidden = !view.changes?.right && !view.changes?.wrong;
+  at("righted").textContent = view.changes?.right ?? "";
+  at("wronged").textContent = view.changes?.wrong ?? "";
+  const which = shows.differing
+    ? `${view.differing.length} of the ${view.differ} test posts on which the models differ.`
+    : `${view.posts.length} of ${view.unseen} test posts.`;
+  at("whom").textContent = view.who === "reader"
+    ? `${which} ${taste(view.reader)} Of the ${view.unseen}, ${view.unwelcome} are unwelcome to this reader.`
+    : `${which} Label some to see which decisions are wrong.`;
+  at("differing").hidden = view.columns.length === 1;
   at("differing").textContent = `Only where they differ (${view.differ} of ${view.unseen})`;
   at("differing").setAttribute("aria-pressed", String(shows.differing));
 }
 
 function showCosts() {
   const costs = view.costs;
-  const rows = [
-    [`Learning from ${view.labelled} labels`, `${number(costs.learn_seconds, 2)} s`],
-    ["Download of the new release", `${number(costs.new_megabytes, 1)} MB (old: ${number(costs.old_megabytes, 1)})`],
-  ];
+  const seconds = (what, value) => [`Time: ${what}`, `${number(value, 2)} s`];
+  const megabytes = (what, value, digits) => [what, `${number(value, digits)} MB`];
+  const rows = [];
+  if (view.labelled) rows.push(seconds(`learning the labels (${view.labelled})`, costs.learn_seconds));
   if (costs.replace_seconds !== null) {
-    rows.push(["Replacement, checks included", `${number(costs.replace_seconds, 2)} s, no forward pass`]);
-    rows.push(["Refinement", `${number(costs.refine_seconds, 2)} s, ${view.passes} forward passes`]);
-    rows.push(["Backward passes", "0"]);
+    rows.push(seconds("replacement, with its checks", costs.replace_seconds));
+    if (view.passes) rows.push(seconds(`reading ${view.passes} posts, and learning from them`, costs.refine_seconds));
   }
-  if (costs.rollback_seconds !== null) rows.push(["Rollback", `${number(costs.rollback_seconds, 2)} s`]);
-  rows.push([`On the disk, ${view.stage === "labelling" ? "your device" : "all four devices"}`, `${number(costs.disk_megabytes, 1)} MB`]);
-  rows.push(["Memory of this whole server, at most", `${number(costs.memory_megabytes, 0)} MB`]);
+  if (costs.rollback_seconds !== null) rows.push(seconds("rollback", costs.rollback_seconds));
+  if (costs.replace_seconds !== null) {
+    rows.push(["Forward passes of the new backbone (posts read)", view.passes]);
+    rows.push(["Backward passes (training of the backbone)", 0]);
+  }
+  rows.push(megabytes("Download: the old release", costs.old_megabytes, 1));
+  rows.push(megabytes("Download: the new release", costs.new_megabytes, 1));
+  rows.push(megabytes("Disk: the device with its models and posts", costs.disk_megabytes, 1));
+  rows.push(megabytes("Memory: the server of this page, at most", costs.memory_megabytes, 0));
   at("costs").replaceChildren(...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
 }
 
@@ -196,11 +209,16 @@ function changed(news) {
   if (!ready) return;
   at("stop").hidden = view.busy !== "refine" && view.busy !== "watch";
   enable("again", view.busy !== "ship");
+  const focused = document.activeElement;
   showMaking();
   showRelease();
   showTable(at("table"), view, (post, value) => attempt("check", { post, label: value }));
   showResult();
   showCosts();
+  // A button that is gone leaves the focus to the next step.
+  if (at("acts").contains(focused) && !visible(focused)) {
+    ["refine", "rollback", "ship"].map(at).find(visible).focus({ preventScroll: true });
+  }
   document.body.dataset.stage = view.stage;
   document.body.dataset.busy = view.busy ?? "";
 }

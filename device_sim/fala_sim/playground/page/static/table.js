@@ -1,15 +1,16 @@
 // The unseen posts with every model's answer. Rows are made once; then their values change in
 // place, so that bars move and the focus stays where it is.
 
-import { element, hundredths, number, share } from "./text.js";
+import { element } from "./text.js";
 
-const TITLES = { old: "Old", vendor: "Vendor", instant: "At once" };
+const TITLES = { old: "Old personal", vendor: "Vendor's new", instant: "Personal at once" };
 
 /** A column's title. */
 export function title(key, view) {
-  const reader = view.who === "reader";
-  if (view.columns.length === 1) return reader ? "The reader's model" : "Your model";
-  return TITLES[key] ?? (reader ? "Reader's" : "Yours");
+  if (view.columns.length === 1) return view.labelled ? "Personal model" : "The vendor's model";
+  if (key !== "mine") return TITLES[key];
+  if (view.stage === "rolled back") return "Old, active again";
+  return view.passes ? `Personal ${view.passes} read` : TITLES.instant;
 }
 
 export const shows = { differing: false }; // only posts on which the models differ
@@ -28,6 +29,7 @@ export function showTable(table, view, check) {
     shape = wanted;
     build(table, posts, view, labelling, check);
   }
+  heads(table, view);
   posts.forEach((post, at) => fill(rows[at], post, view, labelling));
 }
 
@@ -38,11 +40,10 @@ function build(table, posts, view, labelling, check) {
   fillTable(table, view, "Post", rows.map((one) => one.line));
 }
 
-/** A head with the models' titles, and rows. */
+/** A head for the models' titles, and rows. */
 function fillTable(table, view, first, lines) {
   table.style.setProperty("--columns", view.columns.length);
-  const names = view.columns.map((column) =>
-    element("th", { role: "columnheader", scope: "col" }, title(column.key, view)));
+  const names = view.columns.map(() => element("th", { role: "columnheader", scope: "col" }));
   const corner = element("th", { role: "columnheader", scope: "col", class: "corner" }, first);
   table.setAttribute("role", "table");
   table.replaceChildren(
@@ -51,15 +52,21 @@ function fillTable(table, view, first, lines) {
   );
 }
 
-/** Show what each model is, and how often it is wrong. */
+function heads(table, view) {
+  view.columns.forEach((column, at) => { table.tHead.rows[0].cells[1 + at].textContent = title(column.key, view); });
+}
+
+/** Show how often each model is wrong. */
 export function showFigures(table, view) {
-  const name = element("th", { role: "rowheader", scope: "row", class: "corner" }, "What it is");
-  const cells = view.columns.map((column) => element("td", { role: "cell" }, ...figures(column, view)));
+  table.hidden = view.columns.length === 1 || !view.tested;
+  const name = element("th", { role: "rowheader", scope: "row", class: "corner" }, "Wrong decisions");
+  const cells = view.columns.map((column) => element(
+    "td", { role: "cell" }, element("strong", {}, column.wrong), ` of ${view.tested} wrong`));
   fillTable(table, view, "Model", [element("tr", { role: "row" }, name, ...cells)]);
+  heads(table, view);
 }
 
 function row(post, keys, labelling, check) {
-  const note = element("span", { class: "lost-note", hidden: "" }, "The old model was right here; the new one is wrong.");
   const labels = element("span", { class: "said" });
   const buttons = [];
   if (labelling) {
@@ -72,57 +79,48 @@ function row(post, keys, labelling, check) {
       labels.append(button);
     });
   }
-  const name = element("th", { role: "rowheader", scope: "row" }, post.text, note, labels);
+  const name = element("th", { role: "rowheader", scope: "row", "aria-label": post.text }, post.text, labels);
   const cells = Object.fromEntries(keys.map((key) => [key, cell()]));
   const line = element("tr", { role: "row" }, name, ...keys.map((key) => cells[key].cell));
-  return { line, cells, note, labels, buttons };
+  return { line, cells, labels, buttons };
 }
 
-/** A place for an answer: a mark for the decision, and how sure it is, as a figure and a bar. */
+/** A place for an answer: right or wrong, the decision, how sure it is, and that as a bar. */
 export function cell(tag = "td", role = "cell") {
-  const mark = element("span", { class: "mark", "aria-hidden": "true" });
-  const figure = element("span");
+  const mark = element("span", { "aria-hidden": "true" });
+  const decision = element("strong");
+  const sure = element("span", { class: "sure" });
   const word = element("span", { class: "unseen" });
   const bar = element("div", { class: "bar", "aria-hidden": "true" }, element("i"));
-  const answer = element(tag, { role, class: "answer" }, mark, figure, word, bar);
-  return { cell: answer, mark, figure, word, bar };
+  const answer = element(tag, { role, class: "answer" }, mark, decision, " ", sure, word, bar);
+  return { cell: answer, mark, decision, sure, word, bar };
 }
 
-/** `lean`: how sure a model is that a post is unwelcome; below 0, that it is fine. */
-export function fillCell(parts, lean) {
-  const unwelcome = lean > 0;
-  parts.cell.classList.toggle("no", unwelcome);
-  parts.mark.textContent = unwelcome ? "✕" : "✓";
-  parts.figure.textContent = hundredths(Math.abs(lean));
-  parts.word.textContent = unwelcome ? " sure that it is unwelcome" : " sure that it is fine";
+/**
+ * Show an answer.
+ * @param lean How sure a model is that a post is unwelcome, to 1; below 0, that it is fine, to -1.
+ * @param label The label of the reader or the visitor, if there is one.
+ */
+export function fillCell(parts, lean, label = null) {
+  const muted = lean > 0;
+  const right = label !== null && muted === (label === 1);
+  const wrong = label !== null && !right;
+  parts.cell.classList.toggle("right", right);
+  parts.cell.classList.toggle("wrong", wrong);
+  parts.mark.textContent = right ? "✓ " : wrong ? "✕ " : "";
+  parts.decision.textContent = muted ? "muted" : "shown";
+  // No model is certain: 99 at most.
+  parts.sure.textContent = `${Math.min(99, Math.round(50 + 50 * Math.abs(lean)))} % sure`;
+  parts.word.textContent = right ? ", right" : wrong ? ", wrong" : "";
+  parts.bar.style.setProperty("--from", Math.min(0, lean));
   parts.bar.style.setProperty("--part", Math.abs(lean));
 }
 
 function fill(row, post, view, labelling) {
-  const lost = post.lost && view.stage === "shipped";
-  row.line.classList.toggle("differ", post.differ);
-  row.line.classList.toggle("lost", lost);
-  row.note.hidden = !lost;
   if (labelling) {
     row.buttons.forEach((button, label) => button.setAttribute("aria-pressed", post.label === label));
   } else {
     row.labels.textContent = `The reader says: ${post.label ? "unwelcome" : "fine"}`;
   }
-  for (const column of view.columns) fillCell(row.cells[column.key], post.lean[column.key]);
-}
-
-function figures(column, view) {
-  const alone = view.columns.length === 1;
-  const about = {
-    old: "before",
-    vendor: "not yours",
-    instant: "no text read",
-    mine: view.stage === "rolled back" ? "back again" : `${view.passes || "no"} texts read`,
-  };
-  const lines = [column.backbone];
-  if (!alone) lines.push(about[column.key]);
-  if (column.auc !== null) lines.push(`AUC ${share(column.auc)}`);
-  if (!alone) lines.push(`${number(column.megabytes, 1)} MB`);
-  const wrong = view.counted ? [element("strong", {}, `${column.wrong} of ${view.counted} wrong`)] : [];
-  return [...wrong, ...lines.map((text) => element("span", {}, text))];
+  for (const column of view.columns) fillCell(row.cells[column.key], post.lean[column.key], post.label);
 }
