@@ -143,10 +143,10 @@ def is_run(block):
     return (block.language == "python" and not block.included) or block.marks & {"run", "printed"}
 
 
-def open_files(folder):
-    """Files below a folder that this process holds open, where the system lists them."""
-    held = [str(file.readlink()) for file in Path("/proc/self/fd").glob("*") if file.is_symlink()]
-    return [file for file in held if Path(file).is_relative_to(folder)]
+def open_stores(folder):
+    """Devices' stores below a folder that this process holds open, where the system lists them."""
+    held = [file.readlink() for file in Path("/proc/self/fd").glob("*") if file.is_symlink()]
+    return [file for file in held if file.is_relative_to(folder) and "sqlite3" in file.name]
 
 
 def command_of(program):
@@ -186,7 +186,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
             printed = capsys.readouterr().out.splitlines()
             if page != "README.md":  # another test checks its figures with a tolerance
                 assert set(PRINTED.findall(text)) <= set(printed), str(block)
-        assert open_files(tmp_path) == [], "a snippet does not close its device"
+        assert open_stores(tmp_path) == [], "a snippet does not close its device"
         for name, value in names.items():
             if name.startswith("test_"):
                 value(*map(request.getfixturevalue, inspect.signature(value).parameters))
