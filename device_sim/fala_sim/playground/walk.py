@@ -145,6 +145,49 @@ def _add_prior(
     return f"learned from {learned.details['annotators']} public annotators"
 
 
+#: Fewer users have no interval.
+FEWEST_USERS = 3
+
+
+def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare the new personal model with the vendor's new one and with the old personal one.
+
+    Args:
+        users: Results of ``run_user``.
+
+    Returns:
+        ``figure``, ``"wrong"`` of 100 or ``"rmse"``, of which less is better; its mean ``fala``
+        over the users; and for ``new_global`` and ``old_personal`` its mean ``value``, the mean
+        ``difference`` of the new personal model from it with Student's 95 % ``interval`` over the
+        users (None of fewer than three), and the ``verdict``: ``"better"`` or ``"worse"``, if the
+        interval does not have 0, else ``"not known"``.
+    """
+    figure = next(figure for figure in ("wrong", "rmse") if figure in users[0])
+    result: dict[str, Any] = {"figure": figure, "fala": mean(users)[figure]["fala"]}
+    for model in ("new_global", "old_personal"):
+        values = np.array([user[figure][model] for user in users], dtype=np.float64)
+        gains = np.array([user[figure]["fala"] for user in users], dtype=np.float64) - values
+        low, high = -np.inf, np.inf
+        if len(users) >= FEWEST_USERS:
+            reach = _student(len(users) - 1) * gains.std(ddof=1) / np.sqrt(len(users))
+            low, high = gains.mean() - reach, gains.mean() + reach
+        result[model] = {
+            "value": float(values.mean()),
+            "difference": float(gains.mean()),
+            "interval": [float(low), float(high)] if np.isfinite(low) else None,
+            "verdict": "better" if high < 0 else "worse" if low > 0 else "not known",
+        }
+    return result
+
+
+def _student(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t: t = sqrt(freedom) tan(angle), by its density in angle."""
+    angles = np.linspace(0.0, np.pi / 2, 1 << 14)
+    shares = np.cumsum(np.cos(angles) ** (freedom - 1))
+    shares -= shares[0] / 2  # by trapezia
+    return float(np.sqrt(freedom) * np.tan(np.interp(0.95, shares / shares[-1], angles)))
+
+
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The figures averaged over users, with the costs of the paper's recipe where it ran."""
     means = played.mean(users)
