@@ -294,8 +294,6 @@ def _positive(chosen: str | None, rows: AllRows) -> str | None:
     """The label whose F1 is shown; None for macro-F1, and for ratings."""
     if chosen is None:
         return natural_positive(rows.labels) if rows.link == LABELS else None
-    if rows.link != LABELS:
-        raise DataError("--positive is for exclusive labels, not for ratings")
     if chosen in rows.labels:
         return chosen
     boolean = {"false": False, "true": True}.get(chosen.strip().lower())
@@ -374,6 +372,7 @@ def _rows(options: Options, bundles: Sequence[Bundle]) -> AllRows:
         raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
     if options.rating is not None:
         link = rating_of(*options.rating)
-    if options.paper and link != LABELS:
-        raise DataError("--paper is for exclusive labels, not for ratings")
+    for name in ("paper", "positive"):
+        if getattr(options, name) and link != LABELS:
+            raise DataError(f"--{name} is for exclusive labels, not for ratings")
     return load_rows(options.data, options.columns, options.seed, link)

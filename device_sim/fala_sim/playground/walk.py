@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, counted
@@ -163,10 +164,14 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         interval does not have 0, else ``"not known"``.
     """
     figure = next(figure for figure in ("wrong", "rmse") if figure in users[0])
-    result: dict[str, Any] = {"figure": figure, "fala": mean(users)[figure]["fala"]}
+
+    def values_of(model: str) -> NDArray[np.float64]:
+        return np.array([user[figure][model] for user in users], dtype=np.float64)
+
+    result: dict[str, Any] = {"figure": figure, "fala": float(values_of("fala").mean())}
     for model in ("new_global", "old_personal"):
-        values = np.array([user[figure][model] for user in users], dtype=np.float64)
-        gains = np.array([user[figure]["fala"] for user in users], dtype=np.float64) - values
+        values = values_of(model)
+        gains = values_of("fala") - values
         low, high = -np.inf, np.inf
         if len(users) >= FEWEST_USERS:
             reach = _student(len(users) - 1) * gains.std(ddof=1) / np.sqrt(len(users))

@@ -105,47 +105,41 @@ def test_data_are_read_from_a_file_or_standard_input(tmp_path, matching):
     assert first == read["users"][0]
 
 
-def walk_of(tiny, folder, labels, *options):
-    """The JSON and the printed figures of rows whose labels 0 and on have other names."""
+def named(tiny, folder, labels):
+    """A command for rows whose labels 0 and 1 have these names, or are one of them at random."""
     random = Random(0)  # people who judge a fifth of the texts at random
-    named = [
+    rows = [
         {**row, "label": labels[row["label"]] if random.random() < 0.8 else random.choice(labels)}
         for row in data_rows(train=60)
     ]
-    path = folder / "named.jsonl"
-    path.write_text(jsonl(named))
-    command = (*tiny, "--data", path, "--budget", 5, *options)
-    return done(*command), works(*command).stdout.split("\nmeans ")[1]
+    path = folder / f"{'-'.join(labels)}.jsonl"
+    path.write_text(jsonl(rows))
+    return (*tiny, "--data", path, "--budget", 5)
 
 
 def test_conclusions_do_not_depend_on_the_order_of_names(tiny, tmp_path):
     """Only F1 of a label that is natural, or named, is of one label."""
-    walks = [walk_of(tiny, tmp_path, names) for names in (("not", "ironic"), ("no", "yes-ironic"))]
-    assert [values["positive"] for values, _ in walks] == [None, None]
-    assert "\nmacro-F1 " in walks[0][1] and "F1 of" not in walks[0][1]
-    assert walks[0][1] == walks[1][1]
-    for user, other in zip(walks[0][0]["users"], walks[1][0]["users"], strict=True):
-        assert user["macro_f1"] == other["macro_f1"] and user["wrong"] == other["wrong"]
-        assert user["thresholds"] == other["thresholds"] == {} and "f1" not in user
-    natural, _ = walk_of(tiny, tmp_path, ("YES", "no"))
-    named, shown = walk_of(tiny, tmp_path, ("a", "z"), "--positive", "a")
-    assert (natural["positive"], named["positive"]) == ("YES", "a") and "\nF1 of a " in shown
-    assert [user["f1"] for user in natural["users"]] == [user["f1"] for user in named["users"]]
+    first, second = (named(tiny, tmp_path, it) for it in (("not", "ironic"), ("no", "yes-ironic")))
+    shown, other = (works(*each).stdout.split("\nmeans ")[1] for each in (first, second))
+    assert "\nmacro-F1 " in shown and "F1 of" not in shown
+    assert shown == other
+    values = done(*second)
+    assert values["positive"] is None and "f1" not in values["mean"]
+    assert all(user["thresholds"] == {} for user in values["users"])
+    natural = done(*named(tiny, tmp_path, ("YES", "no")))
+    chosen = done(*named(tiny, tmp_path, ("a", "z")), "--positive", "a")
+    assert (natural["positive"], chosen["positive"]) == ("YES", "a")
+    assert [user["f1"] for user in natural["users"]] == [user["f1"] for user in chosen["users"]]
 
 
 def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
-    macro, shown = walk_of(tiny, tmp_path, ("a", "b", "c"), "--users", 1)
-    f1 = [
-        walk_of(tiny, tmp_path, ("a", "b", "c"), "--users", 1, "--positive", label)[0]["mean"]["f1"]
-        for label in "abc"
-    ]
-    for model, value in macro["mean"]["macro_f1"].items():
+    command = *named(tiny, tmp_path, ("a", "b", "c")), "--users", 1
+    f1 = [done(*command, "--positive", label)["mean"]["f1"] for label in "abc"]
+    for model, value in done(*command)["mean"]["macro_f1"].items():
         assert value == pytest.approx(sum(each[model] for each in f1) / 3)
-    assert "\nmacro-F1 " in shown
-    command = (*tiny, "--data", tmp_path / "named.jsonl")
     fails(run(*command, "--positive", "d"), "--positive is one of a, b, c, not 'd'")
     fails(run(*command, "--positive", "1", "--rating", 1, 5), "--positive is for exclusive labels")
-    assert done(*tiny, "--data", data, "--users", 1, "--positive", "False")["positive"] == "0"
+    assert "\nF1 of 0 " in works(*tiny, "--data", data, "--users", 1, "--positive", "False").stdout
 
 
 def users_of(gains):
