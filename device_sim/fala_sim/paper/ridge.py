@@ -7,7 +7,8 @@ have C rows, and W_i is a weight or a C x C block. With W_i = R_i'R_i it is a pl
 regression of R_i z_i on R_i e_i. A bias without a penalty is eliminated by projection: the span of
 its columns R 1 is removed from rows and targets.
 
-All is solved in float64, without an explicit inverse, by a Cholesky factor for each lambda.
+All is solved in float64 by a Cholesky factor for each lambda. Over the examples, leave-one-out also
+inverts the factor, a triangle.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ class JointRows:
 
 @dataclass(frozen=True, eq=False)
 class GramRows:
-    """Rows by their Gram matrix K: delta = R'a, and a point is a, shape (C, n).
+    """Rows by their Gram matrix K: delta = R' alpha, and a point is alpha, shape (C, n).
 
     Attributes:
         gram: K, shape (n, n).

@@ -3,13 +3,14 @@
     z = sum_k omega_k . x_k + b + a (z_vendor - mean z_vendor),
     (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
-Labels count as cross-entropy, or a rating's as squares by its noise; old logits count as squares
-where there is no label. Every block's Gaussian is multiplied by a scale, which was chosen on the
-vendor's public annotators.
+Labels count as cross-entropy, or a rating's as half squares by its noise; old logits count as
+weighted squares where there is no label (``evidence_of``). Every variance of the Gaussian is
+multiplied by a scale, which was chosen on the vendor's public annotators. ``fala.solver.newton``
+has the objective, with the half in front of the Gaussian's term.
 
-It has two minima: of all of (1), and of (1) with omega = w, where the labels determine only the
-slope and the bias of the vendor's logit (Platt, 1999). The active model is an interpolation of the
-two (``fala.solver.judge``).
+Two models are fitted: the minimum of all of (1), and that of (1) with omega = w, where the labels
+determine only the slope and the bias of the vendor's logit (Platt, 1999). The active model is an
+interpolation of the two (``fala.solver.judge``).
 
 With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.

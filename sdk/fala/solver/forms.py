@@ -153,7 +153,7 @@ class Minimum:
 
     @cached_property
     def left_out(self) -> Floats:
-        """Leave-one-out logits, by the usual one step from the minimum, shape (n, C)."""
+        """Leave-one-out logits, by one step from the minimum or by fits, shape (n, C)."""
         return self.leave_out()
 
 
@@ -415,8 +415,10 @@ def _left_out(
 ) -> Floats:
     """The leave-one-out logits: by one step from the minimum, or of few rows by fits.
 
-    One curvature an example for several logits falls short of a softmax's, the more the fewer rows
-    there are. All folds are then fitted together, from the minimum of all rows.
+    One step is exact for squares. One curvature an example for several logits falls short of a
+    softmax's, the more the fewer rows there are. All folds are then fitted together, from the
+    minimum of all rows. What labels do not enter stays that of all rows: the centre, the length of
+    a block, and the mean of the vendor's logits.
     """
     z, evidence, (count, logits) = steps.z, problem.evidence, steps.z.shape
     mean = evidence.mean(z)

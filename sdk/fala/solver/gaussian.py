@@ -38,9 +38,9 @@ _LEAST = 1e-30
 #: The least multiple of the vendor's own logit: labels without information can make it any small
 #: number, and below 0 it would reverse the vendor's ranking.
 LEAST_SLOPE = 0.1
-#: Weight of an old logit beside labels: the square's curvature, 2, then equals the cross-entropy's
-#: at a probability of 1/2, which is 1/4, so that both count the same. For a rating both are divided
-#: by the square of its spread.
+#: Weight of an old logit beside labels: its curvature, twice the weight, then equals the
+#: cross-entropy's at a probability of 1/2, which is 1/4, so that both count the same. For a rating
+#: both are divided by the square of its spread.
 LOGIT_WEIGHT = 1 / 8
 
 

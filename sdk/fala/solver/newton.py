@@ -3,11 +3,13 @@
     J(delta) = sum_i s_i L(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
 
-L is the link's loss: the cross-entropy of labels, or a rating's squared error. Tags' logits share
-only the rows: each is minimized by itself.
+L is the link's loss: the cross-entropy of labels, or half a rating's squared error by its noise's
+square. Tags' logits share only the rows: each is minimized by itself.
 
-A point is delta (C, p) over the columns, or a (C, n) with delta = R'a over the examples: in the
-metric of the Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients.
+A point is delta (C, p) over the columns, or alpha (C, n) over the examples, with
+delta_c = R' alpha_c: in the metric of the Gram matrix K = R R' both take the same steps. A step is
+found by conjugate gradients. The last number of each logit is eta: the slope a in units of its
+standard deviation.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class TrainingSet:
         bias: The vendor's b, shape (C,).
         labels: Class shares or numbers, shape (n, C), NaN where there is none.
         targets: Old logits, which count where there is no label, shape (n, C), NaN where there
-            is none.
+            is none. A device's are the vendor's logits plus the old model's difference from its
+            own vendor's.
         link: The meaning of the logits.
 
     Raises:
