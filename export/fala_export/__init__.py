@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from fala_export.models.onnx_file import load_onnx
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.population import write_prior, write_scales
-    from fala_export.rows.row_files import Columns, load_rows
+    from fala_export.rows.columns import Columns
+    from fala_export.rows.row_files import load_rows
     from fala_export.rows.user_rows import Row, read_rows
     from fala_export.settings import ExportOptions
     from fala_export.training.backbones import TransformerLearner
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 #: The modules of the names.
 _MODULES = {
     "Bridge": "fala.model.bridge",
-    "Columns": "fala_export.rows.row_files",
+    "Columns": "fala_export.rows.columns",
     "Embedder": "fala_export.embedding",
     "Embeddings": "fala_export.embedding",
     "Encoder": "fala_export.models.encoder",

@@ -28,7 +28,7 @@ from fala_export.fitting.population.learning import (
     write_learned,
 )
 from fala_export.fitting.population.scales import LEAST_ROWS, AnnotatedRows
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.unseen import unseen_rows

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from fala import DataError
 from fala_export.errors import ExportError
+from fala_export.rows.columns import Columns
 from fala_export.rows.content import Lines, opened
 from fala_export.rows.forms import is_rows
-from fala_export.rows.row_files import Columns, file_rows
+from fala_export.rows.row_files import file_rows
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 
@@ -28,7 +29,7 @@ def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[st
         DataError: A row cannot be used; the message names its line.
     """
     if is_rows(path):
-        rows, _ = file_rows(path, Columns(skip_bad_rows=skip_bad_rows))
+        rows = file_rows(path, Columns(skip_bad_rows=skip_bad_rows)).rows
         if texts := rows.of_split("public").texts():
             return texts
         raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')

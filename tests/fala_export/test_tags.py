@@ -5,7 +5,8 @@ import pytest
 from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.model.links import TAGS
-from fala_export.rows.row_files import Columns, file_rows
+from fala_export.rows.columns import Columns
+from fala_export.rows.row_files import file_rows
 from public_data import write_table
 from vector_files import write_old_and_new
 
@@ -35,8 +36,8 @@ def folder(tmp_path_factory):
 
 
 def test_a_column_of_names_and_a_column_a_tag_are_the_same_rows(folder):
-    first, _ = file_rows(folder / "names.csv", link=TAGS)
-    second, _ = file_rows(folder / "columns.csv", Columns(labels="sport, money"), link=TAGS)
+    first = file_rows(folder / "names.csv", link=TAGS).rows
+    second = file_rows(folder / "columns.csv", Columns(labels="sport, money"), link=TAGS).rows
     assert [row.label for row in first] == [row.label for row in second]
     assert frozenset() in {row.label for row in first}
 

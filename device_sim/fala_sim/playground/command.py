@@ -23,17 +23,19 @@ from fala.cli import (
 )
 from fala.errors import counted
 from fala.files import temporary_folder
+from fala.model.labels import label_name, natural_positive
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.played import misfit, run_user
+from fala_export.rows.columns import FIELDS, Columns
 from fala_export.rows.data_set import AllRows
-from fala_export.rows.row_files import FIELDS, Columns, load_rows
-from fala_export.rows.user_rows import numbers_as_classes
+from fala_export.rows.row_files import load_rows
+from fala_export.rows.user_rows import label_of, numbers_as_classes, shown_labels
 from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
 from fala_sim.playground.sample import sample_rows
-from fala_sim.playground.walk import mean, prepare
+from fala_sim.playground.walk import conclusion, mean, prepare
 
 # With the mark at the start click does not rewrap the lines.
 _EXAMPLES = """\b
@@ -68,6 +70,7 @@ class Options:
     seed: int
     paper: bool
     rating: tuple[float, float] | None
+    positive: str | None
     columns: Columns
     as_json: bool
 
@@ -88,7 +91,7 @@ class Options:
     def _check_device(self) -> None:
         simulated = {
             "--old": self.old, "--data": self.data, "--users": self.users, "--rating": self.rating,
-            "--paper": self.paper or None,
+            "--paper": self.paper or None, "--positive": self.positive,
         }  # fmt: skip
         for name, value in simulated.items():
             if value is not None:
@@ -104,11 +107,18 @@ class Options:
         return Budget(self.budget, self.seconds)
 
 
+# The columns without an option.
+_DEFAULTS = dict.fromkeys(("text", "label", "user"), "guessed by usual names, and printed")
+_DEFAULTS |= {"split": "split, if there is one", "history": "history", "candidate": "candidate"}
+
+
 def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that name the columns of --data."""
     for name in reversed(FIELDS):
         command = click.option(
-            f"--{name}", metavar="COLUMN", help=f"The column of --data with the {name}."
+            f"--{name}",
+            metavar="COLUMN",
+            help=f"The column of --data with the {name}. Default: {_DEFAULTS[name]}.",
         )(command)
     return command
 
@@ -145,6 +155,12 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     metavar="LOW HIGH",
     help="The labels of --data are numbers in this range. Default: the range of the release's "
     "head, if it is for ratings.",
+)
+@click.option(
+    "--positive",
+    metavar="LABEL",
+    help="The label whose F1 is shown. Default: yes of no and yes, 1 of 0 and 1, true of false and "
+    "true, and the like; of other labels macro-F1, the mean over the labels.",
 )
 @click.option(
     "--device",
@@ -204,9 +220,11 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
     Wrong of 100: how many of 100 new texts are decided otherwise than this user would, by all
-    models at probability 1/2. --json also has accuracy, and F1 at a threshold that each model
-    chooses for this user by the same rule, without a held-out label. Ratings have their error and
-    rank correlation.
+    models at probability 1/2. The last line says whether the new personal model decides better or
+    worse than the vendor's new model and than the old personal one: within a 95 % interval over the
+    users, or it is not known. F1 is of the label --positive, which is named; of two labels at a
+    threshold that each model chooses for this user by the same rule, without a held-out label.
+    Macro-F1 is at probability 1/2. Ratings have their error and rank correlation.
     """
     columns = Columns(**{name: arguments.pop(name) for name in (*FIELDS, "skip_bad_rows")})
     options = Options(**arguments, columns=columns)
@@ -230,6 +248,8 @@ def _walk(options: Options) -> None:
             f"--users {options.users}: {rows.source} has {counted(len(users), 'user')} with test "
             "rows; the others are public"
         )
+    positive = _positive(options.positive, rows)
+    left_out = _left_out(rows, users)
     # Before the fit, which takes minutes for many classes.
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
@@ -242,29 +262,52 @@ def _walk(options: Options) -> None:
     with temporary_folder() as folder:
         old, new = prepare(old_bundle, new_bundle, rows, users, folder, progress)
         if not options.as_json:
-            click.echo(tables.heading(old, new, rows, len(users), options.limits))
+            click.echo(tables.heading(old, new, rows, len(users), options.limits, left_out))
         results: list[dict[str, Any]] = []
         with progress("devices", len(users)) as bar:
             peers = {"paper": Recipe(old.release, new.release, new.head)} if options.paper else {}
             for user in users:
-                results.append(run_user(user, rows, old, new, options.limits, peers))
+                results.append(run_user(user, rows, old, new, options.limits, peers, positive))
                 bar.update(1)
     if not options.as_json:
-        click.echo(tables.table(results))
+        click.echo(tables.table(results, positive))
         return
     values = {
         "old": old.name,
         "new": new.name,
         "data": rows.source,
+        "conclusion": conclusion(results),
+        "mean": mean(results),
+        "users": results,
+        "positive": positive,
+        "left_out": {"rows": sum(left_out.values()), "reasons": left_out},
         "public": len(rows.public),
         "bridge": new.bridge,
         "prior": new.prior,
         "budget": options.limits.passes(new.bridged),
         "seed": options.seed,
-        "users": results,
-        "mean": mean(results),
     }
     click.echo(json.dumps(values, allow_nan=False))
+
+
+def _positive(chosen: str | None, rows: AllRows) -> str | None:
+    """The label whose F1 is shown; None for macro-F1, and for ratings."""
+    if chosen is None:
+        return natural_positive(rows.labels) if rows.link == LABELS else None
+    if chosen in rows.labels:
+        return chosen
+    boolean = {"false": False, "true": True}.get(chosen.strip().lower())
+    name = label_name(label_of(chosen) if boolean is None else boolean, rows.labels)
+    if name not in rows.labels:
+        raise DataError(f"--positive is one of {shown_labels(rows.labels)}, not {chosen!r:.60}")
+    return name
+
+
+def _left_out(rows: AllRows, users: Sequence[str]) -> dict[str, int]:
+    """How many rows are left out, by reason."""
+    others = [rows.users[user] for user in rows.users if user not in users]
+    count = sum(len(user.train) + len(user.test) for user in others)
+    return {**rows.left_out, **({"of users beyond --users": count} if count else {})}
 
 
 def _replace_on_device(options: Options, path: Path) -> None:
@@ -329,6 +372,7 @@ def _rows(options: Options, bundles: Sequence[Bundle]) -> AllRows:
         raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
     if options.rating is not None:
         link = rating_of(*options.rating)
-    if options.paper and link != LABELS:
-        raise DataError("--paper is for exclusive labels, not for ratings")
+    for name in ("paper", "positive"):
+        if getattr(options, name) and link != LABELS:
+            raise DataError(f"--{name} is for exclusive labels, not for ratings")
     return load_rows(options.data, options.columns, options.seed, link)

@@ -9,11 +9,12 @@ from fala import Budget, InstantReport, Report
 from fala.errors import be, counted
 from fala_export.fitting.played import Side
 from fala_export.rows.data_set import AllRows
-from fala_sim.playground.walk import mean
+from fala_export.rows.row_files import left_out_in_words
+from fala_sim.playground.walk import conclusion, mean
 
 _TITLES = {
-    "wrong": "wrong of 100", "cross_entropy": "log loss", "auc": "AUC", "rmse": "RMSE",
-    "rank_correlation": "rank correlation",
+    "wrong": "wrong of 100", "cross_entropy": "log loss", "auc": "AUC", "f1": "F1",
+    "macro_f1": "macro-F1", "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
 _MODELS = {
     "old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA",
@@ -26,14 +27,20 @@ backbone, before any forward pass. FaLA: the same after them. There is no backwa
 """
 _OF_LABELS = """\
 Wrong of 100: how many of 100 new texts are decided otherwise than the user would, by all models at
-probability 1/2; less is better, as of the log loss. --json also has accuracy, and F1 at a threshold
-that each model chooses for the user by the same rule, without a held-out label."""
+probability 1/2; less is better, as of the log loss."""
+_OF_ONE_LABEL = """\
+F1 is of the label {positive}, of two labels at a threshold that each model chooses for the user by
+the same rule, without a held-out label; --positive names another."""
+_MACRO = """\
+Macro-F1: the mean of the labels' F1, at probability 1/2; --positive LABEL shows one label's."""
 _OF_RATINGS = """\
 RMSE: the root of the mean squared error, in the unit of the ratings; less is better. Rank
 correlation: Spearman's, of values and ratings."""
 
 
-def heading(old: Side, new: Side, rows: AllRows, users: int, budget: Budget) -> str:
+def heading(
+    old: Side, new: Side, rows: AllRows, users: int, budget: Budget, left_out: Mapping[str, int]
+) -> str:
     """A walk's settings, before it starts."""
     origin = f"fitted on {counted(len(rows.public), 'public row')}"
     passes = budget.passes(new.bridged)
@@ -41,37 +48,45 @@ def heading(old: Side, new: Side, rows: AllRows, users: int, budget: Budget) -> 
     return (
         f"{old.name} -> {new.name} on {rows.source}: {counted(users, 'user')}, "
         f"at most {counted(passes, 'forward pass')} each\n"
+        f"rows left out: {left_out_in_words(left_out)}\n"
         f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
         f"population prior: {new.prior or 'as the release has it'}\n"
     )
 
 
-def table(users: Sequence[Mapping[str, Any]]) -> str:
-    """The figures of a walk's users, with their mean and a legend."""
+def table(users: Sequence[Mapping[str, Any]], positive: str | None) -> str:
+    """The figures of a walk's users, their means, and a legend.
+
+    Args:
+        users: Results of ``run_user``.
+        positive: The label whose F1 it is; None of macro-F1.
+    """
     width = max(6, *(len(user["user"]) for user in users))
     metrics = [metric for metric in _TITLES if metric in users[0]]
-    models = [*users[0][metrics[0]]]
-    metric_width = sum(map(_width, models)) + len(models) - 1
-    head = f"{'':{width}} {'':>9} {'':>8} {'seconds':^15}"
-    names = f"{'user':{width}} {'documents':>9} {'forwards':>8} {'instant':>7} {'total':>7}"
-    for metric in metrics:
-        head += f"   {_TITLES[metric]:^{metric_width}}"
-        names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in models)
-    lines = [head.rstrip(), f"{names}   decision"]
-    for user in [*users, {"user": "mean", "decision": "", **mean(users)}]:
+    first, models, means = metrics[0], [*users[0][metrics[0]]], mean(users)
+    names = " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in models)
+    lines = [
+        f"{'':{width}} {_TITLES[first]:^{len(names)}} {'':>20} {'seconds':^15}".rstrip(),
+        f"{'user':{width}} {names}   documents forwards {'instant':>7} {'total':>7}   decision",
+    ]
+    for user in [*users, {"user": "mean", "decision": "", **means}]:
         instant = None if user["instant"] is None else user["instant"]["seconds"]
-        line = (
-            f"{user['user']:{width}} {user['documents']:>9.0f} {user['forward_passes']:>8.0f} "
-            f"{_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
+        lines.append(
+            f"{user['user']:{width}} {_figures(user[first], first)}   {user['documents']:>9.0f} "
+            f"{user['forward_passes']:>8.0f} {_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
+            f"   {user['decision']}".rstrip()
         )
-        for metric in metrics:
-            values = user[metric]
-            digits = 1 if metric == "wrong" else 3
-            line += "   " + " ".join(_figure(values[m], _width(m), digits) for m in models)
-        lines.append(f"{line}   {user['decision']}".rstrip())
-    legend = _LEGEND + (_OF_RATINGS if "rmse" in metrics else _OF_LABELS)
-    return "\n".join([*lines, "", legend, *_conclusion(users)])
+    titles = {**_TITLES, "f1": f"F1 of {positive}"}
+    wide = max(len("means"), *(len(titles[metric]) for metric in metrics))
+    lines += ["", f"{'means':{wide}} {names}"]
+    lines += [f"{titles[metric]:{wide}} {_figures(means[metric], metric)}" for metric in metrics]
+    legend = [_LEGEND + (_OF_RATINGS if "rmse" in metrics else _OF_LABELS)]
+    if "f1" in metrics:
+        legend.append(_OF_ONE_LABEL.format(positive=positive))
+    elif "macro_f1" in metrics:
+        legend.append(_MACRO)
+    return "\n".join([*lines, "", *legend, *_remarks(users), _conclusion(conclusion(users))])
 
 
 def summary(report: Report) -> str:
@@ -120,11 +135,43 @@ def _width(model: str) -> int:
     return max(5, len(_MODELS[model]))
 
 
+def _figures(values: Mapping[str, float | None], metric: str) -> str:
+    digits = 1 if metric == "wrong" else 3
+    return " ".join(_figure(value, _width(model), digits) for model, value in values.items())
+
+
 def _figure(value: float | None, width: int, digits: int = 3) -> str:
     return f"{'-' if value is None else f'{value:.{digits}f}':>{width}}"
 
 
-def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
+def _conclusion(result: Mapping[str, Any]) -> str:
+    """One line: whether the new personal model is better than the vendor's and than the old."""
+    is_wrong = result["figure"] == "wrong"
+    digits, unit = (1, " of 100") if is_wrong else (3, "")
+    models = {
+        "new_global": "the vendor's new model", "old_personal": "the old personal model",
+    }  # fmt: skip
+    sentences = [
+        f"The new personal model decides {result['fala']:.{digits}f} of 100 wrong."
+        if is_wrong
+        else f"The new personal model has an RMSE of {result['fala']:.{digits}f}."
+    ]
+    for model, name in models.items():
+        value, difference, interval, verdict = result[model].values()
+        numbers = f"{value:.{digits}f}{unit}; difference {difference:+.{digits}f}, "
+        if interval is None:
+            numbers += "too few users for an interval"
+        else:
+            low, high = interval
+            numbers += f"95 % interval over users {low:+.{digits}f} to {high:+.{digits}f}"
+        if verdict == "not known":
+            sentences.append(f"Whether it is better than {name} is not known ({numbers}).")
+        else:
+            sentences.append(f"It is {verdict} than {name} ({numbers}).")
+    return " ".join(sentences)
+
+
+def _remarks(users: Sequence[Mapping[str, Any]]) -> list[str]:
     count = sum(user["decision"] == "personal" for user in users)
     lines = [
         f"The personal model is kept for {count} of {counted(len(users), 'user')}. The others use "

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, counted
@@ -143,6 +144,53 @@ def _add_prior(
     details = {"text": f"learned on {rows.source}", **learned.details}
     write_learned(release, bundle, learned, details)
     return f"learned from {learned.details['annotators']} public annotators"
+
+
+#: Fewer users have no interval.
+FEWEST_USERS = 3
+
+
+def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare the new personal model with the vendor's new one and with the old personal one.
+
+    Args:
+        users: Results of ``run_user``.
+
+    Returns:
+        ``figure``, ``"wrong"`` of 100 or ``"rmse"``, of which less is better; its mean ``fala``
+        over the users; and for ``new_global`` and ``old_personal`` its mean ``value``, the mean
+        ``difference`` of the new personal model from it with Student's 95 % ``interval`` over the
+        users (None of fewer than three), and the ``verdict``: ``"better"`` or ``"worse"``, if the
+        interval does not have 0, else ``"not known"``.
+    """
+    figure = next(figure for figure in ("wrong", "rmse") if figure in users[0])
+
+    def values_of(model: str) -> NDArray[np.float64]:
+        return np.array([user[figure][model] for user in users], dtype=np.float64)
+
+    result: dict[str, Any] = {"figure": figure, "fala": float(values_of("fala").mean())}
+    for model in ("new_global", "old_personal"):
+        values = values_of(model)
+        gains = values_of("fala") - values
+        low, high = -np.inf, np.inf
+        if len(users) >= FEWEST_USERS:
+            reach = _student(len(users) - 1) * gains.std(ddof=1) / np.sqrt(len(users))
+            low, high = gains.mean() - reach, gains.mean() + reach
+        result[model] = {
+            "value": float(values.mean()),
+            "difference": float(gains.mean()),
+            "interval": [float(low), float(high)] if np.isfinite(low) else None,
+            "verdict": "better" if high < 0 else "worse" if low > 0 else "not known",
+        }
+    return result
+
+
+def _student(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t: t = sqrt(freedom) tan(angle), by its density in angle."""
+    angles = np.linspace(0.0, np.pi / 2, 1 << 14)
+    shares = np.cumsum(np.cos(angles) ** (freedom - 1))
+    shares -= shares[0] / 2  # by trapezia
+    return float(np.sqrt(freedom) * np.tan(np.interp(0.95, shares / shares[-1], angles)))
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

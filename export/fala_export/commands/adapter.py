@@ -10,7 +10,7 @@ from fala.cli import progress
 from fala.examples import MATCHING
 from fala_export.commands.command import Summary, command
 from fala_export.families.adapters.settings import TaskRelease
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 
 
 @command(TaskRelease)

@@ -11,7 +11,7 @@ import click
 from fala.cli import progress
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, FileOrFolder, Folder
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 from fala_export.training.settings import LabelSettings
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fala import Bundle
 from fala_export.commands.command import Summary, command
 from fala_export.options import File, FileOrFolder
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 from fala_export.settings import PriorSettings
 
 

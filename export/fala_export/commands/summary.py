@@ -209,7 +209,8 @@ def _steps(steps: Mapping[str, str]) -> Iterator[str]:
 
 def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for cost in costs:
-        yield f"  {cost['work']}: {cost['texts']} texts, about {cost['seconds']:.0f} s"
+        texts = f"{cost['texts']} texts, " if cost["texts"] else ""
+        yield f"  {cost['work']}: {texts}about {cost['seconds']:.0f} s"
 
 
 def _not_kept(settings: Mapping[str, str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from fala_export.checks import check_name, check_room
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError
 from fala_export.options import File, FileOrFolder, Folder, Only
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 

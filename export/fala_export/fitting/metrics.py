@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from fala.model.links import ranks
 
 
-def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict[str, float | None]:
+def scores(
+    truth: NDArray[np.int64],
+    probabilities: NDArray[np.float64],
+    f1_of: Sequence[int] | None = None,
+) -> dict[str, float | None]:
     """Score predictions.
 
     With two labels AUC and F1 are the second label's; with more they are means over the labels,
@@ -19,6 +23,7 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
     Args:
         truth: Positions of the true labels, shape (n,).
         probabilities: Shape (n, number of labels).
+        f1_of: Positions of the labels whose F1 is averaged, where they are others than these.
 
     Returns:
         ``auc``, ``f1`` and ``accuracy``; AUC is None if all rows have the same label.
@@ -29,7 +34,7 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
     defined = [area for area in areas if area is not None]
     return {
         "auc": float(np.mean(defined)) if defined else None,
-        "f1": float(np.mean([f1(truth == label, decided == label) for label in labels])),
+        "f1": float(np.mean([f1(truth == label, decided == label) for label in f1_of or labels])),
         "accuracy": float(np.mean(truth == decided)),
     }
 

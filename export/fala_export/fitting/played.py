@@ -17,7 +17,8 @@ import numpy as np
 from fala import Budget, Bundle, Device, Example, Report
 from fala.files import temporary_folder
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.labels import Label
+from fala.model.labels import Label, natural_positive
+from fala.model.links import LABELS
 from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
@@ -26,7 +27,9 @@ from fala_export.rows.data_set import AllRows
 from fala_export.rows.user_rows import shown_labels
 
 #: Figures for labels, what a user feels first; and for ratings.
-FIGURES = ("wrong", "cross_entropy", "auc", "f1", "accuracy", "rmse", "rank_correlation")
+FIGURES = (
+    "wrong", "cross_entropy", "auc", "f1", "macro_f1", "accuracy", "rmse", "rank_correlation",
+)  # fmt: skip
 MODELS = ("old_personal", "new_global", "instant", "fala")
 
 
@@ -112,6 +115,7 @@ def run_user(
     new: Side,
     budget: Budget,
     peers: Mapping[str, Peer] | None = None,
+    positive: str | None = None,
 ) -> dict[str, Any]:
     """One user's device, from the old release to the new.
 
@@ -122,6 +126,7 @@ def run_user(
         new: The new one.
         budget: The budget of the replacement, and of each peer.
         peers: Other methods from ``old`` to ``new``, by name.
+        positive: The label whose F1 is computed; None takes the natural one, see ``Truth``.
 
     Returns:
         The figures of ``fala-replace --json`` for one user.
@@ -130,11 +135,13 @@ def run_user(
     examples = [row.example for row in test]
     old_inputs = old.head.inputs(examples, old.embeddings), old.head.words(examples)
     new_inputs = new.head.inputs(examples, new.embeddings), new.head.words(examples)
-    truth = Truth(new.head, [row.label for row in test])
+    if positive is None and rows.link == LABELS:
+        positive = natural_positive(rows.labels)
+    truth = Truth(new.head, [row.label for row in test], positive)
     figures: dict[str, dict[str, float | None] | None] = dict.fromkeys(MODELS)
     with (
         temporary_folder() as folder,
-        Device.create(folder / "device", old.release) as device,
+        Device.create(folder / "device", old.release, positive=positive) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
         figures["old_personal"] = truth.scores_of(device, old_inputs)
@@ -150,6 +157,8 @@ def run_user(
         figures["fala"] = truth.scores_of(device, new_inputs)
     figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs))
     costs = _costs(reports)
+    if truth.is_macro:
+        costs["thresholds"] = {}  # F1 is not by them
     for name, peer in (peers or {}).items():
         fit = peer.fit(
             [row.example for row in train],
@@ -161,8 +170,8 @@ def run_user(
         costs[name] = dict(fit.cost)
     public = {row.example for row in rows.public}
     overlap = sum(row.example in public for row in train)
-    record = {"user": user, "documents": len(train), "public": overlap}
-    return {**record, **costs, **_by_figure(figures)}
+    counts = {"documents": len(train), "public": overlap}
+    return {"user": user, **_by_figure(figures), **counts, **costs}
 
 
 @dataclass(frozen=True)
@@ -172,10 +181,18 @@ class Truth:
     Attributes:
         head: A head with these labels.
         labels: n labels.
+        positive: The label whose F1 is computed; None computes macro-F1, the mean over the labels,
+            of labels that exclude one another.
     """
 
     head: Head
     labels: Sequence[Label]
+    positive: str | None = None
+
+    @property
+    def is_macro(self) -> bool:
+        """Whether F1 is the mean over the labels."""
+        return self.positive is None and self.head.link.kind == "labels"
 
     def scores_of(
         self, device: Device, inputs: tuple[Vectors, SparseRows | None]
@@ -188,7 +205,7 @@ class Truth:
     def scores(
         self, logits: Vectors, thresholds: Sequence[float] | None = None
     ) -> dict[str, float | None]:
-        """Score logits (n, C): F1 by a threshold of a logit, accuracy at probability 1/2.
+        """Score logits (n, C): F1 of one label of two by a threshold, all else at probability 1/2.
 
         Args:
             logits: A model's logits.
@@ -197,21 +214,40 @@ class Truth:
 
         Returns:
             ``wrong`` (of 100, at probability 1/2; not for tags), ``cross_entropy``, ``auc``, ``f1``
-            and ``accuracy`` (for tags, means over the tags); or ``rmse`` and ``rank_correlation``.
+            or ``macro_f1``, and ``accuracy`` (for tags, means over the tags); or ``rmse`` and
+            ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
         if link.kind == "rating":
             return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
-        if z.shape[1] > 1 and link.kind != "tags":
-            figures = scores(shares.argmax(axis=1), link.values(z))
-        else:
+        if link.kind == "tags":
             if thresholds is None:
                 thresholds = [f1_threshold(logit[:, None]) for logit in z.T]
             figures = averaged(map(_logit_scores, shares.T, z.T, thresholds))
-        if link.kind != "tags":
+        else:
+            figures = self._scores_of_labels(shares, z, thresholds)
             figures["wrong"] = wrong_of_100(figures["accuracy"])
         return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
+
+    def _scores_of_labels(
+        self, shares: Floats, z: Floats, thresholds: Sequence[float] | None
+    ) -> dict[str, float | None]:
+        """Score logits of labels that exclude one another."""
+        names = self.head.labels
+        chosen = range(len(names)) if self.positive is None else [names.index(self.positive)]
+        if z.shape[1] > 1:
+            figures = scores(shares.argmax(axis=1), self.head.link.values(z), chosen)
+        else:
+            truth, values = shares[:, 0].astype(np.int64), label_probabilities(z)
+            figures = scores(truth, values, chosen)
+            if self.positive is not None:
+                (label,) = chosen
+                (threshold,) = thresholds or [f1_threshold(z, label)]
+                figures["f1"] = f1(truth == label, (z[:, 0] > threshold) == label)
+        if self.is_macro:
+            figures["macro_f1"] = figures.pop("f1")
+        return figures
 
 
 def _logit_scores(share: Floats, z: Floats, threshold: float) -> dict[str, float | None]:
@@ -229,10 +265,6 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     instants = [user["instant"] for user in users if user["instant"] is not None]
     return {
-        "documents": average(user["documents"] for user in users),
-        "forward_passes": average(user["forward_passes"] for user in users),
-        "instant": {"seconds": average(i["seconds"] for i in instants)} if instants else None,
-        "seconds": {"total": average(user["seconds"]["total"] for user in users)},
         **{
             figure: {
                 model: average(user[figure][model] for user in users) for model in users[0][figure]
@@ -240,6 +272,10 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for figure in FIGURES
             if figure in users[0]
         },
+        "documents": average(user["documents"] for user in users),
+        "forward_passes": average(user["forward_passes"] for user in users),
+        "instant": {"seconds": average(i["seconds"] for i in instants)} if instants else None,
+        "seconds": {"total": average(user["seconds"]["total"] for user in users)},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +15,25 @@ from fala import Bundle, DataError
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION
-from fala.model.links import LABELS, Link
+from fala.model.links import LABELS
 from fala_export.bridging.learning import least_documents
 from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import annotators, scales
-from fala_export.rows.division import divide
-from fala_export.rows.row_files import Columns, column_names, undivided_rows
+from fala_export.rows.columns import RATINGS, Columns
+from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
 from fala_export.rows.table import Rows, numbered
 from fala_export.rows.user_rows import label_names, numbers_as_classes
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 from fala_export.writing import write_file
 
-# Names of columns of ratings, if they hold numbers, and the largest number accepted there.
-_RATINGS = ("rating", "stars", "score", "grade", "points")
+# The largest number accepted in a column of ratings.
 _LARGEST = 1e6
 # How many labels a recipe's comments list, and how many characters of each.
 _SHOWN, _LONGEST = 10, 30
-_USUAL = {
-    "text": (
-        "text", "post", "comment", "tweet", "sentence", "content", "body", "message", "review",
-    ),
-    "label": ("label", "class", "target", "category", "annotation", *_RATINGS),
-    "user": (
-        "user", "annotator", "user_id", "annotator_id", "worker", "worker_id", "author",
-        "reviewer", "rater",
-    ),
-    "split": ("split",),
-}  # fmt: skip
-# Usual names of a column of two labels, and prefixes of others.
-_JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
-_JUDGES = ("is_", "has_")
 
 _POOLING = (
     '# pooling = "auto"  # chosen by the rows in place of three layers, if wished within\n'
@@ -59,55 +44,18 @@ _POOLING = (
 _NAMES, _NO_LETTERS = re.compile(r"https?://\S+|@\w+"), re.compile(r"[\W\d_]+")
 
 
-def guess_columns(path: Path, columns: Columns) -> Columns:
-    """Guess the columns that are not named, by the usual names.
-
-    A column named after a property of texts (``hateful``, ``is_spam``) is taken for the labels if
-    it has two values and is the only one of its kind.
-
-    Args:
-        path: A file of rows.
-        columns: The columns that the vendor names.
-
-    Raises:
-        DataError: The file cannot be read.
-        MissingExtraError: A Parquet file, and pyarrow is not installed.
-    """
-    taken = {*columns.renamed().values(), *columns.tags}
-    present = {name.casefold(): name for name in column_names(path) if name not in taken}
-    guessed: dict[str, Any] = {}
-    for field, usual in _USUAL.items():
-        if getattr(columns, field) is None:
-            guessed[field] = next((present[name] for name in usual if name in present), None)
-    if columns.tags:
-        guessed["label"] = None
-    columns = replace(columns, **guessed)
-    if columns.label is None and not columns.tags:
-        candidates = [
-            name
-            for key, name in present.items()
-            if (key in _JUDGED or key.startswith(_JUDGES))
-            and len(_labels(path, replace(columns, label=name))) == 2
-        ]
-        columns = replace(columns, label=candidates[0] if len(candidates) == 1 else None)
-    return columns
-
-
 def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
     """The range of a column with a usual name of ratings, if it has more than two numbers."""
-    if (columns.label or "").casefold() not in _RATINGS:
+    if (columns.label or "").casefold() not in RATINGS:
         return None
-    numbers = _labels(path, columns, rating_of(-_LARGEST, _LARGEST))
-    return (min(numbers), max(numbers)) if len(numbers) > 2 else None
-
-
-def _labels(path: Path, columns: Columns, link: Link = LABELS) -> set[Any]:
-    """The labels of a file; empty where it cannot be read with this link."""
     try:
-        rows, _ = undivided_rows(path, columns, link, say=lambda _: None)
+        link = rating_of(-_LARGEST, _LARGEST)
+        numbers: list[Any] = undivided_rows(
+            path, columns, link, say=lambda _: None
+        ).rows.label_values
     except DataError:
-        return set()
-    return set(rows.label_values)
+        return None
+    return (min(numbers), max(numbers)) if len(numbers) > 2 else None
 
 
 def write_recipe(
@@ -149,23 +97,24 @@ def write_recipe(
         raise ExportError(f"{out} exists; name another with --out")
     release = name or data.stem
     check_name(release)
-    columns = guess_columns(data, columns)
     if labels.link == LABELS:
-        labels = LabelSettings(guess_rating(data, columns))
-    rows, has_splits = undivided_rows(data, columns, labels.link)
-    counts = _count(data, rows, labels)
-    used_rows, split = (rows, "the file's own") if has_splits else divide(rows, seed=0)
-    public = PublicRows.of(used_rows, labels.link)
+        labels = LabelSettings(guess_rating(data, named_columns(data, columns)))
+    file = undivided_rows(data, columns, labels.link)
+    counts = _count(data, file.rows, labels)
+    divided = file.divided(seed=0)
+    public = PublicRows.of(divided.rows, labels.link)
     if earlier is not None:
         public.check_devices(open_earlier(earlier))
-    used_columns = {key: value for key, value in asdict(columns).items() if value}
+    used_columns = {key: value for key, value in asdict(file.columns).items() if value}
     skips = used_columns.pop("skip_bad_rows", False)
     facts = {
-        "columns": ", ".join(f"{key} = {value}" for key, value in used_columns.items()),
+        "columns": file.columns.described,
         **counts,
         "public_rows": len(public.rows),
-        "split": split,
+        "split": divided.division or "the file's own",
     }
+    if divided.left_out:
+        facts["left_out"] = left_out_in_words(divided.left_out)
     notes = "".join(f"# {key}: {_one_line(value)}\n" for key, value in facts.items())
     table = "".join(f"{key} = {_quoted(value)}\n" for key, value in used_columns.items())
     table += "skip_bad_rows = true\n" if skips else ""

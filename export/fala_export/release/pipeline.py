@@ -31,8 +31,7 @@ from fala_export.release.pooling_choice import choose_pooling
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps
 from fala_export.rows.data_set import AllRows
-from fala_export.rows.row_files import data_set, file_rows
-from fala_export.rows.table import Rows
+from fala_export.rows.row_files import FileRows, data_set, file_rows
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
@@ -81,11 +80,11 @@ class Pipeline:
         Raises:
             DataError: They cannot be used.
         """
-        return checked_public_rows(self._read[0], self.recipe.link)
+        return checked_public_rows(self._read.rows, self.recipe.link)
 
     @cached_property
-    def _read(self) -> tuple[Rows, str]:
-        """All rows, read once, and a description of their division."""
+    def _read(self) -> FileRows:
+        """All rows, read once."""
         return file_rows(self.data, self.recipe.columns, link=self.recipe.link)
 
     def all_rows(self, earlier: Bundle) -> AllRows:
@@ -94,7 +93,7 @@ class Pipeline:
         Raises:
             DataError: They are not a data set.
         """
-        return data_set(self.data, *self._read, earlier.manifest.link)
+        return data_set(self.data, self._read, earlier.manifest.link)
 
     @cached_property
     def texts(self) -> Sequence[str]:

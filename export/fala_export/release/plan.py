@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ from fala_export.training.backbones import TransformerLearner
 from fala_export.training.settings import transformer_loop
 
 _BACKWARD = 3  # forward passes that a training step of a text costs
+# How many times as fast as the loaded model its export is, with dynamic int8 kernels.
+_FASTER = {"auto": 2.7, "int8": 2.7}
+# Texts that the model encodes while it is exported, and seconds of all else for a layer.
+_COMPARED, _LAYER = 350, 2.5
+# Seconds of one core for a fit: of a head or a population prior for a row, of a bridge for a text,
+# of the models of a device; and of loading the libraries.
+_HEAD, _PRIOR, _BRIDGE, _DEVICE, _LIBRARIES = 3e-4, 5e-3, 1e-3, 0.5, 10.0
 
 
 def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
@@ -31,8 +39,8 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
 
     Returns:
         The ``steps``, done or to do; the numbers of ``public_rows``, ``users`` and distinct
-        ``texts``; and ``costs``, the texts to embed, with an estimate of the seconds from timing a
-        few of them.
+        ``texts``; the ``seconds`` of all; and ``costs``, their parts: texts to embed, from timing a
+        few of them, and exports and fits, from their numbers.
 
     Raises:
         ExportError: As ``build_release``, as far as it is known beforehand.
@@ -45,53 +53,76 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
         return summary
-    summary |= {
+    costs = [_estimate("loading libraries", _LIBRARIES), *_costs(pipeline)]
+    return summary | {
         "public_rows": len(pipeline.rows.rows),
         "users": pipeline.rows.rows.count_users(),
         "texts": len(pipeline.texts),
-        "costs": _costs(pipeline),
+        "seconds": round(sum(cost["seconds"] for cost in costs), 1),
+        "costs": costs,
     }
-    return summary
 
 
 def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
-    recipe = pipeline.recipe
-    first = next(step for step in pipeline.steps if step.name == "backbone")
-    texts, embedder = pipeline.texts, pipeline.embedder
-    table, costs = recipe.source, []
+    recipe, texts, embedder = pipeline.recipe, pipeline.texts, pipeline.embedder
+    to_do = {step.name for step in pipeline.steps if not step.done}
+    costs: list[dict[str, Any]] = []
     backbone: Backbone | None = None
-    new, digest = "the exported model", ""
-    if first.done:
-        bundle = Bundle.open(first.bundle)
+    new, digest, times = "the exported model", "", 1.0
+    if "backbone" not in to_do:
+        bundle = Bundle.open(next(s for s in pipeline.steps if s.name == "backbone").bundle)
         backbone, digest = bundle.backbone(), bundle.backbone_digest
-    elif isinstance(table, BackboneTable):
+    elif isinstance(table := recipe.source, BackboneTable):
         source = pipeline.load(table)
         if isinstance(source, Bundle):
             backbone, digest = source.backbone(), source.backbone_digest
         elif isinstance(source, Encoder):
-            length = source.length(table.export.max_length)
-            backbone = learner = TransformerLearner(source, length)
-            new += ", at most"  # it is quicker than the model
-            if recipe.training is not None:
-                loop = recipe.training.over(transformer_loop(pipeline.rows.task))
-                of_epoch = texts[: loop.epoch]
-                costs.append(_cost("training", learner, of_epoch, _BACKWARD * loop.epochs))
+            backbone = TransformerLearner(source, source.length(table.export.max_length))
+            costs += _costs_of_model(pipeline, source, backbone)
+            times = 1 / _FASTER.get(recipe.export.precision, 1.0)
     if backbone is not None:
         pending = embedder.pending(backbone.dimension, digest, texts)
-        costs.append(_cost(f"embedding with {new}", backbone, pending))
+        costs.append(_cost(f"embedding with {new}", backbone, pending, times))
     for earlier in recipe.bridge.from_ if recipe.bridge is not None else ():
         old = Bundle.open(earlier)
         pending = embedder.pending(old.manifest.dimension, old.backbone_digest, texts)
         costs.append(_cost(f"embedding with {old.manifest.name}", old.backbone(), pending))
-    if recipe.check is not None and not pipeline.steps[-1].done:
-        costs += _costs_of_devices(pipeline, recipe.check, backbone, new)
+    costs += _costs_of_fits(pipeline, to_do)
+    if recipe.check is not None and "check" in to_do:
+        costs += _costs_of_devices(pipeline, recipe.check, backbone, times, new)
+    return costs
+
+
+def _costs_of_model(
+    pipeline: Pipeline, encoder: Encoder, learner: TransformerLearner
+) -> list[dict[str, Any]]:
+    """The cost of a model's training, if it has one, and of its export."""
+    costs, training, texts = [], pipeline.recipe.training, pipeline.texts
+    if training is not None:
+        loop = training.over(transformer_loop(pipeline.rows.task))
+        costs.append(_cost("training", learner, texts[: loop.epoch], _BACKWARD * loop.epochs))
+    sample = texts[:_COMPARED]
+    compared = seconds_of(learner, sample) * _COMPARED / len(sample)
+    layers = getattr(encoder.module.transformer.config, "num_hidden_layers", 1)
+    return [*costs, _estimate("exporting the model", compared + _LAYER * layers)]
+
+
+def _costs_of_fits(pipeline: Pipeline, to_do: Collection[str]) -> list[dict[str, Any]]:
+    """The cost of the steps that fit a head, bridges and a prior."""
+    count, texts = len(pipeline.rows.rows), len(pipeline.texts)
+    costs = []
+    for step in pipeline.steps:
+        seconds = {"head": _HEAD * count, "prior and scales": _PRIOR * count / (cpu_count() or 1)}
+        seconds[step.name] = seconds.get(step.name, _BRIDGE * texts)
+        if step.name in to_do - {"pooling", "backbone", "check"}:
+            costs.append(_estimate(f"fitting: {step.name}", seconds[step.name]))
     return costs
 
 
 def _costs_of_devices(
-    pipeline: Pipeline, check: CheckSettings, backbone: Backbone | None, new: str
+    pipeline: Pipeline, check: CheckSettings, backbone: Backbone | None, times: float, new: str
 ) -> list[dict[str, Any]]:
-    """The cost of the check's devices: test texts, training texts, and budgets."""
+    """The cost of the check's devices: test texts, training texts, budgets and fits."""
     old = Bundle.open(pipeline.earlier_release)
     users = list(pipeline.all_rows(old).drawn_users(check.users).users.values())
     tests = unique_texts(row.example for user in users for row in user.test)
@@ -100,12 +131,18 @@ def _costs_of_devices(
     encoded = [*tests, *(text for texts in training for text in texts[:budget])]
     label = f"playing {counted(len(users), 'device')}"
     earlier = [*tests, *(text for texts in training for text in texts)]
-    costs = [_cost(f"{label}, with {old.manifest.name}", old.backbone(), earlier)]
+    costs = [
+        _estimate(f"{label}: fits", _DEVICE * len(users)),
+        _cost(f"{label}, with {old.manifest.name}", old.backbone(), earlier),
+    ]
     if backbone is not None:
-        costs.append(_cost(f"{label}, with {new}", backbone, encoded))
+        costs.append(_cost(f"{label}, with {new}", backbone, encoded, times))
     return costs
 
 
-def _cost(label: str, backbone: Backbone, texts: Sequence[str], times: int = 1) -> dict[str, Any]:
-    seconds = seconds_of(backbone, texts) * times
-    return {"work": label, "texts": len(texts), "seconds": round(seconds, 1)}
+def _cost(label: str, backbone: Backbone, texts: Sequence[str], times: float = 1) -> dict[str, Any]:
+    return _estimate(label, seconds_of(backbone, texts) * times, len(texts))
+
+
+def _estimate(label: str, seconds: float, texts: int = 0) -> dict[str, Any]:
+    return {"work": label, "texts": texts, "seconds": round(seconds, 1)}

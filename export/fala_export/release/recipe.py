@@ -19,7 +19,7 @@ from fala.model.links import Link
 from fala_export.checks import check_name
 from fala_export.errors import ExportError
 from fala_export.options import Only, Options, Positive, T
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 from fala_export.settings import (
     BridgeSettings,
     CheckSettings,

@@ -27,7 +27,8 @@ _MARKS = (
     (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"),
 )  # fmt: skip
 
-_AS_CSV = "save its table as CSV (UTF-8)"
+_AS_UTF_8 = "save it as UTF-8 (in Excel: Save As, CSV UTF-8)"
+_AS_CSV = "save its table as CSV (in Excel: Save As, CSV UTF-8)"
 _UNPACK = "unpack it, and name the file in it"
 # The first bytes of files that are no text, their kind, and what to do. The first match counts.
 _KINDS = (
@@ -48,7 +49,7 @@ _KINDS = (
     (rb"\x89HDF", "an HDF5 file", "write the table as Parquet or CSV"),
     (rb"\x93NUMPY", "a NumPy array", "write the table as Parquet or CSV"),
     (rb"(ORC[\x08-\x1f]|Obj\x01)", "an ORC or Avro file", "write the table as Parquet or CSV"),
-    (rb"(%PDF|\{\\rtf)", "a document for people", "save its table as CSV (UTF-8)"),
+    (rb"(%PDF|\{\\rtf)", "a document for people", _AS_CSV),
     (rb"\s*<(?i:!doctype|html|\?xml)", "an HTML or XML page", "fetch the file itself"),
 )
 # A byte that is not UTF-8, as ``surrogateescape`` decodes it.
@@ -139,7 +140,7 @@ def check_text(name: str, start: bytes) -> None:
     if _mark(start) is None and 4 * start.count(0) > len(start):
         raise DataError(
             f"{name}: is no UTF-8 text: it has NUL bytes, as UTF-16 without a byte-order mark or a "
-            "file of another kind; save it as UTF-8"
+            f"file of another kind; {_AS_UTF_8}"
         )
 
 
@@ -185,7 +186,7 @@ class Lines(Iterator[str]):
             line = self._text.readline(LONGEST_LINE)
         except UnicodeDecodeError as error:
             raise RowError(
-                self.number + 1, f"is not {error.encoding.upper()}, or is cut short; save as UTF-8"
+                self.number + 1, f"is not {error.encoding.upper()}, or is cut short; {_AS_UTF_8}"
             ) from error
         if not line:
             raise StopIteration
@@ -195,7 +196,7 @@ class Lines(Iterator[str]):
         if not line.isascii() and (wrong := _UNDECODED.search(line)):
             position = len(line[: wrong.start()].encode()) + 1
             self._reject(
-                f"byte {position} is not UTF-8; save the file as UTF-8 (it may be in Latin-1)"
+                f"byte {position} is not UTF-8, and may be of Windows' encoding; {_AS_UTF_8}"
             )
             line = _UNDECODED.sub("\ufffd", line)
         if "\0" in line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class AllRows:
         users: Rows by user, in order of first appearance; they are read when they are taken.
         source: The origin of the rows, in words; it says if they are synthetic.
         link: The kind of labels.
+        left_out: How many of the origin's rows are left out, by reason.
     """
 
     task: TaskType
@@ -52,6 +53,7 @@ class AllRows:
     users: Mapping[str, UserRows]
     source: str
     link: Link = LABELS
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def drawn_users(self, most: int) -> AllRows:
         """The rows of some users, drawn at random; see ``of_users``. Of fewer users all."""

@@ -20,7 +20,7 @@ from fala_export.rows.user_rows import Row
 DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
 
 
-def divide(rows: Rows, seed: int) -> tuple[Rows, str]:
+def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
     """Divide rows by user and document.
 
     Args:
@@ -28,7 +28,8 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str]:
         seed: The seed of the draw of documents.
 
     Returns:
-        The remaining rows with their splits, and a description of the division.
+        The remaining rows with their splits, a description of the division, and how many rows are
+        left out, by reason.
 
     Raises:
         DataError: Nobody has enough documents to play a device, or no public rows remain.
@@ -64,17 +65,22 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str]:
     splits = np.full(len(rows), split_number("public"), dtype=np.int8)
     splits[is_device] = split_number("train")
     splits[is_test] = split_number("test")
-    is_used = np.where(is_test, is_labelled, ~is_held_out & (is_device | is_labelled))
-    divided = rows.with_splits(splits).where(is_used)
+    # Only a device can have documents without a label, and none that is held out of another's.
+    on_held_out = is_held_out & ~is_test
+    unlabelled = ~on_held_out & ~is_labelled & (is_test | ~is_device)
+    divided = rows.with_splits(splits).where(~on_held_out & ~unlabelled)
     if not divided.of_split("public"):
         raise DataError(
             f"{len(devices)} of {users_of_labels} users play devices, and no labelled row is left "
             "to make the release of; add other users' rows, or give a column of splits (--split)"
         )
-    return divided, (
+    reasons = {"on held-out documents": on_held_out, "without a label": unlabelled}
+    left_out = {reason: int(each.sum()) for reason, each in reasons.items() if each.any()}
+    description = (
         f"no splits: {len(devices)} of {users_of_labels} users play devices, with a third of their "
-        f"documents held out, seed {seed}; {len(rows) - len(divided)} rows left out"
+        f"documents held out, seed {seed}"
     )
+    return divided, description, left_out
 
 
 def _different(

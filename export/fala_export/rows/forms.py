@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -26,11 +26,14 @@ from fala_export.rows.user_rows import json_object, json_value
 Record: TypeAlias = tuple[int, Mapping[str, object] | RowError]
 
 _JSON, _SEPARATED = {".json", ".jsonl", ".ndjson"}, {".csv", ".tsv"}
-_SEPARATORS = ",;\t|"
+#: Separators of cells, with their names.
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # Excel's first line, which names the separator.
 _DECLARED = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
 # A long text may fill a cell: the module's default limit is 128 kB.
 _LONGEST_CELL = 1 << 24
+# Characters of the longest header.
+_LONGEST_HEADER = 1 << 14
 # The first sign of a value in a JSON document.
 _VALUE = re.compile(r"[^ \t\r\n,]")
 # Characters of the longest JSON document, which is read whole.
@@ -45,7 +48,7 @@ class Form:
         header: The names of the columns; None where each row names its own.
         records: The rows.
         unit: What the records' lines count: lines of the file, or its rows.
-        comma: Whether its numbers may have a decimal comma: with semicolons between cells.
+        comma: Whether its numbers may have a decimal comma: cells with another separator.
     """
 
     header: Sequence[str] | None
@@ -60,11 +63,15 @@ def is_rows(path: Path) -> bool:
 
 
 @contextmanager
-def opened_rows(name: str) -> Iterator[Form]:
+def opened_rows(name: str, expected: Collection[str]) -> Iterator[Form]:
     """Open a file of any form, by its first bytes: see ``row_files.load_rows``.
 
+    Args:
+        name: The file's name.
+        expected: Names of columns in lower case; see ``separator_of``.
+
     Raises:
-        DataError: It is of no such form.
+        DataError: It is of no such form, or its separator is ambiguous.
         RowError: Its first row cannot be read.
         OSError: It cannot be read.
         MissingExtraError: pyarrow is needed and not installed.
@@ -90,7 +97,8 @@ def opened_rows(name: str) -> Iterator[Form]:
         if first.lstrip("\ufeff \t")[:1] in {"{", "["} or not first or ending in _JSON:
             yield _json(lines, first.removeprefix("\ufeff"))
         else:
-            yield _table(lines, first.removeprefix("\ufeff"), "\t" if ending == ".tsv" else ",")
+            default = "\t" if ending == ".tsv" else ","
+            yield _table(name, lines, first.removeprefix("\ufeff"), default, expected)
 
 
 def _ending(path: Path) -> str:
@@ -99,15 +107,20 @@ def _ending(path: Path) -> str:
     return Path(name.removesuffix(".gz").removesuffix(".gzip")).suffix
 
 
-def _table(lines: Lines, first: str, separator: str) -> Form:
+def _table(name: str, lines: Lines, first: str, default: str, expected: Collection[str]) -> Form:
     """A table of cells, whose first line that is not blank is its header."""
     csv.field_size_limit(_LONGEST_CELL)
-    if declared := _DECLARED.fullmatch(first):
-        separator, first = declared[1], next(lines, "")
-    elif len(_cells(first, separator)) < 2:
-        separator = max(separator + _SEPARATORS, key=lambda sign: len(_cells(first, sign)))
-    reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
+    declared = _DECLARED.fullmatch(first)
+    first = next(lines, "") if declared else first
     start = lines.number
+    while first.count('"') % 2 and len(first) < _LONGEST_HEADER and (more := next(lines, "")):
+        first += more  # a quoted name with a line end
+    try:
+        separator = declared[1] if declared else separator_of(first, default, expected)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    header_lines = io.StringIO(first, newline="")
+    reader = csv.reader(chain(header_lines, lines), delimiter=separator, strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
     except csv.Error as error:
@@ -137,12 +150,37 @@ def _table(lines: Lines, first: str, separator: str) -> Form:
 
     if lines.bad is not None:
         raise lines.bad
-    return Form(header, records(), comma=separator == ";")
+    return Form(header, records(), comma=separator != ",")
 
 
-def _cells(line: str, separator: str) -> list[str]:
-    """The cells of a table's first line, as far as they go."""
-    return next(csv.reader([line], delimiter=separator), [])
+def separator_of(header: str, default: str, expected: Collection[str]) -> str:
+    """The sign between the cells of a table.
+
+    One sign alone divides the header of most tables. Of several it is the one that makes the most
+    names of columns that are expected.
+
+    Args:
+        header: The table's header, as it is in the file.
+        default: The sign of such files.
+        expected: Names of columns in lower case.
+
+    Raises:
+        DataError: Two signs make as many such names.
+    """
+    counts = {}
+    for sign in (default, *_SEPARATORS):
+        cells = next(csv.reader(io.StringIO(header, newline=""), delimiter=sign), [])
+        if len(cells) > 1:
+            counts[sign] = sum(cell.strip().casefold() in expected for cell in cells)
+    most = max(counts.values(), default=0)
+    best = [sign for sign, count in counts.items() if count == most]
+    if most and len(best) > 1:
+        signs = " and ".join(_SEPARATORS[sign] for sign in best)
+        raise DataError(
+            f"its first line has {signs}, and each may be between columns; put a line before it "
+            "that names the right one, such as 'sep=;'"
+        )
+    return best[0] if best else default
 
 
 def _json(lines: Lines, first: str) -> Form:

@@ -6,23 +6,26 @@ They may have a column of splits; a file without splits is divided here.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from os import PathLike, fspath
 
 import click
 
 from fala.errors import DataError, counted
 from fala.examples import fault
-from fala.model.labels import is_missing
+from fala.model.labels import is_missing, number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
+from fala_export.rows.columns import Columns, check_header, guess_columns, is_judged, no_column
 from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.division import divide
-from fala_export.rows.forms import Record, opened_rows
+from fala_export.rows.forms import Form, Record, opened_rows
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import (
     AnyLabel,
@@ -37,67 +40,47 @@ from fala_export.rows.user_rows import (
 )
 
 _PRINT = partial(click.echo, err=True)
-# Bad rows whose lines are listed, and names of columns: more, or longer ones, may be texts.
-_LISTED, _LONGEST_NAME = 10, 40
+# Bad rows whose lines are listed, and rows whose keys are read before the others.
+_LISTED, _PEEKED = 10, 100
 # Types of values that a table repeats, and how many of them are kept.
 _KEYS, _USER_KEYS, _KNOWN = {str, int}, {str, int, type(None)}, 1 << 20
+_SAME = Columns()
 
 
 @dataclass(frozen=True)
-class Columns:
-    """How a file's rows are read: the names of its columns; None is the field's own name.
+class FileRows:
+    """The rows of a file.
 
     Attributes:
-        text: The document.
-        label: Its label.
-        user: The user who gave the label.
-        split: ``"public"``, ``"train"`` or ``"test"``.
-        history: For a matcher: the texts that the user opened before, as a JSON list.
-        candidate: For a matcher: the candidate's text.
-        labels: For tags: their columns, separated by commas; a row has the tags with 1, and not
-            those with 0 or nothing.
-        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
-
-    Raises:
-        DataError: One column is for two fields.
+        rows: They.
+        columns: The file's columns, named or guessed.
+        has_splits: Whether the file has splits.
+        left_out: How many of its rows are left out, by reason.
+        division: A description of their division; empty for the file's own splits.
     """
 
-    text: str | None = None
-    label: str | None = None
-    user: str | None = None
-    split: str | None = None
-    history: str | None = None
-    candidate: str | None = None
-    labels: str | None = None
-    skip_bad_rows: bool = False
+    rows: Rows
+    columns: Columns
+    has_splits: bool
+    left_out: Mapping[str, int]
+    division: str = ""
 
-    def __post_init__(self) -> None:
-        columns = {field: getattr(self, field) or field for field in FIELDS}
-        if self.tags:
-            del columns["label"]
-        field_of: dict[str, str] = {}
-        for field, column in [*columns.items(), *(("labels", tag) for tag in self.tags)]:
-            if column in field_of:
-                raise DataError(
-                    f"the column {column!r:.60} is for {field_of[column]} and for {field}; name "
-                    "another for one of them"
-                )
-            field_of[column] = field
+    def divided(self, seed: int) -> FileRows:
+        """The same rows, divided if the file has no splits.
 
-    @property
-    def tags(self) -> list[str]:
-        """The columns of tags; none if one column has them all."""
-        return [] if self.labels is None else [name.strip() for name in self.labels.split(",")]
-
-    def renamed(self) -> dict[str, str]:
-        """The columns with another name than their field, by field."""
-        columns = {field: getattr(self, field) for field in FIELDS}
-        return {field: column for field, column in columns.items() if column not in {None, field}}
+        Raises:
+            DataError: They cannot be divided; see ``division.divide``.
+        """
+        if self.has_splits:
+            return self
+        rows, division, left_out = divide(self.rows, seed)
+        return replace(self, rows=rows, division=division, left_out={**self.left_out, **left_out})
 
 
-#: The fields of a row that have one column.
-FIELDS = ("text", "label", "user", "split", "history", "candidate")
-_SAME = Columns()
+def left_out_in_words(left_out: Mapping[str, int]) -> str:
+    """How many rows are left out, with the reasons."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
+    return f"{sum(left_out.values())}: {reasons}" if left_out else "none"
 
 
 def load_rows(
@@ -124,16 +107,15 @@ def load_rows(
         RowError: For the first bad row.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
-    return data_set(path, *file_rows(path, columns, seed, link), link)
+    return data_set(path, file_rows(path, columns, seed, link), link)
 
 
-def data_set(path: str | PathLike[str], rows: Rows, division: str, link: Link) -> AllRows:
+def data_set(path: str | PathLike[str], file: FileRows, link: Link) -> AllRows:
     """The data set of a file's rows.
 
     Args:
         path: The file or folder.
-        rows: Its rows, as ``file_rows`` returns them.
-        division: The description of their division.
+        file: Its rows, divided.
         link: The kind of labels.
 
     Raises:
@@ -141,8 +123,9 @@ def data_set(path: str | PathLike[str], rows: Rows, division: str, link: Link) -
         RowError: For the first bad row.
     """
     name = _title(fspath(path))
+    source = f"{name} ({file.division})" if file.division else name
     with _reading(name):
-        return gather_rows(rows, f"{name} ({division})" if division else name, link)
+        return replace(gather_rows(file.rows, source, link), left_out=file.left_out)
 
 
 def file_rows(
@@ -150,14 +133,9 @@ def file_rows(
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
-) -> tuple[Rows, str]:
-    """Read a file's rows; see ``load_rows``.
-
-    Returns:
-        The rows, and a description of their division; empty if the file has splits.
-    """
-    rows, has_splits = undivided_rows(path, columns, link)
-    return (rows, "") if has_splits else divide(rows, seed)
+) -> FileRows:
+    """Read a file's rows, and divide them if it has no splits; see ``load_rows``."""
+    return undivided_rows(path, columns, link).divided(seed)
 
 
 def undivided_rows(
@@ -165,55 +143,64 @@ def undivided_rows(
     columns: Columns = _SAME,
     link: Link = LABELS,
     say: Callable[[str], None] = _PRINT,
-) -> tuple[Rows, bool]:
+) -> FileRows:
     """Read a file's rows without dividing them; see ``load_rows``.
 
     Args:
         path: A file or folder.
-        columns: The names of its columns.
+        columns: The names of its columns; others are guessed.
         link: The kind of labels.
         say: Takes the remarks; the default prints them on standard error.
-
-    Returns:
-        The rows, and whether the file has splits; if not, ``divide`` makes them.
     """
     name = fspath(path)
     if columns.tags and link.kind != "tags":
         raise DataError("several columns of labels need tags (--tags)")
-    with _reading(name), opened_rows(name) as form, _reading(name, form.unit):
-        parser = _Parser(columns, link, comma=form.comma)
+    named = columns
+    with _reading(name), opened_rows(name, columns.expected) as form, _reading(name, form.unit):
+        present, records = _peeked(form)
+        columns = guess_columns(named, present, exclusive=link == LABELS)
         if form.header is not None:
-            _check_header(name, form.header, columns)
-        rows = Rows.stored(parser.rows(form.records)).with_booleans()
-        for remark in parser.remarks(form.unit):
+            check_header(name, form.header, columns)
+        parser = _Parser(columns, link, comma=form.comma)
+        rows = Rows.stored(parser.rows(records)).with_booleans()
+        labels = rows.label_values
+        if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
+            raise no_column(name, "label", present)
+        remarks = [f"columns: {columns.described}"] if columns.renamed() != named.renamed() else []
+        for remark in (*remarks, *parser.remarks(form.unit)):
             say(f"{_title(name)}: {remark}")
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
     if link.kind != "rating":
-        for remark in remarks_on(names_of(rows.label_values), link):
+        for remark in remarks_on(names_of(labels), link):
             say(f"{_title(name)}: {remark}")
-    return rows, parser.has_splits is not False
+    return FileRows(rows, columns, parser.has_splits is not False, parser.left_out)
 
 
-def column_names(path: str | PathLike[str]) -> list[str]:
-    """The names of a file's columns; for JSON Lines, the keys of the first row.
+def _peeked(form: Form) -> tuple[Sequence[str], Iterator[Record]]:
+    """The names of a form's columns, and its records; without a header its first rows have them."""
+    if form.header is not None:
+        return form.header, form.records
+    first = list(islice(form.records, _PEEKED))
+    keys = (values for _, values in first if not isinstance(values, RowError))
+    return list(dict.fromkeys(chain.from_iterable(keys))), chain(first, form.records)
+
+
+def named_columns(path: str | PathLike[str], columns: Columns, link: Link = LABELS) -> Columns:
+    """The columns of a file's fields, named or guessed; see ``undivided_rows``.
 
     Args:
-        path: The file or folder; see ``load_rows``.
+        path: The file or folder.
+        columns: The columns that are named.
+        link: The kind of labels.
 
     Raises:
         DataError: The file cannot be read.
-        RowError: The first row cannot be read.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
     name = fspath(path)
-    with _reading(name), opened_rows(name) as form, _reading(name, form.unit):
-        if form.header is not None:
-            return list(form.header)
-        _, values = next(form.records, (0, {}))
-        if isinstance(values, RowError):
-            raise values
-        return list(values)
+    with _reading(name), opened_rows(name, columns.expected) as form:
+        return guess_columns(columns, _peeked(form)[0], exclusive=link == LABELS)
 
 
 def _title(name: str) -> str:
@@ -262,7 +249,7 @@ class _Parser:
         self._labels: dict[object, AnyLabel] = {}
         self._users: dict[object, str | None] = {None: None, "": None}
         self._splits: dict[object, Split] = {}
-        column = {field: getattr(columns, field) or field for field in FIELDS}
+        column = columns.by_field
         self._text, self._names = column["text"], (column["label"], column["user"], column["split"])
         self._other_forms = {"pair", column["history"], column["candidate"]}
 
@@ -287,6 +274,11 @@ class _Parser:
                 yield row
         if self._first is None and self._skipped:
             raise self._skipped[0]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many rows are left out, by reason."""
+        return {"that cannot be read": len(self._skipped)} if self._skipped else {}
 
     def remarks(self, unit: str) -> Iterator[str]:
         """What is remarkable, after the last row."""
@@ -373,13 +365,14 @@ class _Parser:
         return row
 
     def _with_points(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Values whose numbers have a decimal point: of a label or user the whole ones only."""
+        """Values whose numbers have a decimal point: of a user or a tag the whole ones only."""
         kind, result = self._link.kind, dict(values)
         for field in ("user", *self._columns.tags, *["label"] * (kind != "tags")):
             value = values.get(field)
             if isinstance(value, str) and "," in value:
                 point = value.replace(",", ".")
-                if isinstance(label_of(point), int) or (field, kind) == ("label", "rating"):
+                is_number = math.isfinite(number_of(point)) and field == "label"
+                if is_number or isinstance(label_of(point), int):
                     result[field] = point
         return result
 
@@ -405,39 +398,6 @@ class _Parser:
 def _is_plain(value: object) -> bool:
     """Whether a value is an integer, or a text without blanks around it, which are counted."""
     return value.strip() == value != "" if isinstance(value, str) else value.__class__ is int
-
-
-def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
-    """Check that a table has the named columns, and a text."""
-    present = list(header)
-    missing = [column for column in columns.renamed().values() if column not in present]
-    names = {field: getattr(columns, field) or field for field in FIELDS}
-    if not {names["text"], names["candidate"], "pair"} & set(present):
-        missing = missing or [names["text"]]
-    elif columns.tags:
-        missing = missing or [name for name in columns.tags if name not in present]
-    elif names["label"] not in present:
-        missing = missing or [names["label"]]
-    used = [*columns.tags, *names.values()]
-    if twice := [column for column in used if present.count(column) > 1]:
-        raise DataError(f"{name}: has several columns {twice[0]!r:.60}; rename all but one of them")
-    if missing and any(len(name) > _LONGEST_NAME or _is_number(name) for name in present):
-        raise DataError(
-            f"{name}: no column {missing[0]!r:.60}, and its first line looks like a row of texts; "
-            "write a first line with the names of the columns"
-        )
-    if missing:
-        words = [column for column in present if not any(map(str.isspace, column))]
-        others = len(present) - len(words)  # such a name may be a text
-        listed = ", ".join([*words, *[f"{others} with blanks"] * bool(others)])
-        raise DataError(
-            f"{name}: no column {missing[0]!r:.60}; its columns are {listed[:300]}; "
-            "name those of texts, labels and users with --text, --label and --user"
-        )
-
-
-def _is_number(name: str) -> bool:
-    return isinstance(label_of(name), int)
 
 
 def _list(line: int, value: object, name: str) -> object:

@@ -19,7 +19,8 @@ from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.links import LABELS, Link
 from fala_export.checks import check_name
 from fala_export.errors import ExportError, RowError
-from fala_export.rows.row_files import Columns, file_rows
+from fala_export.rows.columns import Columns
+from fala_export.rows.row_files import file_rows
 from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes, shown_labels
 
@@ -127,7 +128,7 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
         RowError: For the first bad row.
         ExportError: No release can have one of the labels.
     """
-    return checked_public_rows(file_rows(path, columns or Columns(), link=link)[0], link)
+    return checked_public_rows(file_rows(path, columns or Columns(), link=link).rows, link)
 
 
 def checked_public_rows(rows: Rows, link: Link = LABELS) -> PublicRows:
@@ -157,7 +158,7 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicR
             has.
         RowError: For the first bad row.
     """
-    rows = file_rows(path, columns or Columns())[0]
+    rows = file_rows(path, columns or Columns()).rows
     public = checked_public_rows(rows)
     parts = []
     for split in ("train", "test"):

@@ -19,7 +19,7 @@ from fala.errors import (
     type_of,
 )
 from fala.examples import MATCHING, Example, Match, listed, texts_of
-from fala.model.labels import Label, OneLabel, label_name
+from fala.model.labels import Label, OneLabel, label_name, natural_positive
 from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
 from fala.text.ngrams import BUCKETS, CachedRows, Lexicon
@@ -272,14 +272,15 @@ class Head:
         """The name of the label that a ranking, and of two labels the threshold, is about.
 
         Args:
-            label: The app's choice; None takes the second of two labels, and none of others.
+            label: The app's choice; None takes the natural one of two labels, see
+                ``natural_positive``, or else the second, and none of others.
 
         Raises:
             DataError: It is not one of the labels, or they do not exclude one another.
         """
         if label is None:
             of_two = self.link.kind == "labels" and len(self.labels) == 2
-            return self.labels[1] if of_two else None
+            return (natural_positive(self.labels) or self.labels[1]) if of_two else None
         self.check_exclusive("positive")
         return self.label_of(label, "positive")
 

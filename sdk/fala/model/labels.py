@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import SupportsFloat, TypeAlias
 
 import numpy as np
@@ -19,6 +19,26 @@ from fala.errors import DataError, shown, type_of
 OneLabel: TypeAlias = str | int | float | np.generic
 #: A label of an app: one label, a rating's number, or a set of tags; None and NaN are no label.
 Label: TypeAlias = OneLabel | Collection[OneLabel] | None
+
+
+# Pairs of labels of which the second is the positive one, whatever their order.
+_POSITIVE = {
+    "0": "1", "-1": "1", "no": "yes", "n": "y", "false": "true", "f": "t", "off": "on",
+    "negative": "positive", "neg": "pos",
+}  # fmt: skip
+
+
+def natural_positive(labels: Sequence[str]) -> str | None:
+    """The positive label of a pair as no and yes, 0 and 1, or false and true; None of others.
+
+    Args:
+        labels: All labels, in any order.
+    """
+    if len(labels) == 2:
+        for negative, positive in (labels, labels[::-1]):
+            if _POSITIVE.get(negative.casefold()) == positive.casefold():
+                return positive
+    return None
 
 
 def is_missing(label: object) -> bool:

@@ -17,9 +17,11 @@ from fala_export import fit_head
 from fala_export.errors import ExportError, RowError
 from fala_export.fitting.heads import rating_of
 from fala_export.public_texts import read_public_texts
+from fala_export.rows.columns import Columns
 from fala_export.rows.content import LEAST_UNPACKED
 from fala_export.rows.data_set import gather_rows
-from fala_export.rows.row_files import Columns, column_names, load_rows, undivided_rows
+from fala_export.rows.forms import separator_of
+from fala_export.rows.row_files import load_rows, undivided_rows
 from fala_export.rows.user_rows import label_names, read_rows
 
 SKIP = Columns(skip_bad_rows=True)
@@ -80,11 +82,12 @@ def test_the_labels_are_the_same_in_every_form(tmp_path, values, labels):
         if name == "lists.json" and None in values:
             continue  # pandas writes NaN there
         write(table, tmp_path / name)
-        rows, has_splits = undivided_rows(tmp_path / name)
+        file = undivided_rows(tmp_path / name)
+        rows = file.rows
         assert [row.label for row in rows] == labels, name
         assert [row.user for row in rows] == ["7", "8", "9"], name
-        assert [row.example for row in rows] == ["a", "b\nb", "ç;,"] and not has_splits, name
-        assert {"text", "label", "user"} <= set(column_names(tmp_path / name))
+        assert [row.example for row in rows] == ["a", "b\nb", "ç;,"] and not file.has_splits
+        assert file.columns == Columns(text="text", label="label", user="user"), name
         if name == "a.csv":  # a text may have lines of its own
             assert [row.line for row in rows] == [2, 3, 5]
 
@@ -94,7 +97,7 @@ def test_users_are_the_same_in_every_form(tmp_path):
     for name, write in FORMS.items():
         if name != "lists.json":
             write(users, tmp_path / name)
-            assert [row.user for row in undivided_rows(tmp_path / name)[0]] == ["7", None, "12"]
+            assert [row.user for row in undivided_rows(tmp_path / name).rows] == ["7", None, "12"]
 
 
 def test_rows_in_memory_have_the_same_labels():
@@ -113,7 +116,7 @@ def test_blanks_are_counted_and_labels_that_nearly_agree_are_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text, label,user\na,yes ,u\nb,yes,u \nc,Yes,u\nd, no,u\n")
     said = []
-    rows, _ = undivided_rows(path, say=said.append)
+    rows = undivided_rows(path, say=said.append).rows
     assert [row.label for row in rows] == ["yes", "yes", "Yes", "no"]
     assert {row.user for row in rows} == {"u"}
     assert said == [
@@ -147,12 +150,75 @@ def test_numbers_have_a_decimal_comma_between_semicolons(tmp_path):
     table = pd.DataFrame({"text": ["1,0", "b"], "label": [1.0, 0.0], "user": [7.0, None]})
     path = tmp_path / "a.csv"
     table.to_csv(path, index=False, sep=";", decimal=",")
-    rows, _ = undivided_rows(path)
+    rows = undivided_rows(path).rows
     assert [(row.example, row.label, row.user) for row in rows] == [("1,0", 1, "7"), ("b", 0, None)]
     path.write_text("sep=;\ntext;label;a\nx;4,5;1,0\ny;1;0,0\n")
-    assert [row.label for row in undivided_rows(path, link=rating_of(1, 5))[0]] == [4.5, 1]
-    tags, _ = undivided_rows(path, Columns(labels="a"), TAGS)
+    assert [row.label for row in undivided_rows(path, link=rating_of(1, 5)).rows] == [4.5, 1]
+    tags = undivided_rows(path, Columns(labels="a"), TAGS).rows
     assert [row.label for row in tags] == [{"a"}, set()]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "separator"),
+    [
+        ("text;label;user", Columns(), ";"),
+        ('"text";"label (0,1)";user', Columns(label="label (0,1)"), ";"),
+        ("Comment (a, b or c);stars;Rater", Columns(text="Comment (a, b or c)"), ";"),
+        ("post\tis_spam\tuser; or none", Columns(), "\t"),
+        ("body|target|author", Columns(), "|"),
+        ("x,y;z", Columns(text="x", label="y;z"), ","),
+        ("x,y;z", Columns(text="x,y", label="z"), ";"),
+        ("x;y,z", Columns(), ","),
+        ("text;a,label", Columns(), None),
+        ("text", Columns(), ","),
+    ],
+)
+def test_the_header_has_the_separator(tmp_path, header, columns, separator):
+    if separator is not None:
+        assert separator_of(header, ",", columns.expected) == separator
+        return
+    (tmp_path / "a.csv").write_text(header + "\nsecret;1,2\n")
+    with pytest.raises(DataError, match=r"a\.csv: its first line has commas and semicolons.*sep=;"):
+        undivided_rows(tmp_path / "a.csv", columns)
+    (tmp_path / "a.csv").write_text("sep=;\n" + header + "\nsecret;1,2\n")
+    with pytest.raises(DataError, match="no column 'label'; its columns are text, a,label"):
+        undivided_rows(tmp_path / "a.csv", columns)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_excel_in_europe_writes_other_separators(tmp_path, separator, encoding):
+    """Quoted cells with separators, quotes and lines, and names of columns with a line end."""
+    texts = ["a;b, c|d\te", 'say "no"\r\nor not', "ç"]
+    table = pd.DataFrame({"Post": texts, "Rater": [1.0, 2.0, 2.0], "my\nstars": [4.5, 1.0, 3.0]})
+    path = tmp_path / "a.csv"
+    table.to_csv(path, index=False, sep=separator, decimal=",", encoding=encoding)
+    for name in ("a.csv", "a.tsv", "a.txt"):
+        path = path.rename(tmp_path / name)
+        file = undivided_rows(path, Columns(label="my\nstars"), rating_of(1, 5))
+        assert [row.example for row in file.rows] == texts and file.columns.text == "Post"
+        assert [row.label for row in file.rows] == [4.5, 1, 3]
+        assert [row.user for row in file.rows] == ["1", "2", "2"]
+
+
+def test_columns_are_guessed_in_every_form(tmp_path, capsys):
+    table = pd.DataFrame({"Post": list("abc"), "hateful": [1, 0, 1], "annotator": [7, 8, 9]})
+    guessed = Columns(text="Post", label="hateful", user="annotator")
+    for name, write in FORMS.items():
+        write(table, tmp_path / name)
+        assert undivided_rows(tmp_path / name).columns == guessed, name
+        assert f"{name}: columns: {guessed.described}" in capsys.readouterr().err
+    path = tmp_path / "a.csv"
+    table.assign(text=list("xyz"), label=[0, 1, 0]).to_csv(path, index=False)
+    file = undivided_rows(path, Columns(user="hateful"))  # the fields' own names come first
+    assert file.columns == Columns(text="text", label="label", user="hateful")
+    assert undivided_rows(path, Columns(labels="label,hateful"), TAGS).columns.label is None
+    table.assign(hateful=[1, 2, 3]).to_csv(path, index=False)
+    with pytest.raises(DataError, match="no column 'label'; its columns are Post, hateful"):
+        undivided_rows(path)
+    assert undivided_rows(path, Columns(label="hateful")).columns == guessed
+    path.write_text('history,candidate,label,content\n[],a,1,secret\n[],b,0,""\n')
+    assert len(undivided_rows(path).rows) == 2
 
 
 def test_a_source_without_rows_is_named(tmp_path, monkeypatch):
@@ -256,7 +322,7 @@ def test_bad_rows_are_skipped_on_request(tmp_path, capsys, content, skipped, lin
     with pytest.raises(RowError, match=rf"{path}, line [23]: {reason}") as caught:
         undivided_rows(path)
     assert "secret" not in str(caught.value)
-    rows, _ = undivided_rows(path, SKIP)
+    rows = undivided_rows(path, SKIP).rows
     assert ([row.label for row in rows], [row.line for row in rows]) == ([1, 0], lines)
     printed = capsys.readouterr().err
     assert printed.startswith(f"{path}: {skipped}; the first: {reason}")
@@ -268,7 +334,7 @@ def test_rows_of_tables_without_lines_are_counted(tmp_path):
     with pytest.raises(RowError, match=r"a\.parquet, row 2: has no text: text is empty"):
         undivided_rows(tmp_path / "a.parquet")
     said = []
-    assert len(undivided_rows(tmp_path / "a.parquet", SKIP, say=said.append)[0]) == 2
+    assert len(undivided_rows(tmp_path / "a.parquet", SKIP, say=said.append).rows) == 2
     assert "1 bad row left out, row 2" in said[0]
 
 

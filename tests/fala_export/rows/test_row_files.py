@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from command_lines import done, fails, run
+from command_lines import done, works
 from fala import DataError, Match, MissingExtraError
 from fala_export.errors import RowError
+from fala_export.rows.columns import Columns
 from fala_export.rows.division import document_key
-from fala_export.rows.row_files import Columns, column_names, file_rows, load_rows
+from fala_export.rows.row_files import file_rows, load_rows
 from fala_export.rows.user_rows import Row, numbers_as_classes
 
 HEADER = ("post", "hateful", "annotator", "added")
@@ -63,11 +64,11 @@ def test_a_saved_data_set_equals_its_table(tmp_path):
     save_to_disk(tmp_path / "saved", [table[:50], table[50:]])
     of_table = file_rows(write(tmp_path / "a.csv", posts()), COLUMNS)
     of_folder = file_rows(tmp_path / "saved", COLUMNS)
-    assert of_folder[1] == of_table[1]
-    assert [replace(row, line=0) for row in of_folder[0]] == [
-        replace(row, line=0) for row in of_table[0]
+    assert of_folder.division == of_table.division
+    assert [replace(row, line=0) for row in of_folder.rows] == [
+        replace(row, line=0) for row in of_table.rows
     ]
-    assert column_names(tmp_path / "saved") == list(HEADER)
+    assert file_rows(tmp_path / "saved").columns == COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,8 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
 
 def test_the_division_is_by_user_and_document(tmp_path):
     path = write(tmp_path / "posts.csv", posts())
-    rows, divided = file_rows(path, COLUMNS)
+    file = file_rows(path, COLUMNS)
+    rows, divided = file.rows, file.division
     assert "2 of 8 users play devices" in divided and "seed 0" in divided
     devices = {row.user for row in rows if row.split == "test"}
     assert devices == {"u7", "u6"}  # the busiest
@@ -108,9 +110,8 @@ def test_the_division_is_by_user_and_document(tmp_path):
     for user in devices:
         splits = [row.split for row in rows if row.user == user]
         assert splits.count("train") >= splits.count("test") > 0
-    assert f"{len(posts()) - len(rows)} rows left out" in divided
-    assert file_rows(path, COLUMNS) == (rows, divided)
-    assert file_rows(path, COLUMNS, seed=1)[0] != rows
+    assert file.left_out == {"on held-out documents": len(posts()) - len(rows)}
+    assert file_rows(path) == file and file_rows(path, COLUMNS, seed=1).rows != rows
     data = load_rows(path, COLUMNS)
     assert data.source == f"{path} ({divided})" and set(data.users) == devices
 
@@ -120,7 +121,8 @@ def test_splits_of_the_file_are_kept(tmp_path):
     path = write(
         tmp_path / "x.csv", [*rows, ("d", 1, "u", "test")], ("text", "label", "user", "split")
     )
-    read, divided = file_rows(path)
+    file = file_rows(path)
+    read, divided = file.rows, file.division
     assert [row.split for row in read] == ["public", "public", "train", "test"]
     assert [row.label for row in read] == [0, 1, None, 1] and read[0].user is None and not divided
 
@@ -138,7 +140,7 @@ def test_a_table_of_matches(tmp_path):
         (json.dumps(["a", "b"]), "c", "yes", "u", "train"),
         ("[]", "d", "no", "u", "test"),
     ]
-    read, _ = file_rows(write(tmp_path / "x.csv", rows, header))
+    read = file_rows(write(tmp_path / "x.csv", rows, header)).rows
     assert read == [
         Row("u", "train", Match(("a", "b"), "c"), "yes", 2),
         Row("u", "test", Match((), "d"), "no", 3),
@@ -162,7 +164,12 @@ def test_a_column_is_for_one_field(columns):
 @pytest.mark.parametrize(
     ("header", "cells", "columns", "message"),
     [
-        (("post", "label"), ("a", 1), Columns(), "no column 'text'; its columns are post, label;"),
+        (
+            ("posts", "label"),
+            ("a", 1),
+            Columns(),
+            "no column 'text'; its columns are posts, l",
+        ),
         (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
         (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
@@ -202,8 +209,17 @@ def test_files_without_a_table_are_rejected(tmp_path):
 def test_latin_1_is_named(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_bytes("post,label\na,1\ncaf\u00e9,0\n".encode("cp1252"))
-    with pytest.raises(RowError, match=r"posts\.csv, line 3: byte 4 is not UTF-8; save the file"):
+    with pytest.raises(RowError, match=r"posts\.csv, line 3: byte 4 is not UTF-8, .*CSV UTF-8"):
         file_rows(path, Columns(text="post"))
+
+
+def test_rows_that_are_left_out_have_a_reason(tmp_path):
+    rows = [*posts(), *[(f"no label {at}", "", f"u{at % 3}", "") for at in range(40)]]
+    path = write(tmp_path / "x.csv", [*rows, ("", 1, "u1", ""), *[("a", "", "u7", "")] * 3])
+    file = file_rows(path, replace(COLUMNS, skip_bad_rows=True))
+    reasons = ["that cannot be read", "on held-out documents", "without a label"]
+    assert list(file.left_out) == reasons and file.left_out[reasons[2]] == 40
+    assert sum(file.left_out.values()) + len(file.rows) == len(rows) + 4
 
 
 def test_public_rows_are_required_besides_devices(tmp_path):
@@ -235,7 +251,16 @@ def test_decimal_commas_are_rejected():
 
 def test_the_command_reads_a_table(tmp_path):
     path = write(tmp_path / "posts.csv", posts(each=60))
-    command = ("--old", "glove", "--new", "glove", "--data", path)
-    values = done(*command, "--text", "post", "--label", "hateful", "--user", "annotator")
-    assert len(values["users"]) == 2 and "no splits: 2 of 8" in values["data"]
-    fails(run(*command), "--text")
+    command = ("--old", "glove", "--new", "glove", "--data", path, "--users", 1)
+    named = ("--text", "post", "--label", "hateful", "--user", "annotator")
+    walk = works(*command, "--json")
+    assert f"{path}: columns: text = post, label = hateful, user = annotator\n" in walk.stderr
+    guessed, values = json.loads(walk.stdout), done(*command, *named)
+    assert values["users"][0]["auc"] == guessed["users"][0]["auc"]
+    assert len(values["users"]) == 1 and "no splits: 2 of 8" in values["data"]
+    reasons = values["left_out"]["reasons"]
+    assert list(reasons) == ["on held-out documents", "of users beyond --users"]
+    users = load_rows(path).users.values()
+    used = values["public"] + sum(len(user.train) + len(user.test) for user in users)
+    used -= reasons["of users beyond --users"]
+    assert values["left_out"]["rows"] == sum(reasons.values()) == len(posts(each=60)) - used

@@ -36,7 +36,7 @@ def match(user, history, candidate, label=0):
 
 def test_rows_of_a_file_equal_rows_in_memory(tmp_path):
     texts = [f"{number} ä\nb\x1ec" * 9_000 for number in range(60)]  # 5 MB, on the disk
-    stored = file_rows(table(tmp_path / "a.csv", 60, texts.__getitem__))[0]
+    stored = file_rows(table(tmp_path / "a.csv", 60, texts.__getitem__)).rows
     lines = [row.line for row in stored]
     rows = [Row(f"u{at % 7}", "public", texts[at], at % 3, lines[at]) for at in range(60)]
     assert stored == rows and Rows.of(rows) == rows and stored[-1] == rows[-1]
@@ -63,7 +63,7 @@ def test_values_that_rows_repeat_are_read_as_the_first_time(tmp_path):
         lines.append(line)
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines))
-    read = file_rows(path)[0]
+    read = file_rows(path).rows
     assert read == read_rows(lines)
     assert {"1", "True", "u", None} == {row.user for row in read}
     for bad in ({"text": " "}, {"text": "a", "pair": ["a", "b"]}, {"split": "tset"}, {"label": []}):
@@ -75,7 +75,7 @@ def test_values_that_rows_repeat_are_read_as_the_first_time(tmp_path):
 def test_memory_does_not_hold_the_texts(tmp_path):
     path = table(tmp_path / "a.csv", 400, lambda number: f"{number} " + "word " * 10_000)
     tracemalloc.start()
-    rows = PublicRows.of(file_rows(path)[0])
+    rows = PublicRows.of(file_rows(path).rows)
     assert len(rows.digest) == 64
     assert len(divide(rows.rows, 0, validation=True).training) > 250
     peak = tracemalloc.get_traced_memory()[1]
@@ -111,7 +111,7 @@ def test_documents_are_drawn_with_all_their_rows_and_every_label():
 
 
 def test_documents_of_another_file_are_found(tmp_path):
-    rows = file_rows(table(tmp_path / "a.csv", 30))[0]
+    rows = file_rows(table(tmp_path / "a.csv", 30)).rows
     others = Rows.of([Row(None, "public", f"text {number}", 0, 0) for number in (29, 3, 99)])
     for among in (others, rows.take(rows.positions[[29, 3]])):
         found = rows.where(rows.on_documents_of(among))

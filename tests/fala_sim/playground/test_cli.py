@@ -7,11 +7,13 @@ import signal
 import subprocess
 import tempfile
 import time
+from random import Random
 
 import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vectors
 from command_lines import SCRIPTS, data_rows, done, fails, jsonl, run, works
+from fala_sim.playground.walk import conclusion
 from program import without_progress
 from public_data import write_table
 
@@ -30,6 +32,7 @@ def check_result(result, budget, bridged=True):
     assert {"old", "new", "data", "bridge", "users", "mean"} <= set(result)
     assert result["budget"] == budget
     assert result["bridge"].startswith("none") != bridged
+    assert next(iter(result["mean"])) == "wrong"
     for figures in (*result["users"], result["mean"]):
         assert figures["seconds"]["total"] > 0
         assert figures["documents"] > 0
@@ -54,7 +57,8 @@ def check_result(result, budget, bridged=True):
 def test_a_walk_prints_a_table(tiny, data):
     walk = works(*tiny, "--users", 1)
     for part in (
-        "synthetic", "wrong of 100", "log loss", "AUC", "F1", "instant", "forwards", "decision",
+        "synthetic", "wrong of 100", "\nlog loss ", "\nAUC ", "\nF1 of 1 ", "F1 is of the label 1,",
+        "instant", "forwards", "decision", "\nrows left out: none\n",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
         "sample, 1 user, seed 0: 1 user, ", " of 1 user. ", "it is not known yet",
     ):  # fmt: skip
@@ -77,7 +81,7 @@ def test_a_walk_without_a_bridge_reports_the_reason(tiny, tmp_path):
     assert "at most 100 forward passes" in shown
     assert "bridge: none: 8 distinct public texts are too few" in shown
     (row,) = [line for line in shown.splitlines() if line.startswith("u0 ")]
-    assert row.split().count("-") == 4
+    assert row.split().count("-") == 2
 
 
 @pytest.mark.parametrize("matching", [False, True])
@@ -99,6 +103,75 @@ def test_data_are_read_from_a_file_or_standard_input(tmp_path, matching):
     losses = [user.pop("cross_entropy") for user in (first, read["users"][0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)  # a busy machine adds in another order
     assert first == read["users"][0]
+
+
+def named(tiny, folder, labels):
+    """A command for rows whose labels 0 and 1 have these names, or are one of them at random."""
+    random = Random(0)  # people who judge a fifth of the texts at random
+    rows = [
+        {**row, "label": labels[row["label"]] if random.random() < 0.8 else random.choice(labels)}
+        for row in data_rows(train=60)
+    ]
+    path = folder / f"{'-'.join(labels)}.jsonl"
+    path.write_text(jsonl(rows))
+    return (*tiny, "--data", path, "--budget", 5)
+
+
+def test_conclusions_do_not_depend_on_the_order_of_names(tiny, tmp_path):
+    """Only F1 of a label that is natural, or named, is of one label."""
+    first, second = (named(tiny, tmp_path, it) for it in (("not", "ironic"), ("no", "yes-ironic")))
+    shown, other = (works(*each).stdout.split("\nmeans ")[1] for each in (first, second))
+    assert "\nmacro-F1 " in shown and "F1 of" not in shown
+    assert shown == other
+    values = done(*second)
+    assert values["positive"] is None and "f1" not in values["mean"]
+    assert all(user["thresholds"] == {} for user in values["users"])
+    natural = done(*named(tiny, tmp_path, ("YES", "no")))
+    chosen = done(*named(tiny, tmp_path, ("a", "z")), "--positive", "a")
+    assert (natural["positive"], chosen["positive"]) == ("YES", "a")
+    assert [user["f1"] for user in natural["users"]] == [user["f1"] for user in chosen["users"]]
+
+
+def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
+    command = *named(tiny, tmp_path, ("a", "b", "c")), "--users", 1
+    f1 = [done(*command, "--positive", label)["mean"]["f1"] for label in "abc"]
+    for model, value in done(*command)["mean"]["macro_f1"].items():
+        assert value == pytest.approx(sum(each[model] for each in f1) / 3)
+    fails(run(*command, "--positive", "d"), "--positive is one of a, b, c, not 'd'")
+    fails(run(*command, "--positive", "1", "--rating", 1, 5), "--positive is for exclusive labels")
+    assert "\nF1 of 0 " in works(*tiny, "--data", data, "--users", 1, "--positive", "False").stdout
+
+
+def users_of(gains):
+    """Results of users whose new personal model decides so many of 100 less wrong."""
+    return [
+        {"wrong": {"old_personal": 20.0, "new_global": 30.0 + gain, "instant": 1.0, "fala": 20.0}}
+        for gain in gains
+    ]
+
+
+def test_the_last_line_compares_with_both_models(tiny):
+    result = conclusion(users_of([1, 2, 3]))
+    assert result["new_global"]["verdict"] == "better" and result["fala"] == 20
+    low, high = result["new_global"]["interval"]
+    reach = 4.302653 / 3**0.5  # Student's quantile at 2 degrees of freedom
+    assert (low, high) == pytest.approx((-12 - reach, -12 + reach), rel=1e-3)
+    assert result["old_personal"] == {
+        "value": 20, "difference": 0, "interval": [0, 0], "verdict": "not known",
+    }  # fmt: skip
+    assert conclusion(users_of([-19, -20, -21]))["new_global"]["verdict"] == "worse"
+    assert conclusion(users_of([1, 2]))["new_global"]["interval"] is None
+    last = works(*tiny, "--users", 3, "--budget", 5).stdout.splitlines()[-1]
+    number = r"[-+]?[0-9]+\.[0-9]"
+    interval = rf"95 % interval over users {number} to {number}"
+    figures = rf"\({number} of 100; difference {number}, {interval}\)"
+    verdict = "(It is (better|worse)|Whether it is better) than"
+    assert re.fullmatch(
+        rf"The new personal model decides {number} of 100 wrong\. {verdict} the vendor's new "
+        rf"model (is not known )?{figures}\. {verdict} the old personal "
+        rf"model (is not known )?{figures}\.",
+        last,
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,6 +238,7 @@ def test_wrong_combinations_of_options_are_usage_errors(tiny, data, tmp_path):
         ((*device, "--new", "bert", "--old", "glove"), ["--old", "--device"]),
         ((*device, "--new", "bert", "--users", 2), ["--users", "--device"]),
         ((*device, "--new", "bert", "--paper"), ["--paper", "--device"]),
+        ((*device, "--new", "bert", "--positive", "1"), ["--positive", "--device"]),
     ):
         fails(run(*arguments), *parts, status=2)
 
@@ -205,7 +279,7 @@ def test_help_is_complete():
     assert shown.stderr == ""
     for part in (
         "--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds", "--users",
-        "--seed", "--json", "--version", "synthetic", "threshold", "bridge",
+        "--seed", "--json", "--version", "synthetic", "threshold", "bridge", "--positive LABEL",
         "\n    fala-replace --device DIR --refine\n",
     ):  # fmt: skip
         assert part in shown.stdout

@@ -15,7 +15,7 @@ from fala.backbones import Backbone
 from fala.examples import document_of, unique_texts
 from fala_export.fitting.heads import fit_head
 from fala_export.fitting.metrics import scores
-from fala_export.rows.row_files import Columns
+from fala_export.rows.columns import Columns
 from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, divide, documents_of, load_public_rows
 

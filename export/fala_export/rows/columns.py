@@ -1,0 +1,198 @@
+"""Which columns of a file have a row's fields: those that are named, else a guess by their names.
+
+Every command that reads rows guesses alike, and prints which columns it took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fala.errors import DataError
+from fala_export.rows.user_rows import label_of
+
+#: The fields of a row that have one column.
+FIELDS = ("text", "label", "user", "split", "history", "candidate")
+
+#: Names of columns of ratings, if they hold numbers.
+RATINGS = ("rating", "stars", "score", "grade", "points")
+# Usual names of the fields' columns, the most usual first.
+_USUAL = {
+    "text": (
+        "text", "post", "comment", "tweet", "sentence", "content", "body", "message", "review",
+    ),
+    "label": ("label", "class", "target", "category", "annotation", *RATINGS),
+    "user": (
+        "user", "annotator", "user_id", "annotator_id", "worker", "worker_id", "author",
+        "reviewer", "rater",
+    ),
+    "split": ("split",),
+}  # fmt: skip
+# Usual names of a column of two labels, and prefixes of others.
+_JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
+_JUDGES = ("is_", "has_")
+# Columns of other forms of a row than a text.
+_OTHER_FORMS = {"pair", "history", "candidate"}
+# Longer names of columns may be texts.
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a file's rows are read: the names of its columns.
+
+    None is the column with the field's name, or where there is none, a guess by usual names.
+
+    Attributes:
+        text: The document.
+        label: Its label.
+        user: The user who gave the label.
+        split: ``"public"``, ``"train"`` or ``"test"``.
+        history: For a matcher: the texts that the user opened before, as a JSON list.
+        candidate: For a matcher: the candidate's text.
+        labels: For tags: their columns, separated by commas; a row has the tags with 1, and not
+            those with 0 or nothing.
+        skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
+
+    Raises:
+        DataError: One column is for two fields.
+    """
+
+    text: str | None = None
+    label: str | None = None
+    user: str | None = None
+    split: str | None = None
+    history: str | None = None
+    candidate: str | None = None
+    labels: str | None = None
+    skip_bad_rows: bool = False
+
+    def __post_init__(self) -> None:
+        columns = self.by_field
+        if self.tags:
+            del columns["label"]
+        field_of: dict[str, str] = {}
+        for field, column in [*columns.items(), *(("labels", tag) for tag in self.tags)]:
+            if column in field_of:
+                raise DataError(
+                    f"the column {column!r:.60} is for {field_of[column]} and for {field}; name "
+                    "another for one of them"
+                )
+            field_of[column] = field
+
+    @property
+    def tags(self) -> list[str]:
+        """The columns of tags; none if one column has them all."""
+        return [] if self.labels is None else [name.strip() for name in self.labels.split(",")]
+
+    @property
+    def by_field(self) -> dict[str, str]:
+        """Each field's column; without a name the field's own."""
+        return {field: getattr(self, field) or field for field in FIELDS}
+
+    def renamed(self) -> dict[str, str]:
+        """The columns with another name than their field, by field."""
+        return {field: column for field, column in self.by_field.items() if column != field}
+
+    @property
+    def described(self) -> str:
+        """The named columns, in words."""
+        named = {field: getattr(self, field) for field in (*FIELDS, "labels")}
+        return ", ".join(f"{field} = {column}" for field, column in named.items() if column)
+
+    @property
+    def expected(self) -> set[str]:
+        """Names in lower case that a table's header is recognized by."""
+        names = {*self.by_field.values(), *self.tags, *_OTHER_FORMS, *_JUDGED}
+        return {name.casefold() for name in names.union(*_USUAL.values())}
+
+
+def guess_columns(columns: Columns, present: Sequence[str], *, exclusive: bool) -> Columns:
+    """Name the columns that are not named: the field's own name, else the first usual name.
+
+    A column that is named after a property of texts (``hateful``, ``is_spam``) is taken for the
+    labels if it is the only one of its kind. It must then have two values: see ``is_judged``.
+
+    Args:
+        columns: The columns that are named.
+        present: The names of the file's columns.
+        exclusive: Whether labels exclude one another, so that they may have a column of two values.
+
+    Returns:
+        The columns; None for those that the file does not have.
+    """
+    taken = {*columns.renamed().values(), *columns.tags}
+    free = [name for name in present if name not in taken]
+    usual_names = dict(_USUAL)
+    if columns.tags:
+        del usual_names["label"]
+    if _OTHER_FORMS.intersection(free) or columns.candidate:
+        del usual_names["text"]
+    by_key = {name.casefold(): name for name in reversed(free)}
+    guessed: dict[str, Any] = {}
+    for field, usual in usual_names.items():
+        if getattr(columns, field) is None:
+            own = field if field in free else None
+            guessed[field] = own or next((by_key[name] for name in usual if name in by_key), None)
+    judged = [name for name in free if is_judged(name)]
+    if exclusive and guessed.get("label", "") is None and len(judged) == 1:
+        (guessed["label"],) = judged
+    return replace(columns, **guessed)
+
+
+def is_judged(name: str) -> bool:
+    """Whether a column's name is a property that a text has or not, as ``is_spam``."""
+    return name.casefold() in _JUDGED or name.casefold().startswith(_JUDGES)
+
+
+def check_header(name: str, present: Sequence[str], columns: Columns) -> None:
+    """Check that a table has the named columns, and a text.
+
+    Args:
+        name: The file's name, for errors.
+        present: The names of its columns.
+        columns: The columns of fields.
+
+    Raises:
+        DataError: It lacks one, has one twice, or has no header.
+    """
+    missing = [column for column in columns.renamed().values() if column not in present]
+    names = columns.by_field
+    if not {names["text"], names["candidate"], "pair"} & set(present):
+        missing = missing or [names["text"]]
+    elif columns.tags:
+        missing = missing or [tag for tag in columns.tags if tag not in present]
+    elif names["label"] not in present:
+        missing = missing or [names["label"]]
+    used = [*columns.tags, *names.values()]
+    if twice := [column for column in used if present.count(column) > 1]:
+        raise DataError(f"{name}: has several columns {twice[0]!r:.60}; rename all but one of them")
+    if missing:
+        raise no_column(name, missing[0], present)
+
+
+def no_column(name: str, missing: str, present: Collection[str]) -> DataError:
+    """The error of a table that lacks a column, with the names of those that it has.
+
+    Args:
+        name: The file's name.
+        missing: The column that it lacks.
+        present: The names of its columns.
+    """
+    if any(len(column) > _LONGEST_NAME or _is_number(column) for column in present):
+        return DataError(
+            f"{name}: no column {missing!r:.60}, and its first line looks like a row of texts; "
+            "write a first line with the names of the columns"
+        )
+    words = [column for column in present if not any(map(str.isspace, column))]
+    others = len(present) - len(words)  # such a name may be a text
+    listed = ", ".join([*words, *[f"{others} with blanks"] * bool(others)])
+    return DataError(
+        f"{name}: no column {missing!r:.60}; its columns are {listed[:300]}; "
+        "name those of texts, labels and users with --text, --label and --user"
+    )
+
+
+def _is_number(name: str) -> bool:
+    return isinstance(label_of(name), int)
