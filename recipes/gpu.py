@@ -77,7 +77,15 @@ def people_of(count: int, release: Release, model: Path) -> list[Situation]:
         user = User(name, *_split(train), *_split(rows.test))
         people.append(
             Situation(
-                user, release, release, release, release.head.vendor_model(), model, _refuse, 0
+                user=user,
+                old=release,
+                installed=release,
+                new=release,
+                shipped=release,
+                personal=release.head.vendor_model(),
+                transformer=model,
+                encode=_refuse,
+                seed=0,
             )
         )
     return people

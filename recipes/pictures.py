@@ -26,22 +26,12 @@ from fala.backbones.word_vectors import words
 from fala.selection.representatives import select
 from fala_sim import frame
 from fala_sim.experiments.labels.plots import labels as few_labels
-from fala_sim.metric.statistics import compare, mean_over_users
+from fala_sim.metric.statistics import mean_over_users
 from fala_sim.metric.value import Value
 from fala_sim.playground.sample import sample_rows
-from fala_sim.report.groups import by_setting, of_tasks, parts
+from fala_sim.report.groups import by_setting, parts
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
-
-RESULTS = Path(__file__).parents[1] / "device_sim" / "results"
-
-#: The people of the first picture, a data set of a study at a time, by their title.
-PEOPLE: Mapping[str, tuple[str, str]] = {
-    "MiniLM: MD-Agreement, 5 people": ("replacement", "md-agreement"),
-    "MiniLM: HS-Brexit, 4": ("replacement", "hs-brexit"),
-    "MiniLM: MovieLens, 5": ("replacement", "movielens"),
-    "MPNet: MD-Agreement, 5": ("trained", "md-agreement"),
-    "MPNet: HS-Brexit, 4": ("trained", "hs-brexit"),
-}
+from pages import PICTURED, RESULTS, compared
 
 #: The methods of the first picture, from its top, with their titles.
 SHOWN: Mapping[str, str] = {
@@ -108,15 +98,12 @@ def gains(study: str, data: str) -> dict[str, Value]:
     Returns:
         The differences by method.
     """
-    runs = of_tasks(frame(RESULTS / study, "replacement"), "replacement")
-    methods = dict(parts(runs[runs["data"] == data], "method"))
-    tests = {name: compare(methods[name], methods["global-words"], "scores.auc") for name in SHOWN}
-    return {name: test.difference for name, test in tests.items() if test is not None}
+    return {name: compared(study, data, "global-words", name).difference for name in SHOWN}
 
 
 def quality() -> Plot:
     """AUC above the vendor's new model as shipped, a data set at a time, with intervals."""
-    people = {title: gains(*which) for title, which in PEOPLE.items()}
+    people = {title: gains(*which) for title, which in PICTURED.items()}
 
     def paint(axes: Axes) -> None:
         axes.axvline(0, color=MUTED, linewidth=0.9, linestyle="--")

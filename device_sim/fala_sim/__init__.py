@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fala_sim.data_frame import frame
     from fala_sim.playground.releases import sample_release
-    from fala_sim.playground.sample import sample_rows
+    from fala_sim.playground.sample import sample_posts, sample_rows
 
 #: The modules of the names.
 _MODULES = {
     "frame": "data_frame",
+    "sample_posts": "playground.sample",
     "sample_release": "playground.releases",
     "sample_rows": "playground.sample",
 }
 
-__all__ = ["frame", "sample_release", "sample_rows"]
+__all__ = ["frame", "sample_posts", "sample_release", "sample_rows"]
 
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 

@@ -104,11 +104,13 @@ class Situation:
 
     Attributes:
         user: The user whose model is replaced.
-        old: The release on the device.
+        old: The old backbone with the vendor's plain head, as papers have it.
+        installed: The old backbone as FaLA's devices have it: with a head on embeddings and words.
         new: The new backbone with the vendor's plain head, from which every peer starts.
         shipped: The new backbone as FaLA's devices get it: with the vendor's head on embeddings and
             words, a bridge, and a prior learnt from public annotators.
-        personal: The old personal model, fitted by the device's ``learn`` on all train examples.
+        personal: The old personal model without words, fitted by a device's ``learn`` on all train
+            examples.
         transformer: Hugging Face folder of the new backbone, for training; None if there is only
             a bundle.
         encode: The new backbone on the device.
@@ -119,6 +121,7 @@ class Situation:
 
     user: User
     old: Release
+    installed: Release
     new: Release
     shipped: Release
     personal: PersonalModel

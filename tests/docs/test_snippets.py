@@ -6,8 +6,9 @@ import importlib
 import inspect
 import json
 import re
-import runpy
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -99,9 +100,6 @@ def laboratory(names):
 
 
 def cookbook(names):
-    base = write_release_for_adapters(Path("base.fala"), 1, make_head(seed=1))
-    for name in ("spam", "urgent"):
-        write_adapter_for(Path(f"{name}.fala"), base, name)
     shutil.copy(fala_sim.sample_release("bert"), "new.fala")
     for words in (["repository", "begin", "REPO"], ["publish", "REPO", "new.fala"]):
         works(*words)
@@ -190,17 +188,26 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
 def test_included_files_are_examples_with_tests():
     shown = {block.included for block in BLOCKS if block.included}
     assert shown == EXAMPLES
-    first = next(block for block in BLOCKS if block.page == "README.md")
+    first = next(block for block in blocks("python") if block.page == "README.md")
     assert first.text in FIRST.read_text(encoding="utf-8")
 
 
-def test_the_first_snippet_prints_its_commented_figures(capsys):
-    runpy.run_path(str(FIRST))
-    printed = [line.strip("[]").split() for line in capsys.readouterr().out.splitlines()]
-    shown = [line.split() for line in re.findall(r"^print.*# \[(.+?)\]", FIRST.read_text(), re.M)]
-    assert len(shown) == 4
+def test_the_first_snippet_prints_its_commented_figures_and_closes_its_devices(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", FIRST], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = re.compile(r"\d*\.\d+")
+    printed = [figures.findall(line) for line in done.stdout.splitlines()]
+    text = FIRST.read_text(encoding="utf-8")
+    shown = [figures.findall(line) for line in re.findall(r"# (\[\[.+\]\])", text)]
+    assert len(shown) == 3
     # Embeddings of int8 differ a little between families of processors.
     np.testing.assert_allclose(np.array(printed, float), np.array(shown, float), atol=0.03)
+    (vendors,) = re.findall(r"the vendor's alone: (.+)", text)
+    with fala.Device.create(tmp_path / "device", fala_sim.sample_release("bert")) as device:
+        alone = device.predict_proba(re.findall(r'^new = \["(.+)"\]', text, re.MULTILINE))
+    np.testing.assert_allclose(alone[0, 1], float(vendors), atol=0.03)
 
 
 def parsed(command, words, context=None):

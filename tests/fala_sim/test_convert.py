@@ -11,6 +11,7 @@ from fala_export.rows.user_rows import read_rows
 from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.lewidi import parse_documents, read_folder
+from fala_sim.data.location import find_location
 from sim_command import fails
 
 
@@ -61,13 +62,35 @@ def test_a_repeated_text_is_one_document_with_its_first_label(tmp_path):
     assert parse_documents({"f": content.encode()}) == [Document("x", {"a": 1})]
 
 
-def test_a_post_and_its_reply_in_english_are_a_document_and_other_languages_are_counted():
-    pair = {"text": {"post": "How nice.", "reply": "Very."}, "annotations": {"a": "0", "b": "1"}}
-    content = {"0": {**pair, "lang": "en"}, "1": {**pair, "lang": "de"}}
+def in_language(code, post):
+    pair = {"text": {"post": post, "reply": "!"}, "annotations": {"a": "0", "b": "1"}}
+    return {**pair, "lang": code}
+
+
+@pytest.mark.parametrize(
+    ("options", "post", "name"),
+    [({}, "How nice.", "English"), ({"language": "ar"}, "ما أجمله", "Arabic")],
+)
+def test_a_post_and_its_reply_of_one_language_are_a_document_and_others_are_counted(
+    options, post, name
+):
+    entries = {"0": in_language("en", "How nice."), "1": in_language("ar", "ما أجمله")}
     left_out = LeftOut()
-    parsed = parse_documents({"MP_dev.json": json.dumps(content).encode()}, left_out)
-    assert parsed == [Document("How nice.\n\nVery.", {"a": 0, "b": 1})]
-    assert left_out.counts() == {"documents in another language than English": 1}
+    content = {"MP_dev.json": json.dumps(entries).encode()}
+    parsed = parse_documents(content, left_out, **options)
+    assert parsed == [Document(f"{post}\n\n!", {"a": 0, "b": 1})]
+    assert left_out.counts() == {f"documents in another language than {name}": 1}
+
+
+def test_a_set_of_each_language_is_read_from_one_folder(tmp_path):
+    folder = tmp_path / "multipico"
+    folder.mkdir()
+    write(folder, "MP_dev.json", *(in_language(code, f"post {code}") for code in ("de", "es")))
+    for code in ("de", "es"):
+        location = find_location(f"multipico-{code}", tmp_path)
+        opened = location.format.open(location.path, LeftOut())
+        assert opened.people == ["a", "b"]
+        assert sum(opened.left_out.counts().values()) == 1
 
 
 def tagged(text, tags, **labels):

@@ -58,7 +58,8 @@ def test_a_release_has_a_bridge_and_a_prior_of_the_public_rows(folder, work, pat
     assert prepared.vendor["prior"]["prior"]["annotators"] == 22
     assert str(work) not in str(prepared.vendor)
     assert prepared.vendor["prior"]["scales"] or "scales" in prepared.vendor
-    # Devices' first bundle and the peers' start have neither, and no words.
+    # The device's first release has words; what the peers start from has none of these.
+    assert prepared.installed.head.lexical is not None
     for plain in (prepared.old, prepared.new):
         bundle = Bundle.open(plain.path)
         assert (bundle.bridges(), bundle.prior()) == ({}, None)
@@ -152,7 +153,15 @@ def test_every_budget_has_a_record_with_cost_and_decision(path, tmp_path, monkey
 
 def test_fala_all_encodes_all_documents(path, tmp_path):
     """Unlike ``fala``, it does not stop when a batch changes little."""
-    for method in ("fala-instant", "fala-all", "global", "global-words", "words"):
+    for method in (
+        "fala-instant",
+        "fala-all",
+        "global",
+        "global-words",
+        "words",
+        "old",
+        "old-words",
+    ):
         write(tmp_path, jobs.replacement(key_of(path, "replacement", method), path, {}))
     by_method = {record["method"]: record for record in read_records(tmp_path, "replacement")}
     everything = by_method["fala-all"]
@@ -162,6 +171,7 @@ def test_fala_all_encodes_all_documents(path, tmp_path):
     assert by_method["fala-instant"]["vendor"] == by_method["global-words"]["scores"]
     assert by_method["fala-instant"]["vendor"] != by_method["global"]["scores"]
     assert "vendor" not in by_method["global"]
+    assert by_method["old-words"]["logits"] != by_method["old"]["logits"]
     # Each tells what blends need: the labels, and logits of the same examples.
     user = load(path).division.users[0]
     for record in by_method.values():

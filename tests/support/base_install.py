@@ -35,7 +35,7 @@ def left_out():
     """Names that can be imported here, and in the smallest install cannot.
 
     That is of the packages that are asked for alone: what they ask for in turn is never imported
-    (docs/install-size.md).
+    (docs/platforms.md).
     """
     brought = {plain(name) for name in PACKAGES}
     return {

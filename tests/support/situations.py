@@ -71,4 +71,4 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
         )
     else:
         model = first.head.vendor_model()
-    return Situation(user, first, second, second, model, None, KnownEncoder(second), seed)
+    return Situation(user, first, first, second, second, model, None, KnownEncoder(second), seed)

@@ -79,4 +79,5 @@ def make_situation(folder, examples, labels, head, test=((), ()), seed=0, **opti
         folder / "model", folder / "release.fala")  # fmt: skip
     release = Release("tiny", path, head, {}, {})
     user = User("ann", examples, labels, *test)
-    return Situation(user, release, release, release, head.vendor_model(), model, refuse, seed)
+    releases = [release] * 4
+    return Situation(user, *releases, head.vendor_model(), model, refuse, seed)

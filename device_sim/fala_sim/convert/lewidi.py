@@ -3,8 +3,9 @@
 A folder of it has ``NAME_train.json``, ``NAME_dev.json`` and ``NAME_test.json``, each an object of
 documents by number; of a document this module reads ``text`` and the strings ``annotations``
 ("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), in the same order. In the third edition (2025) the
-text may be an object of a ``post`` and its ``reply``, and ``annotations`` an object of labels by
-annotator. The task's own three-way split is not used, because it is not by user; all its documents
+text may be an object of a ``post`` and its ``reply``, ``annotations`` an object of labels by
+annotator, and ``lang`` the document's language (English, where there is none); a data set is of one
+language. The task's own three-way split is not used, because it is not by user; all its documents
 are pooled.
 
 HS-Brexit's annotators also labelled each document as aggressive and as offensive. With
@@ -29,6 +30,10 @@ from fala_sim.convert.left_out import LeftOut
 PARTS = ("train", "dev", "test")
 
 _ENGLISH = "en"  # of the ``lang`` that a document may name
+_LANGUAGES = {
+    _ENGLISH: "English", "ar": "Arabic", "de": "German", "es": "Spanish", "fr": "French",
+    "hi": "Hindi", "it": "Italian", "nl": "Dutch", "pt": "Portuguese",
+}  # fmt: skip
 _DETECTION = " detection"  # at the end of a task's name
 
 
@@ -60,14 +65,19 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def parse_documents(
-    files: Mapping[str, bytes], left_out: LeftOut | None = None, *, tags: bool = False
+    files: Mapping[str, bytes],
+    left_out: LeftOut | None = None,
+    *,
+    tags: bool = False,
+    language: str = _ENGLISH,
 ) -> list[Document]:
     """Parse the files of one data set.
 
     Args:
         files: Contents by file name.
-        left_out: Counts documents in other languages than English; the backbones are English.
+        left_out: Counts documents in other languages.
         tags: Whether labels are the sets of an annotator's tags.
+        language: Its two letters, as in ``lang``.
 
     Returns:
         The documents in order of first appearance.
@@ -84,9 +94,9 @@ def parse_documents(
         if not isinstance(entries, dict):
             raise DataError(f"{name}: expected an object of documents by number")
         for number, entry in entries.items():
-            if isinstance(entry, dict) and entry.get("lang", _ENGLISH) != _ENGLISH:
+            if isinstance(entry, dict) and entry.get("lang", _ENGLISH) != language:
                 if left_out is not None:
-                    left_out.add("documents in another language than English")
+                    left_out.add(f"documents in another language than {_LANGUAGES[language]}")
                 continue
             try:
                 text, labels = _parse_document(entry, tags=tags)
@@ -168,25 +178,32 @@ def _string(entry: dict[str, object], key: str) -> str:
     return value
 
 
-def _read(folder: Path, left_out: LeftOut, *, tags: bool = False) -> list[Document]:
-    return parse_documents(read_folder(folder), left_out, tags=tags)
+def _read(
+    folder: Path, left_out: LeftOut, *, tags: bool = False, language: str = _ENGLISH
+) -> list[Document]:
+    return parse_documents(read_folder(folder), left_out, tags=tags, language=language)
 
 
-FORMATS = {
-    name: Format(
-        annotated(partial(_read, tags=tags), exclusive=not tags),
+def _format(summary: str, *, tags: bool = False, language: str = _ENGLISH) -> Format:
+    return Format(
+        annotated(partial(_read, tags=tags, language=language), exclusive=not tags),
         tuple(f"*_{part}.json" for part in PARTS),
-        f"""Convert a Le-Wi-Di data set: the JSON files of DIR, {labels}.
-
-        A document in the test split of one user is in no rows but the test rows of those users who
-        labelled it.
-        """,
+        summary,
         users=20,
     )
-    for name, labels, tags in (
-        ("lewidi", "binary labels", False),
-        ("lewidi-tags", "the tags of all its tasks", True),
-    )
+
+
+_SUMMARY = """Convert a Le-Wi-Di data set: the JSON files of DIR, {labels}.
+
+A document in the test split of one user is in no rows but the test rows of those users who
+labelled it.
+"""
+
+FORMATS = {
+    "lewidi": _format(_SUMMARY.format(labels="binary labels")),
+    "lewidi-tags": _format(_SUMMARY.format(labels="the tags of all its tasks"), tags=True),
+    # Without commands of their own, which would be eight times the same.
+    **{f"lewidi-{code}": _format("", language=code) for code in _LANGUAGES if code != _ENGLISH},
 }
 
 # A fixed commit, so that the checksums below are valid.
@@ -224,6 +241,11 @@ _HS_BREXIT = {
         "24e5e1615818ff6e3b96e50245cfe10636ef8ec0ea51f2c2a60acb68858fd195",
 }  # fmt: skip
 
+_MULTIPICO = {
+    "MP_dev.json": "284bd1d9119b46878b9eb18db369e90db53d1e9cf7ce0c519157bac53bd24e29",
+    "MP_test.json": "da313236d8b6b1cb056c3965751d56c33fffd3d635f53546a924948246ed0ad6",
+}
+
 DATA_SETS = (
     _data_set(
         "md-agreement",
@@ -251,13 +273,21 @@ DATA_SETS = (
         _HS_BREXIT,
         kind="lewidi-tags", folder_name="hs-brexit",
     ),
-    _data_set(
-        "multipico",
-        "MultiPICo (Le-Wi-Di 2025): English posts with replies, ironic or not, by annotator",
-        "LeWiDi_3-2025/MP",
-        {
-            "MP_dev.json": "284bd1d9119b46878b9eb18db369e90db53d1e9cf7ce0c519157bac53bd24e29",
-            "MP_test.json": "da313236d8b6b1cb056c3965751d56c33fffd3d635f53546a924948246ed0ad6",
-        },
+    *(
+        _data_set(
+            name,
+            f"MultiPICo (Le-Wi-Di 2025): {language} posts and replies, ironic or not, by annotator",
+            "LeWiDi_3-2025/MP",
+            _MULTIPICO,
+            kind=kind, folder_name="multipico",
+        )
+        for name, kind, language in (
+            ("multipico", "lewidi", _LANGUAGES[_ENGLISH]),
+            *(
+                (f"multipico-{code}", f"lewidi-{code}", language)
+                for code, language in _LANGUAGES.items()
+                if code != _ENGLISH
+            ),
+        )
     ),
 )  # fmt: skip

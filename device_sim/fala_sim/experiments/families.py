@@ -116,7 +116,7 @@ PEOPLE_OPTIONS: tuple[Option, ...] = (
     new_option(
         "The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3 "
         "cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data "
-        "set's public rows; layers:NAME, or layers:FOLDER, pools three layers."
+        "set's public rows; last:NAME, or last:FOLDER, pools its last layer, not three."
     ),
 )  # fmt: skip
 

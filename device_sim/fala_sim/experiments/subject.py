@@ -53,6 +53,7 @@ class Subject:
         return Situation(
             user=self.user,
             old=prepared.old,
+            installed=prepared.installed,
             new=new,
             shipped=prepared.shipped,
             personal=personal,

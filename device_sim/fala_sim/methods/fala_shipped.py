@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -41,6 +42,29 @@ class Replaced:
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """See ``Scores``."""
         return self.situation.shipped.logits(self.model, examples)
+
+
+class OldWords(Method):
+    """Old personal with words: the device before the replacement."""
+
+    name = "old-words"
+    title = "Old personal with words"
+    row = 10
+    look = Look("#93704b", "<")
+    all_tasks = True
+    baseline = False
+    with_words = True
+
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
+        """Create a device with the old release, and let it learn."""
+        user = situation.user
+        with (
+            TemporaryDirectory(prefix="fala-") as folder,
+            Device.create(Path(folder) / "device", situation.installed.path) as device,
+        ):
+            if user.train:
+                device.learn(user.train, user.train_labels)
+            return partial(situation.installed.logits, device.model)
 
 
 class Shipped(Method):
@@ -91,7 +115,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     user, meter = situation.user, situation.meter
     with TemporaryDirectory(prefix="fala-") as folder:
         path = Path(folder) / "device"
-        with Device.create(path, situation.old.path) as device:
+        with Device.create(path, situation.installed.path) as device:
             if user.train:
                 device.learn(user.train, user.train_labels)
             before = folder_size(path)

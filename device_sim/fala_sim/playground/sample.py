@@ -165,6 +165,12 @@ def _rows(
     ]
 
 
+def sample_posts() -> tuple[list[str], list[int]]:
+    """Twenty posts and the labels of a reader who mutes politics (1: muted; ten posts)."""
+    muted, read = _WORDS["reader"]["muted"], _WORDS["reader"]["read"]
+    return [*muted, *read], [1] * len(muted) + [0] * len(read)
+
+
 def sample_rows(*, users: int = 8, seed: int = 0) -> AllRows:
     """Make the synthetic sample: whether a post is unwelcome to its reader (1) or not (0).
 

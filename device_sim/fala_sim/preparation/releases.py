@@ -36,7 +36,7 @@ from fala_sim.preparation.tuning import tune
 from fala_sim.situation import Release, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
-_FORM = 6
+_FORM = 7
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Prepared:
 
     Attributes:
         division: The users' and the public's examples.
-        old: The release that devices have.
+        old: The old backbone with a plain head, as papers have it.
+        installed: The old backbone as FaLA's devices have it: with a head on embeddings and words;
+            ``old`` for validation users.
         new: The new backbone with a plain head, from which every peer starts.
         shipped: The new backbone as FaLA's devices get it: with a head on embeddings and words, and
             with what the vendor learnt from the public for replacements; ``new`` for validation
@@ -59,6 +61,7 @@ class Prepared:
 
     division: Division
     old: Release
+    installed: Release
     new: Release
     shipped: Release
     words: Head
@@ -116,9 +119,10 @@ def prepare(
         _release(source, division, work, work / f"{digest}-{side}.fala", log)
         for side, source in (("old", old), ("new", new))
     )
-    shipped = second
+    installed, shipped = first, second
     # Validation users choose settings; ours has none, so they need no release for its devices.
     if role == "test":
+        installed = _shipped(old, first, division, None, work / f"{digest}-installed.fala", log)
         shipped = _shipped(new, second, division, trained_on, work / f"{digest}-shipped.fala", log)
         vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
     log(f"{data}: fitting the head on words alone")
@@ -126,7 +130,9 @@ def prepare(
         None, division.public, division.public_labels, label_names=division.labels,
         rating=division.rating, exclusive=division.exclusive,
     )  # fmt: skip
-    prepared = Prepared(division, first, second, shipped, words, new.transformer, vendor, digests)
+    prepared = Prepared(
+        division, first, installed, second, shipped, words, new.transformer, vendor, digests
+    )
     temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
     temporary.replace(path)
@@ -140,6 +146,7 @@ def load(path: Path) -> Prepared:
     return replace(
         prepared,
         old=_local(prepared.old),
+        installed=_local(prepared.installed),
         new=_local(prepared.new),
         shipped=_local(prepared.shipped),
         transformer=None if transformer is None else local_path(transformer),
@@ -170,7 +177,7 @@ def inputs_of(prepared: Sequence[Path], method: str) -> list[Path]:
 @lru_cache(maxsize=64)
 def _read_by(path: Path) -> tuple[Path, ...]:
     prepared = load(path)
-    releases = (prepared.old, prepared.new, prepared.shipped)
+    releases = (prepared.old, prepared.installed, prepared.new, prepared.shipped)
     embeddings = [release.embeddings for release in releases]
     files = [mapped.folder for mapped in embeddings if isinstance(mapped, fala_export.Embeddings)]
     return (path, *(release.path for release in releases), *files)
@@ -214,7 +221,7 @@ def _shipped(
     path: Path,
     log: Log,
 ) -> Release:
-    """The release of a backbone as FaLA's devices get it, by the exporter's own steps.
+    """The release of a backbone as FaLA's devices have it, by the exporter's own steps.
 
     Args:
         source: The backbone.

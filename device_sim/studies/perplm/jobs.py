@@ -151,8 +151,9 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
         labels = {split: [str(row.label) for row in part] for split, part in parts.items()}
         user = User(name, texts["train"], labels["train"], texts["test"], labels["test"])
         situation = Situation(
-            user=user, old=release, new=release, shipped=release, personal=head.vendor_model(),
-            transformer=transformer, encode=KnownEncoder(release), seed=task.seed,
+            user=user, old=release, installed=release, new=release, shipped=release,
+            personal=head.vendor_model(), transformer=transformer, encode=KnownEncoder(release),
+            seed=task.seed,
         )  # fmt: skip
         scores = find_method(key.method).fit(situation, PEERS[key.method])
         logits, truth = scores(user.test), positions(user.test_labels, head.labels)

@@ -42,6 +42,9 @@ _IGNORED = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
+# The vowel marks and points of Arabic and Hebrew, which most writers leave out, and the stroke that
+# only lengthens an Arabic word.
+_OPTIONAL = re.compile("[\u05b0-\u05bd\u05bf\u05c1\u05c2\u05c7\u0640\u064b-\u0652\u0670]+")
 _APOSTROPHES = "\u00b4\u02bc\u2018\u2019"  # as phones type them
 
 _table = np.zeros(0x110000, dtype=np.uint8)  # classes, filled at a character's first use
@@ -50,14 +53,16 @@ _table = np.zeros(0x110000, dtype=np.uint8)  # classes, filled at a character's 
 def normal(text: str) -> str:
     """The text without differences of case, width and composition.
 
-    Nearly Unicode's NFKC_Casefold, and one apostrophe.
+    Nearly Unicode's NFKC_Casefold, with one apostrophe, one i (Turkish has two, with capitals of
+    their own), and without the optional marks of Arabic and Hebrew.
     """
     if text.isascii():
         return text.lower()
     for apostrophe in _APOSTROPHES:
         text = text.replace(apostrophe, "'")
     text = unicodedata.normalize("NFKC", _IGNORED.sub("", text))
-    return unicodedata.normalize("NFKC", text.casefold())
+    folded = unicodedata.normalize("NFKC", _OPTIONAL.sub("", text).casefold())
+    return folded.replace("i\u0307", "i").replace("ı", "i")
 
 
 def classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:

@@ -88,10 +88,15 @@ def test_english_tokens_are_words_and_punctuation(texts):
         ("Ça va, naïve Straße?", ["ça", "va", ",", "naïve", "strasse", "?"], None),
         ("cafe\u0301", ["café"], None),
         ("q\u0323\u0307y z", ["q\u0323\u0307y", "z"], None),  # marks that compose with nothing
+        ("İyi IŞIK I\u0307yi", ["iyi", "işik", "iyi"], None),
+        ("iyi ışık", ["iyi", "işik"], None),
         ("ΣΊΣΥΦΟΣ", ["σίσυφοσ"], None),  # in Greek a word's last s has a form of its own
         ("Привет, мир", ["привет", ",", "мир"], None),
         ("हिन्दी में", ["हिन्दी", "में"], None),
         ("مرحبا بالعالم", ["مرحبا", "بالعالم"], None),
+        ("شُكْرًا جميـــل ﹱ", ["شكرا", "جميل"], None),  # with vowel marks, and drawn out
+        ("أحمد آمال", ["أحمد", "آمال"], None),  # a hamza is a part of its letter
+        ("שָׁלוֹם \ufb4b", ["שלום", "ו"], None),
         ("안녕 세상", ["안녕", "세상"], None),
         ("我爱你。", ["我", "爱", "你", "。"], ["我爱你", "。"]),
         ("iPhoneの本", ["iphone", "の", "本"], ["iphone", "の本"]),

@@ -44,7 +44,8 @@ def history(key: Key, path: Path, through: Sequence[Path], done: frozenset[Key])
         done: Keys that are recorded already.
     """
     subject = Subject.of(key, path)
-    life = _Life(subject.user, [subject.prepared.old, *(load(file).shipped for file in through)])
+    first, later = subject.prepared.installed, [load(file).shipped for file in through]
+    life = _Life(subject.user, [first, *later])
     begun = [life.begun(number, number) for number in range(len(life.releases))]
     for variant, passes in PASSES.items():
         if key.of(variant) not in done:

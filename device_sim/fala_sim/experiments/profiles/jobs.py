@@ -22,7 +22,7 @@ def profile(key: Key, path: Path, done: frozenset[Key]) -> Records:
     prepared, user = subject.prepared, subject.user
     new = prepared.shipped if key.method == SHIPPED else prepared.new
     name = REPLACE if key.method == SHIPPED else key.method
-    old, transformer = prepared.old.path, prepared.transformer
+    old, transformer = prepared.installed.path, prepared.transformer
     work = Work(name, old, new.path, user.train, user.train_labels, transformer, key.seed)
     for device in PROFILES:
         if key.of(device.name) in done:

@@ -158,6 +158,7 @@ def train(work: Work, emit: Emit, at: Callable[[str], None]) -> None:
     situation = Situation(
         user=User("user", examples, labels, (), ()),
         old=new,  # not used by training
+        installed=new,
         new=new,
         shipped=new,
         personal=new.head.vendor_model(),

@@ -1,0 +1,638 @@
+"""The figures of the documentation's pages, written from records.
+
+    python recipes/pages.py            # writes the blocks of all pages again
+    python recipes/pages.py --check    # shows what would change, and fails if anything would
+
+A block stands between ``<!-- generated: NAME WORDS -->`` and ``<!-- end -->``. It has what the
+function NAME of this file returns for the words: a table, a list or a paragraph between blank
+lines, or, where the two comments stand within a line, a few words of a sentence. (A comment at the
+start of a line ends a paragraph, so a block within a sentence does not begin a line.)
+
+A figure here is a table's figure: the same means, intervals and verdicts by the same functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import fala
+from fala_sim.data_frame import joined, read_frame
+from fala_sim.experiments.labels.jobs import SIZES
+from fala_sim.experiments.labels.tables import over_draws
+from fala_sim.experiments.replacement import blends
+from fala_sim.methods.registry import SHIPPED
+from fala_sim.metric.statistics import Comparison, compare, mean_over_users
+from fala_sim.metric.value import Value
+from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
+from fala_sim.report.registry import tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "device_sim" / "results"
+
+#: The study of the first table of README, and of the site's first page.
+FIRST = "headline"
+
+Row: TypeAlias = Sequence[str]
+
+#: A block: its words, and what it has.
+BLOCK = re.compile(r"<!-- generated: (.+?) -->(.*?)<!-- end -->", re.DOTALL)
+
+#: Data sets by name: a title, who they are, and what they label.
+SETS: Mapping[str, tuple[str, str, str]] = {
+    "md-agreement": ("MD-Agreement", "annotators", "offensive posts"),
+    "hs-brexit": ("HS-Brexit", "annotators", "hate speech"),
+    "multipico": ("MultiPICo", "annotators", "irony"),
+    "crehate": ("CREHate", "annotators", "hate speech"),
+    "anime": ("anime ratings", "viewers", "series they like"),
+    "movielens": ("MovieLens", "film lovers", "films they like"),
+    "scale-reviews": ("film writers", "writers", "films in three classes"),
+}
+
+#: Figures of which less is better, with their titles.
+LOSSES: Mapping[str, str] = {"wrong": "wrong of 100", "loss": "log loss"}
+
+#: The people of the picture of quality, a data set of a study at a time, by their title.
+PICTURED: Mapping[str, tuple[str, str]] = {
+    "MiniLM: MD-Agreement, 5 people": ("replacement", "md-agreement"),
+    "MiniLM: HS-Brexit, 4": ("replacement", "hs-brexit"),
+    "MiniLM: MovieLens, 5": ("replacement", "movielens"),
+    "MPNet: MD-Agreement, 5": ("trained", "md-agreement"),
+    "MPNet: HS-Brexit, 4": ("trained", "hs-brexit"),
+}
+
+#: Methods by name, with their titles in the pages.
+METHODS: Mapping[str, str] = {
+    "global-words": "vendor's new",
+    "old-words": "old personal",
+    "fala-instant": "FaLA at once",
+    "fala": "FaLA, 20 passes",
+    "fala-all": "FaLA, all documents",
+    "lora": "LoRA on the device",
+}
+
+#: The people of the table beside other methods, by the words before their data set.
+BESIDE: Mapping[str, str] = {
+    "MiniLM": "replacement",
+    "MiniLM, three layers": "layers",
+    "MiniLM, trained by the vendor": "tuned",
+    "MiniLM, more people": "many",
+    "MPNet": "trained",
+}
+
+#: The methods of that table.
+OTHERS: Mapping[str, str] = {
+    "fala-paper": "the paper's FaLA",
+    "top": "a trained top layer",
+    "adapter": "adapters",
+    "lora": "LoRA",
+    "full": "full fine-tuning",
+}
+
+#: The studies of that table with rows for blends, too, and the blended methods.
+BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full")}
+
+#: Those of the first table.
+COMPARED = ("global-words", "old-words", "fala-instant", "fala", "lora")
+
+#: Those that solve or train.
+FITTED = ("fala-instant", "fala", "lora")
+
+#: Figures by name: the column of the records, the decimals, and the unit.
+FIGURES: Mapping[str, tuple[str, int, float]] = {
+    "wrong": ("scores.wrong", 1, 1),
+    "loss": ("scores.loss", 3, 1),
+    "auc": ("scores.auc", 3, 1),
+    "f1": ("decided.f1", 3, 1),
+    "forward": ("cost.total.forward_passes", 0, 1),
+    "backward": ("cost.total.backward_passes", 0, 1),
+    "operations": ("cost.total.flops", 0, 1),
+    "seconds": ("cost.total.cpu_seconds", 0, 1),
+    "memory": ("cost.memory_growth", 0, MB),
+}
+
+
+# Numbers as text.
+
+
+def text_of(number: float, decimals: int, *, signed: bool = False) -> str:
+    """A number; a share, such as an AUC, has no 0 before its point, a large one an exponent."""
+    if number >= 1e6:
+        return re.sub(r"e\+0?", "e", f"{number:.1e}")
+    text = f"{number:+,.{decimals}f}" if signed else f"{number:,.{decimals}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.lstrip("+-")
+    return re.sub(r"^([+-]?)0\.", r"\1.", text) if decimals > 1 else text
+
+
+def rounded(number: float) -> str:
+    """A number with two digits, and no more."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.1f}"
+
+
+def interval(value: Value, decimals: int) -> str:
+    """The ends of a mean's interval."""
+    if value.low is None or value.high is None:
+        raise fala.DataError("too few people for an interval")
+    return f"{text_of(value.low, decimals)} to {text_of(value.high, decimals)}"
+
+
+def with_interval(value: Value, decimals: int = 3, between: str = " ({})") -> str:
+    """A difference, with its interval."""
+    return text_of(value.mean, decimals, signed=True) + between.format(interval(value, decimals))
+
+
+def listed(words: Sequence[str]) -> str:
+    """Some words as a list within a sentence."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def table(header: Row, rows: Sequence[Row], words: int = 1) -> str:
+    """A table in Markdown, whose first columns are words and whose others are numbers."""
+    sides = ["---"] * words + ["---:"] * (len(header) - words)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, sides, *rows))
+
+
+# Records.
+
+
+@cache
+def recorded(study: str) -> pd.DataFrame:
+    """The replacements of a study, and the searches of settings."""
+    return read_frame(RESULTS / study, "replacement", "search")
+
+
+@cache
+def runs_of(study: str) -> Mapping[str, Mapping[str, pd.DataFrame]]:
+    """The replacements of a study by data set and method, data sets in the order of ``SETS``."""
+    runs = of_tasks(recorded(study), "replacement")
+    by_data = {data: dict(parts(part, "method")) for data, part in parts(runs, "data")}
+    return {data: by_data[data] for data in SETS if data in by_data}
+
+
+@cache
+def runs(study: str, data: str, method: str) -> pd.DataFrame:
+    """The replacements by a method; ``METHOD+best`` is its blend that is best in hindsight.
+
+    Args:
+        study: The study.
+        data: A data set; ``"all"`` are those on which the method was run.
+        method: The method.
+
+    Raises:
+        fala.DataError: If there are none.
+    """
+    if data == "all":
+        sets = [each for each, methods in runs_of(study).items() if method in methods]
+        return joined(*(runs(study, each, method) for each in sets))
+    plain, _, blend = method.partition("+")
+    methods = runs_of(study).get(data, {})
+    if plain not in methods:
+        raise fala.DataError(f"{study}: no record of {plain} on {data}")
+    if not blend:
+        return methods[plain]
+    records = recorded(study)
+    records = records[records["data"] == data]
+    both = blends.best_blends(blends.with_blends(methods[plain], records))
+    return both[both["method"] == plain + blends.BEST]
+
+
+@cache
+def few_labels(study: str, size: str) -> pd.DataFrame:
+    """The runs at some number of labels, or at ``"all"``: means over the draws."""
+    means = _few_labels(study)
+    return means[means["labels"] == size]
+
+
+@cache
+def _few_labels(study: str) -> pd.DataFrame:
+    """The runs at each number of labels."""
+    return over_draws(of(read_frame(RESULTS / study, "labels"), "labels"))
+
+
+def together(study: str, data: str, names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The runs by those of some methods that are recorded, on the people whom all of these have."""
+    groups = [runs_of(study)[data][name] for name in names if name in runs_of(study)[data]]
+    return {group["method"].iloc[0]: shared_by(group, *groups) for group in groups}
+
+
+def mean(runs: pd.DataFrame, figure: str) -> Value:
+    """A figure's mean over people.
+
+    Raises:
+        fala.DataError: If the records do not have it.
+    """
+    value = mean_over_users(runs, FIGURES[figure][0])
+    if value is None:
+        raise fala.DataError(f"the records have no {figure}")
+    return value
+
+
+def compared(
+    study: str, data: str, other: str, method: str = SHIPPED, figure: str = "auc"
+) -> Comparison:
+    """A method's figure minus another's, on the people of both.
+
+    Raises:
+        fala.DataError: If they have no person in common.
+    """
+    test = compare(runs(study, data, method), runs(study, data, other), FIGURES[figure][0])
+    if test is None:
+        raise fala.DataError(f"{study}: nobody on {data} has both {method} and {other}")
+    return test
+
+
+# What pages have.
+
+
+def figure(name: str, study: str, data: str, method: str) -> str:
+    """A figure's mean over people: ``figure wrong headline anime fala``."""
+    return cell(runs(study, data, method), name)
+
+
+def difference(name: str, study: str, data: str, method: str, other: str) -> str:
+    """A method's figure minus another's: ``difference auc trained hs-brexit fala lora``."""
+    test = compared(study, data, other, method, name)
+    return with_interval(test.difference, FIGURES[name][1])
+
+
+def times(name: str, study: str, data: str, method: str, other: str) -> str:
+    """The ratio of two methods' means: ``times operations trained all lora fala``."""
+    both = [runs(study, data, each) for each in (method, other)]
+    ours, theirs = (mean(shared_by(each, *both), name).mean for each in both)
+    return rounded(ours / theirs)
+
+
+def people(study: str, data: str = "") -> str:
+    """The number of people of a study, or of one of its data sets."""
+    sets = [data] if data else list(runs_of(study))
+    return str(sum(runs(study, each, SHIPPED)["user"].nunique() for each in sets))
+
+
+def sets(study: str) -> str:
+    """The number of a study's data sets, in words."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+    return words[len(runs_of(study))]
+
+
+def sides(study: str, data: str, method: str, other: str) -> str:
+    """For how many people a method's AUC is ahead of another's, and for how many behind."""
+    test = compared(study, data, other, method)
+    return f"{test.ahead} ahead, {test.behind} behind"
+
+
+def few(name: str, study: str, data: str, size: str, method: str = SHIPPED) -> str:
+    """A method's figure minus the vendor's at some number of labels.
+
+    For example ``few auc labels multipico 5``; the data set ``all`` is all together.
+    """
+    at_size = few_labels(study, size)
+    if data != "all":
+        at_size = at_size[at_size["data"] == data]
+    ours, vendor = (at_size[at_size["method"] == each] for each in (method, "global-words"))
+    test = compare(ours, vendor, FIGURES[name][0])
+    if test is None:
+        raise fala.DataError(f"{study}: no record of {method} at {size} labels of {data}")
+    return with_interval(test.difference, FIGURES[name][1])
+
+
+def verdicts(study: str, other: str, method: str = SHIPPED) -> str:
+    """The verdicts of a method's AUC against another's, a data set at a time."""
+    by_verdict: dict[str, list[str]] = {}
+    for data in runs_of(study):
+        test = compared(study, data, other, method)
+        words = f"{SETS[data][0]} ({with_interval(test.difference, between=', {}')})"
+        by_verdict.setdefault(test.verdict, []).append(words)
+    order = {"better": "better on {}", "as good as": "as good on {}",
+             "worse": "**worse** on {}", "not resolved": "not resolved on {}"}  # fmt: skip
+    return "; ".join(
+        words.format(listed(by_verdict[verdict]))
+        for verdict, words in order.items()
+        if verdict in by_verdict
+    )
+
+
+def cell(runs: pd.DataFrame | None, figure: str) -> str:
+    """A figure's mean over people, or that the method was not run."""
+    if runs is None:
+        return "not run"
+    _, decimals, unit = FIGURES[figure]
+    return text_of(mean(runs, figure).mean / unit, decimals)
+
+
+def decided(test: Comparison) -> str:
+    """A difference in AUC with its interval, and its verdict if it is resolved."""
+    words = with_interval(test.difference)
+    if test.verdict == "not resolved":
+        return words
+    words = f"{test.verdict}: {words}"
+    return f"**{words}**" if test.verdict == "worse" else words
+
+
+def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str:
+    """A method's figures minus another's, a data set a row."""
+    rows: list[Row] = []
+    for data, methods in runs_of(study).items():
+        if other not in methods:
+            continue
+        tests = {name: compared(study, data, other, method, name) for name in LOSSES}
+        area = compared(study, data, other, method)
+        rows.append(
+            [
+                f"{SETS[data][0]}, {area.difference.n}",
+                *(with_interval(test.difference, FIGURES[name][1]) for name, test in tests.items()),
+                decided(area),
+                f"{area.ahead} / {area.behind}",
+            ]
+        )
+    return table(["people", *LOSSES.values(), "AUC", "ahead / behind"], rows)
+
+
+def beside() -> str:
+    """AUC of FaLA minus that of each other method, a data set of a study a row."""
+    rows: list[Row] = []
+    for words, study in BESIDE.items():
+        blended = dict.fromkeys(BLENDED.get(study, ()), blends.BEST)
+        for data in runs_of(study):
+            rows += _beside(f"{words}: {SETS[data][0]}", study, data, dict.fromkeys(OTHERS, ""))
+            rows += _beside("the same, blended", study, data, blended)
+    return table(["people", *OTHERS.values()], rows)
+
+
+def _beside(title: str, study: str, data: str, methods: Mapping[str, str]) -> Iterator[Row]:
+    """A row of ``beside`` of some methods, if any was run; by name with the blend's suffix."""
+    tests = {
+        name: compared(study, data, name + blend)
+        for name, blend in methods.items()
+        if name in runs_of(study)[data]
+    }
+    if not tests:
+        return
+    count = max(test.difference.n for test in tests.values())
+    cells = {
+        name: decided(test) + f", {test.difference.n} people" * (test.difference.n < count)
+        for name, test in tests.items()
+    }
+    yield [f"{title}, {count}", *(cells.get(name, "") for name in OTHERS)]
+
+
+def beside_maps() -> str:
+    """AUC of FaLA minus that of methods without training that libraries offer."""
+    names = {
+        "logistic": "SetFit: a logistic head on the frozen encoder, its part without fine-tuning",
+        "affine": "Drift-Adapter: a low-rank affine map to the old space, the old model behind it",
+        "procrustes": "Drift-Adapter: the same with a Procrustes map",
+    }
+    sets = runs_of("replacement")
+    counts = [f"{SETS[data][0]}, {people('replacement', data)}" for data in sets]
+    rows = [
+        [words, *(decided(compared("replacement", data, name)) for data in sets)]
+        for name, words in names.items()
+    ]
+    return table(["measured as", *counts], rows)
+
+
+def costs(study: str, data: str, *names: str) -> str:
+    """What a replacement by each of some methods costs, means over the people of all of them."""
+    columns = {
+        "forward passes": "forward",
+        "backward passes": "backward",
+        "operations": "operations",
+        "processor seconds": "seconds",
+        "memory growth, MB": "memory",
+    }
+    groups = [runs(study, data, name) for name in names]
+    rows = []
+    for name, group in zip(names, groups, strict=True):
+        figures = [cell(shared_by(group, *groups), figure) for figure in columns.values()]
+        rows.append([OTHERS.get(name) or METHODS[name], *figures])
+    return table(["", *columns], rows)
+
+
+def few_table() -> str:
+    """FaLA minus the vendor's, by number of labels, all people together."""
+    figures = {"wrong": "wrong of 100", "loss": "log loss", "auc": "AUC", "f1": "F1 as decided"}
+    rows = []
+    for size in SIZES:
+        count = few_labels("labels", size).query("method == @SHIPPED")["user"].nunique()
+        rows.append([size, str(count), *(few(name, "labels", "all", size) for name in figures)])
+    return table(["labels", "people", *figures.values()], rows, words=0)
+
+
+def few_sets() -> str:
+    """The same a data set at a time: wrong of 100, and AUC."""
+    sets = [data for data in SETS if data in set(few_labels("labels", "5")["data"])]
+    rows = []
+    for size in ("5", "20", "50", "all"):
+        cells = [
+            ", ".join(
+                few(name, "labels", data, size).partition(" ")[0] for name in ("wrong", "auc")
+            )
+            for data in sets
+        ]
+        rows.append([size, *cells])
+    return table(["labels", *(SETS[data][0] for data in sets)], rows, words=0)
+
+
+def history() -> str:
+    """Devices that are carried through four releases beside ones that begin at the last."""
+    records = read_frame(RESULTS / "history", "history")
+    shown = tables()["history"](records[records["variant"] == "20"]).cells
+    rows = []
+    for data, part in parts(shown, "data", sort=False):
+        last, skipped = part.iloc[-2], part.iloc[-1]
+        areas = (last["carried"], skipped["carried"], last["begun here"], last["vendor"])
+        difference = last["carried - begun"]
+        rows.append(
+            [
+                f"{SETS[data][0]}, {difference.n}",
+                *(text_of(area.mean, 3) for area in areas),
+                with_interval(difference),
+            ]
+        )
+    header = ["people", "carried", "skipped", "begun here", "vendor's", "carried minus begun"]
+    return table(header, rows)
+
+
+def benchmark(name: str) -> str:
+    """The table of a benchmark's output that is kept as a record."""
+    record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+    header, *rows = record["table"]
+    return table(header, rows)
+
+
+def first_table() -> str:
+    """Wrong decisions of 100, a data set a row, and what a replacement costs."""
+    groups = {data: together(FIRST, data, COMPARED) for data in runs_of(FIRST)}
+    names = [name for name in COMPARED if any(name in each for each in groups.values())]
+    rows: list[Row] = []
+    for data, by_method in groups.items():
+        title, _, what = SETS[data]
+        count = by_method[SHIPPED]["user"].nunique()
+        wrong = [cell(by_method.get(name), "wrong") for name in names]
+        rows.append([f"{what} ({title}, {count})", *wrong])
+    for words, figure in {"backward passes": "backward", "memory growth, MB": "memory"}.items():
+        costs = [
+            cell(joined(*(each[name] for each in groups.values() if name in each)), figure)
+            if name in FITTED
+            else "–"
+            for name in names
+        ]
+        rows.append([f"*{words}*", *costs])
+    return table(["wrong of 100 (set, people)", *(METHODS[name] for name in names)], rows)
+
+
+def fewer_wrong(study: str = FIRST, other: str = "global-words", method: str = SHIPPED) -> str:
+    """How many decisions fewer are wrong than by another method, in the mean over the sets."""
+    changes = []
+    for data in runs_of(study):
+        both = together(study, data, [method, other])
+        ours, theirs = (mean(both[name], "wrong").mean for name in (method, other))
+        changes.append(1 - ours / theirs)
+    change = 100 * sum(changes) / len(changes)
+    more = sum(each < 0 for each in changes)
+    where = f"on {more} of the {len(changes)} sets" if more else "on no set"
+    if change < 0:
+        less = sum(each > 0 for each in changes)
+        return (
+            f"{-change:.0f} % more decisions are wrong, on {less} of the {len(changes)} sets fewer"
+        )
+    return f"{change:.0f} % fewer decisions are wrong, {where} more"
+
+
+def quality() -> str:
+    """The picture of AUC above the vendor's model with words, with its means in words."""
+    shown = []
+    for title, (study, data) in PICTURED.items():
+        means = []
+        for name, words in (("fala", "FaLA"), ("lora", "LoRA"), ("full", "full fine-tuning")):
+            gain = compared(study, data, "global-words", name).difference.mean
+            means.append(f"{words} {text_of(gain, 3, signed=True)}")
+        shown.append(f"{title}: {', '.join(means)}")
+    return (
+        "![AUC above the vendor's new model with words, a data set at a time, means over people "
+        f"with 95 % intervals. {'. '.join(shown)}](images/quality.svg)"
+    )
+
+
+def sets_with_fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
+    """On how many of a study's sets fewer decisions are wrong than by another method."""
+    tests = [compared(study, data, other, method, "wrong") for data in runs_of(study)]
+    fewer = sum(test.difference.mean < 0 for test in tests)
+    return f"on {fewer} of {len(tests)} sets"
+
+
+BLOCKS: Mapping[str, Callable[..., str]] = {
+    "figure": figure,
+    "difference": difference,
+    "times": times,
+    "people": people,
+    "sets": sets,
+    "sides": sides,
+    "few": few,
+    "verdicts": verdicts,
+    "first-table": first_table,
+    "fewer-wrong": fewer_wrong,
+    "sets-with-fewer-wrong": sets_with_fewer_wrong,
+    "gains": gains,
+    "beside": beside,
+    "beside-maps": beside_maps,
+    "costs": costs,
+    "few-table": few_table,
+    "few-sets": few_sets,
+    "history": history,
+    "benchmark": benchmark,
+    "quality": quality,
+}
+
+
+# Pages.
+
+
+def pages() -> list[Path]:
+    """README and the documentation's pages."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@cache
+def generated(call: str) -> str:
+    """What a block has, by the words of its first comment; links are those of a page in ``docs``.
+
+    Raises:
+        fala.DataError: If there is no such block, its words do not fit, or a record is missing.
+    """
+    name, *words = call.split()
+    if name not in BLOCKS:
+        raise fala.DataError(f"no block {name!r}; one of {', '.join(BLOCKS)}")
+    try:
+        inspect.signature(BLOCKS[name]).bind(*words)
+    except TypeError as error:
+        raise fala.DataError(f"the block {call!r}: {error}") from error
+    return BLOCKS[name](*words)
+
+
+def written(text: str, page: Path) -> str:
+    """A page's text, with its blocks as they should be.
+
+    Raises:
+        fala.DataError: See ``generated``.
+    """
+
+    def block(match: re.Match[str]) -> str:
+        call, before = match.groups()
+        content = generated(call)
+        if page.parent == ROOT:
+            content = re.sub(r"\]\((?!https?:)", "](docs/", content)
+        if "\n" in before or "\n" in content:
+            content = f"\n\n{content}\n\n"
+        return f"<!-- generated: {call} -->{content}<!-- end -->"
+
+    return BLOCK.sub(block, text)
+
+
+def paragraph(text: str) -> str:
+    """A paragraph in lines of a page's width."""
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
+
+
+def differences() -> str:
+    """What would change in the pages, as a diff; nothing if they are as the records are."""
+    lines: list[str] = []
+    for page in pages():
+        text, name = page.read_text(encoding="utf-8"), str(page.relative_to(ROOT))
+        now = written(text, page)
+        lines += difflib.unified_diff(
+            text.splitlines(), now.splitlines(), name, f"{name}, from the records", lineterm="", n=1
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the blocks of all pages, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if it would")
+    if parser.parse_args().check:
+        if difference := differences():
+            sys.exit(f"{difference}\n\n`python recipes/pages.py` writes these pages again")
+        return
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if (now := written(text, page)) != text:
+            page.write_text(now, encoding="utf-8")
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
