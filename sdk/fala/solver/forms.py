@@ -33,8 +33,9 @@ from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
 
 #: Examples from which on directions are computed in float32.
 SINGLE = 512
-#: Examples from which on several logits are left out by one step, as one logit always is.
-FEW = 100
+#: C logits of n examples are left out by fits up to this n^3 C: a direction of all folds takes as
+#: many products of two numbers. Beyond it they are left out by one step, as one logit always is.
+FOLDED = 5 * 10**7
 #: The largest number of examples for a matrix over the examples.
 LARGEST = 2000
 
@@ -415,15 +416,16 @@ def _left_out(
 ) -> Floats:
     """The leave-one-out logits: by one step from the minimum, or of few rows by fits.
 
-    One step is exact for squares. One curvature an example for several logits falls short of a
-    softmax's, the more the fewer rows there are. All folds are then fitted together, from the
-    minimum of all rows. What labels do not enter stays that of all rows: the centre, the length of
-    a block, and the mean of the vendor's logits.
+    One step is exact for squares. For several logits it has one curvature an example, not a
+    softmax's: with 200 labels of five kinds its losses of the full fit were .03 nats too high, and
+    the judge chose too little of it. So where it costs little, all folds are fitted together, from
+    the minimum of all rows. What labels do not enter stays that of all rows: the centre, the length
+    of a block, and the mean of the vendor's logits.
     """
     z, evidence, (count, logits) = steps.z, problem.evidence, steps.z.shape
     mean = evidence.mean(z)
     weights = evidence.curvature(mean)
-    if logits > 1 and count < FEW:
+    if logits > 1 and count**3 * logits <= FOLDED:
         folds = problem.folds()
         solve = apart(folds, weights, inverse.solve)
         start = np.tile(steps.point, (count, 1))
