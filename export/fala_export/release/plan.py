@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def _costs_of_model(
     return [*costs, _estimate("exporting the model", compared + _LAYER * layers)]
 
 
-def _costs_of_fits(pipeline: Pipeline, to_do: Collection[str]) -> list[dict[str, Any]]:
+def _costs_of_fits(pipeline: Pipeline, to_do: AbstractSet[str]) -> list[dict[str, Any]]:
     """The cost of the steps that fit a head, bridges and a prior."""
     count, texts = len(pipeline.rows.rows), len(pipeline.texts)
     costs = []

@@ -134,8 +134,11 @@ def file_rows(
     seed: int = 0,
     link: Link = LABELS,
 ) -> FileRows:
-    """Read a file's rows, and divide them if it has no splits; see ``load_rows``."""
-    return undivided_rows(path, columns, link).divided(seed)
+    """Read a file's rows, divide them if it has no splits, and print guessed columns."""
+    file = undivided_rows(path, columns, link)
+    if file.columns.renamed() != columns.renamed():
+        _PRINT(f"{_title(fspath(path))}: columns: {file.columns.described}")
+    return file.divided(seed)
 
 
 def undivided_rows(
@@ -166,8 +169,7 @@ def undivided_rows(
         labels = rows.label_values
         if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
             raise no_column(name, "label", present)
-        remarks = [f"columns: {columns.described}"] if columns.renamed() != named.renamed() else []
-        for remark in (*remarks, *parser.remarks(form.unit)):
+        for remark in parser.remarks(form.unit):
             say(f"{_title(name)}: {remark}")
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
