@@ -55,6 +55,9 @@ SETS: Mapping[str, tuple[str, str, str]] = {
     "md-agreement": ("MD-Agreement", "annotators", "offensive posts"),
     "hs-brexit": ("HS-Brexit", "annotators", "hate speech"),
     "multipico": ("MultiPICo", "annotators", "irony"),
+    "multipico-ar": ("Arabic", "annotators", "irony"),
+    "multipico-de": ("German", "annotators", "irony"),
+    "multipico-es": ("Spanish", "annotators", "irony"),
     "crehate": ("CREHate", "annotators", "hate speech"),
     "anime": ("anime ratings", "viewers", "series they like"),
     "movielens": ("MovieLens", "film lovers", "films they like"),
@@ -75,6 +78,7 @@ PICTURED: Mapping[str, tuple[str, str]] = {
 
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
+    "words": "words alone",
     "global-words": "vendor's new",
     "old-words": "old personal",
     "fala-instant": "FaLA at once",
@@ -341,6 +345,18 @@ def decided(test: Comparison) -> str:
     return f"**{words}**" if test.verdict == "worse" else words
 
 
+def levels(name: str, study: str, *methods: str) -> str:
+    """A figure of some methods, a data set a row: ``levels wrong languages old-words fala``."""
+    rows = [
+        [
+            f"{SETS[data][0]}, {people(study, data)}",
+            *(cell(group.get(each), name) for each in methods),
+        ]
+        for data, group in runs_of(study).items()
+    ]
+    return table(["people", *(METHODS[each] for each in methods)], rows)
+
+
 def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str:
     """A method's figures minus another's, a data set a row."""
     rows: list[Row] = []
@@ -547,6 +563,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "fewer-wrong": fewer_wrong,
     "sets-with-fewer-wrong": sets_with_fewer_wrong,
     "gains": gains,
+    "levels": levels,
     "beside": beside,
     "beside-maps": beside_maps,
     "costs": costs,
