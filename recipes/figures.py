@@ -50,6 +50,7 @@ LOSSES: Mapping[str, str] = {"wrong": "wrong of 100", "loss": "log loss"}
 
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
+    "words": "words alone",
     "global-words": "vendor's new",
     "old-words": "old personal",
     "fala-instant": "FaLA at once",
@@ -290,6 +291,18 @@ def decided(test: Comparison) -> str:
     return f"**{words}**" if test.verdict == "worse" else words
 
 
+def levels(name: str, study: str, *methods: str) -> str:
+    """A figure of some methods, a data set a row: ``levels wrong languages old-words fala``."""
+    rows = [
+        [
+            f"{SETS[data][0]}, {people(study, data)}",
+            *(cell(group.get(each), name) for each in methods),
+        ]
+        for data, group in runs_of(study).items()
+    ]
+    return table(["people", *(METHODS[each] for each in methods)], rows)
+
+
 def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str:
     """A method's figures minus another's, a data set a row."""
     rows: list[Row] = []
@@ -484,6 +497,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "fewer-wrong": fewer_wrong,
     "sets-with-fewer-wrong": sets_with_fewer_wrong,
     "gains": gains,
+    "levels": levels,
     "beside": beside,
     "beside-maps": beside_maps,
     "costs": costs,

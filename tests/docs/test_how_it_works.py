@@ -87,7 +87,7 @@ def softmax(y, z):
         ({"classes": 3, "tags": True, "targets": "some"}, (0.5, 0.5, 0.7), two_labels),
         ({"words": 9, "n": 160, "targets": "some"}, (1, 3, 1, 0.7), two_labels),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_the_page_is_the_devices_fit(case, scales, loss):
     """One block or two, old logits where labels are missing, a slope, and one text with neither."""
