@@ -125,8 +125,8 @@ class Device:
             path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
             positive: The label that ``rank`` orders by; of two labels also the one for whose F1
-                ``predict`` chooses its threshold. None takes the release's second of two; of more,
-                ``rank`` then needs ``label=``.
+                ``predict`` chooses its threshold. None takes yes of no and yes, 1 of 0 and 1, and
+                the like, else the second of two; of more, ``rank`` then needs ``label=``.
             trust: The vendor's key, which must have signed the release, and every later release and
                 adapter that is passed to this device; see ``replace``. None requires no signature.
             key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
