@@ -24,7 +24,7 @@ from checkout import ROOT
 from export_command import works
 from fala_export.vectors.table import bundle_table
 from fala_sim.playground.sample import sample_rows
-from fala_sim.report.registry import tables
+from fala_sim.report.registry import TABLES
 from file_server import FileServer
 from program import Program
 from sim_tables import frame_of, replaced
@@ -131,7 +131,7 @@ def walked(names, printed):
 def extended(names, printed):
     """The table is filled; test_extend.py runs the page's method and its reader."""
     records = frame_of({"replacement": [*replaced("fala"), *replaced("full")]})
-    table = tables().pop("seconds")(records)
+    table = TABLES.pop("seconds")(records)
     assert [row[1] for row in table.rows] == ["Full", "FaLA"]
     assert table.title == "Seconds"
 

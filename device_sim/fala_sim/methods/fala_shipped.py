@@ -50,7 +50,7 @@ class OldWords(Method):
     name = "old-words"
     title = "Old personal with words"
     row = 10
-    look = Look("#93704b", "<")
+    look = Look("#93704b", "1")
     all_tasks = True
     baseline = False
     with_words = True

