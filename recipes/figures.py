@@ -18,7 +18,7 @@ from fala_sim.data_frame import joined, read_frame
 from fala_sim.experiments.labels.jobs import SIZES
 from fala_sim.experiments.labels.tables import over_draws
 from fala_sim.experiments.replacement import blends
-from fala_sim.methods.registry import SHIPPED
+from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
 from fala_sim.metric.statistics import Comparison, compare, mean_over_users
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
@@ -82,12 +82,6 @@ OTHERS: Mapping[str, str] = {
 
 #: The studies of that table with rows for blends, too, and the blended methods.
 BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full")}
-
-#: Those of the first table.
-COMPARED = ("global-words", "old-words", "fala-instant", "fala", "lora")
-
-#: Those that solve or train.
-FITTED = ("fala-instant", "fala", "lora")
 
 #: Figures by name: the column of the records, the decimals, and the unit.
 FIGURES: Mapping[str, tuple[str, int, float]] = {
@@ -443,24 +437,26 @@ def benchmark(name: str) -> str:
     return table(header, rows)
 
 
-def first_table() -> str:
-    """Wrong decisions of 100, a data set a row, and what a replacement costs."""
-    groups = {data: together(FIRST, data, COMPARED) for data in runs_of(FIRST)}
-    names = [name for name in COMPARED if any(name in each for each in groups.values())]
+def wrong_of_100(study: str, *names: str) -> str:
+    """Wrong decisions of 100, a data set a row; beside a method that trains, what both cost."""
+    groups = [together(study, data, names) for data in runs_of(study)]
     rows: list[Row] = []
-    for data, by_method in groups.items():
+    for data, by_method in zip(runs_of(study), groups, strict=True):
         title, what = SETS[data]
         count = by_method[SHIPPED]["user"].nunique()
-        wrong = [cell(by_method.get(name), "wrong") for name in names]
-        rows.append([f"{what} ({title}, {count})", *wrong])
-    fitted = {name for name in names if name in FITTED}
-    of_all = [each for each in groups.values() if fitted <= set(each)]
-    for words, figure in {"backward passes": "backward", "memory growth, MB": "memory"}.items():
-        costs = [
-            cell(joined(*(each[name] for each in of_all)), figure) if name in fitted else "–"
-            for name in names
-        ]
-        rows.append([f"*{words}*", *costs])
+        rows.append(
+            [f"{what} ({title}, {count})", *(cell(by_method[name], "wrong") for name in names)]
+        )
+    if set(names) & set(TRAINED):
+        costs = {"backward passes": "backward", "memory growth, MB": "memory"}
+        for words, figure in costs.items():
+            cells = [
+                cell(joined(*(each[name] for each in groups)), figure)
+                if name in (*OURS, *TRAINED)
+                else "–"
+                for name in names
+            ]
+            rows.append([f"*{words}*", *cells])
     return table(["wrong of 100 (set, people)", *(METHODS[name] for name in names)], rows)
 
 
@@ -496,7 +492,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "people": people,
     "sides": sides,
     "few": few,
-    "first-table": first_table,
+    "wrong-of-100": wrong_of_100,
     "fewer-wrong": fewer_wrong,
     "sets-with-fewer-wrong": sets_with_fewer_wrong,
     "gains": gains,
