@@ -183,19 +183,24 @@ def test_annotators_have_30_rows():
     np.testing.assert_array_equal(drawn[order[1]], labels[:30][order[0]])
 
 
-def test_the_order_of_rows_does_not_matter():
+@pytest.mark.parametrize("turned", [False, True])
+def test_neither_the_order_of_rows_nor_of_labels_matters(turned):
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=5, rows=60)
     order = np.random.default_rng(3).permutation(len(names))
     shuffled = inputs[order], labels[order], [names[position] for position in order]
+    other_head = head
+    if turned:  # the other label comes first
+        other_head = Head(head.task, head.labels[::-1], -head.weight, -head.bias)
+        shuffled = shuffled[0], 1 - shuffled[1], shuffled[2]
     for ours, theirs in zip(
         sets_of(head, (inputs, labels, names), labels=20),
-        sets_of(head, shuffled, labels=20),
+        sets_of(other_head, shuffled, labels=20),
         strict=True,
     ):
         assert len(ours) == 3
         for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_array_equal(one.labels, other.labels)
+            np.testing.assert_array_equal(one.labels, abs(turned - other.labels))
             np.testing.assert_array_equal(
                 one.blocks[1].inputs.coordinates, other.blocks[1].inputs.coordinates
             )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
@@ -96,9 +97,7 @@ def training_sets(
     names = sorted(drawn(enough, most), key=lambda name: (len(enough[name]), name))
     groups = max(1, min(_MOST_GROUPS, _MOST_ROWS // labels // max(1, len(names))))
     for name in names:
-        of_name = enough[name]  # in an order that the file's does not change
-        ordered = of_name[np.lexsort((*rows.labels[of_name].T, *rows.logits[of_name].T))]
-        ordered = np.random.default_rng(0).permutation(ordered)
+        ordered = np.random.default_rng(0).permutation(_in_order(rows, enough[name]))
         sets = []
         for start in range(0, min(groups * labels, len(ordered) - labels + 1), labels):
             chosen = ordered[start : start + labels]
@@ -113,6 +112,14 @@ def training_sets(
             sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
         people.append(sets)
     return people
+
+
+def _in_order(rows: AnnotatedRows, of_name: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Rows in an order that depends neither on the file's nor on which label comes first."""
+    labels, logits = rows.labels[of_name], rows.logits[of_name]
+    losses = rows.head.link.losses(labels, logits)
+    keys = np.abs(logits).sum(axis=1), losses
+    return of_name[np.lexsort([key.round(9) for key in keys])]
 
 
 def trials(blocks: int) -> int:
