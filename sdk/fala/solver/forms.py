@@ -35,7 +35,7 @@ from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
 SINGLE = 512
 #: C logits of n examples are left out by fits up to this n^3 C: a direction of all folds takes as
 #: many products of two numbers. Beyond it they are left out by one step, as one logit always is.
-FOLDED = 5 * 10**7
+FOLDED = 2 * 10**7
 #: The largest number of examples for a matrix over the examples.
 LARGEST = 2000
 
