@@ -79,8 +79,10 @@ class FileRows:
 
 def left_out_in_words(left_out: Mapping[str, int]) -> str:
     """How many rows are left out, with the reasons."""
+    if not left_out:
+        return "none"
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.items())
-    return f"{sum(left_out.values())}: {reasons}" if left_out else "none"
+    return reasons if len(left_out) == 1 else f"{sum(left_out.values())}: {reasons}"
 
 
 def load_rows(
