@@ -173,9 +173,10 @@ def _conclusion(result: Mapping[str, Any]) -> str:
 
 def _remarks(users: Sequence[Mapping[str, Any]]) -> list[str]:
     count = sum(user["decision"] == "personal" for user in users)
+    others = " The others use the vendor's new model, some with a slope and a bias of their own."
     lines = [
-        f"The personal model is kept for {count} of {counted(len(users), 'user')}. The others use "
-        "the vendor's new model, some with a slope and a bias of their own."
+        f"The personal model is kept for {count} of {counted(len(users), 'user')}."
+        + others * (count < len(users))
     ]
     verdicts = [user["worse"] for user in users]
     worse, not_worse = verdicts.count(True), verdicts.count(False)

@@ -60,7 +60,7 @@ def test_a_walk_prints_a_table(tiny, data):
         "synthetic", "wrong of 100", "\nlog loss ", "\nAUC ", "\nF1 of 1 ", "F1 is of the label 1,",
         "instant", "forwards", "decision", "\nrows left out: none\n",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
-        "sample, 1 user, seed 0: 1 user, ", " of 1 user. ", "it is not known yet",
+        "sample, 1 user, seed 0: 1 user, ", " of 1 user.", "it is not known yet",
     ):  # fmt: skip
         assert part in walk.stdout
     assert without_progress(walk.stderr) == ""
