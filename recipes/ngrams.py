@@ -22,6 +22,7 @@ from fala_sim.convert.conversion import TextRow
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.location import find_location
+from fala_sim.metric.statistics import describe
 
 PEOPLE, DIVISIONS = 10, 3
 _TOKENS, _RUNS, _OPTIONAL = ngrams._of_tokens, ngrams._of_words, ngrams._OPTIONAL
@@ -73,9 +74,10 @@ def main() -> None:
             choose(kinds)
             each = np.nanmean([areas(opened, seed) for seed in range(DIVISIONS)], axis=0)
             everything = each if kinds == "all" else everything
-            gain = each - everything
-            half = 2.262 * gain.std(ddof=1) / len(gain) ** 0.5
-            print(f"{name}, {kinds}: {each.mean():.3f}, {gain.mean():+.3f} ± {half:.3f}")
+            gain = describe(each - everything)
+            print(
+                f"{name}, {kinds}: {each.mean():.3f}, {gain.mean:+.3f} ({gain.low} to {gain.high})"
+            )
 
 
 if __name__ == "__main__":

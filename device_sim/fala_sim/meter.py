@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,11 @@ class Meter:
 
 def folder_size(folder: Path) -> int:
     """Bytes of the files in a folder; 0 if there is none."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    total = 0
+    for file in folder.rglob("*"):
+        with suppress(OSError):  # a journal may be deleted meanwhile
+            total += file.stat().st_size if file.is_file() else 0
+    return total
 
 
 def memory(name: str) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Bundle, Match
+from fala import Bundle, Device, Match
 from fala.model.heads import Head, PersonalModel
 from fala_export.fitting.device_fit import SparseRows
 from fala_sim.meter import Meter
@@ -65,6 +66,16 @@ class Release:
         lengths = np.array([self.tokens[text] for text in texts], dtype=np.float64)
         curve = np.polyfit(list(self.flops), list(self.flops.values()), 2)
         return float(np.polyval(curve, lengths).sum())
+
+    def learned(self, user: User) -> PersonalModel:
+        """The model of a device with this release that has learned a user's train labels."""
+        with (
+            TemporaryDirectory(prefix="fala-") as folder,
+            Device.create(Path(folder) / "device", self.path) as device,
+        ):
+            if user.train:
+                device.learn(user.train, user.train_labels)
+            return device.model
 
     def inputs(self, examples: Sequence[Example]) -> Vectors:
         """The head's inputs of n examples, shape (n, D)."""

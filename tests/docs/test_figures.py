@@ -10,7 +10,7 @@ from checkout import ROOT
 from fala import DataError
 
 needs_records = pytest.mark.skipif(
-    not (figures.RESULTS / figures.FIRST / "records.jsonl.gz").exists(),
+    not (figures.RESULTS / "headline" / "records.jsonl.gz").exists(),
     reason="a source archive leaves out the records that the blocks are written from",
 )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from fala import Device
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
 from fala_sim.preparation.releases import Prepared, load
 from fala_sim.records import Key
@@ -43,20 +41,13 @@ class Subject:
                 new backbone runs, as on a device.
         """
         prepared, new = self.prepared, self.prepared.new
-        with (
-            TemporaryDirectory(prefix="fala-") as folder,
-            Device.create(Path(folder) / "device", prepared.old.path) as device,
-        ):
-            if self.user.train:
-                device.learn(self.user.train, self.user.train_labels)
-            personal = device.model
         return Situation(
             user=self.user,
             old=prepared.old,
             installed=prepared.installed,
             new=new,
             shipped=prepared.shipped,
-            personal=personal,
+            personal=prepared.old.learned(self.user),
             transformer=prepared.transformer,
             encode=KnownEncoder(new) if cached else DeviceEncoder(new),
             seed=self.seed,

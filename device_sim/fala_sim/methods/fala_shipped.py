@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -42,29 +41,6 @@ class Replaced:
     def __call__(self, examples: Sequence[Example]) -> Logits:
         """See ``Scores``."""
         return self.situation.shipped.logits(self.model, examples)
-
-
-class OldWords(Method):
-    """Old personal with words: the device before the replacement."""
-
-    name = "old-words"
-    title = "Old personal with words"
-    row = 10
-    look = Look("#93704b", "1")
-    all_tasks = True
-    baseline = False
-    with_words = True
-
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
-        """Create a device with the old release, and let it learn."""
-        user = situation.user
-        with (
-            TemporaryDirectory(prefix="fala-") as folder,
-            Device.create(Path(folder) / "device", situation.installed.path) as device,
-        ):
-            if user.train:
-                device.learn(user.train, user.train_labels)
-            return partial(situation.installed.logits, device.model)
 
 
 class Shipped(Method):

@@ -1,6 +1,8 @@
-"""Models without a fit: the old personal one, and the unchanged vendor's models."""
+"""Models without a fit: the old personal ones, and the unchanged vendor's models."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Look, Method, Scores, Settings
@@ -20,6 +22,23 @@ class Old(Method):
     def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Keep the old personal model."""
         return situation.old_logits
+
+
+class OldWords(Method):
+    """Old personal with words: FaLA's device before the replacement."""
+
+    name = "old-words"
+    title = "Old personal with words"
+    row = 10
+    look = Look("#93704b", "1")
+    all_tasks = True
+    baseline = False
+    with_words = True
+
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
+        """Keep the model of a device with the old release."""
+        installed = situation.installed
+        return partial(installed.logits, installed.learned(situation.user))
 
 
 class Global(Method):

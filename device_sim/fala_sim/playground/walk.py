@@ -186,7 +186,10 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t: t = sqrt(freedom) tan(angle), by its density in angle."""
+    """The 97.5 % quantile of Student's t: t = sqrt(freedom) tan(angle), by its density in angle.
+
+    The walk needs the base install alone, which has no SciPy.
+    """
     angles = np.linspace(0.0, np.pi / 2, 1 << 14)
     shares = np.cumsum(np.cos(angles) ** (freedom - 1))
     shares -= shares[0] / 2  # by trapezia

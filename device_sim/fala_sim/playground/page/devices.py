@@ -7,13 +7,13 @@ has the new release and no label of the user.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from fala import Budget, Device, Report
 from fala.errors import DeviceError
+from fala_sim.meter import folder_size
 from fala_sim.playground.releases import sample_release
 
 #: Columns of the page, in order.
@@ -79,11 +79,7 @@ class Devices:
 
     def size(self) -> int:
         """The bytes of the user's folder."""
-        total = 0
-        for file in (self._folder / "mine").rglob("*"):
-            with contextlib.suppress(OSError):  # a journal may be deleted meanwhile
-                total += file.stat().st_size if file.is_file() else 0
-        return total
+        return folder_size(self._folder / "mine")
 
     def close(self) -> None:
         """Close all devices."""
