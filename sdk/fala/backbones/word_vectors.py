@@ -42,8 +42,9 @@ def words(text: str) -> list[str]:
     result: list[str] = []
     pattern, text = _PLAIN, text.lower().replace("\u2019", "'")
     if not text.isascii():
-        pattern = _with_marks()
         text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # of a Turkish capital
+        if any(map(_is_mark, set(text))):
+            pattern = _with_marks()
     for token in pattern.findall(text):
         match = _CONTRACTION.match(token) if "'" in token else None
         if match:
@@ -53,15 +54,19 @@ def words(text: str) -> list[str]:
     return result
 
 
+def _is_mark(character: str) -> bool:
+    """Whether a character is a mark of letters: to Python it is no part of a word."""
+    return (
+        character >= "\u0300"
+        and unicodedata.category(character)[0] == "M"
+        and not ("\u20d0" <= character < "\u2100" or "\ufe00" <= character < "\ufe10")  # of symbols
+    )
+
+
 @cache
 def _with_marks() -> re.Pattern[str]:
-    """The pattern of words with marks: to Python they are no part of a word, as Hindi's vowels."""
-    marks = "".join(
-        chr(code)
-        for code in range(0x0300, 0x1F000)
-        if unicodedata.category(chr(code))[0] == "M"
-        and not (0x20D0 <= code < 0x2100 or 0xFE00 <= code < 0xFE10)  # of symbols
-    )
+    """The pattern of words with marks, as Hindi's vowels; it takes milliseconds to make."""
+    marks = "".join(filter(_is_mark, map(chr, range(0x1F000))))
     return re.compile(_TOKEN.format(word=rf"[^\W_]+(?:[{marks}]+[^\W_]*)*"))
 
 
