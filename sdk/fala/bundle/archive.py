@@ -1,8 +1,10 @@
 """The archive of a bundle: a zip of stored entries that fill the file from end to end.
 
 Any zip tool can list it. Reading is stricter than the zip format. A file that two tools could read
-in two ways (with entries that overlap, hidden bytes, or headers that disagree) is rejected before
-any entry is read. So the entries cannot be larger than the file, and nothing is ever unpacked.
+in two ways is rejected before any entry is read: entries that overlap, hidden bytes, headers that
+disagree, extra fields (which may contain another name, or another size), comments, and names that
+a file system may take for one another. So the entries cannot be larger than the file, and nothing
+is ever unpacked.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL_COMMON, _LOCAL_COMMON = slice(6, 30), slice(4, 28)
 _UTF8_NAME = 0x800
 _FILE_TYPES = (0, 0o100000)  # unknown, regular
+_DOS_FOLDER = 0x10
+# In place of a size or a position that Zip64's extra field gives.
+_ZIP64 = 0xFFFFFFFF
 
 # Every entry has the zip format's earliest time, so that equal content makes equal bytes.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -83,15 +88,20 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
     directory = _at(stream, start, length)
 
     index: dict[str, Entry] = {}
+    known: set[str] = set()  # in lower case, as some file systems compare names
     position = start_of_entry = 0  # in the directory; in the file
     for _ in range(entries):
         name, position, entry = _index_entry(stream, directory, position, start_of_entry)
-        if name in index:
+        if name.lower() in known:
             raise BundleFilesError(f"{name} is in the archive twice")
+        known.add(name.lower())
         index[name] = entry
         start_of_entry = entry.offset + entry.size
     if position != length or start_of_entry != start:
         raise BundleFormatError("the archive holds bytes that belong to no file")
+    folders = {name[:at] for name in known for at, letter in enumerate(name) if letter == "/"}
+    if both := folders & known:
+        raise BundleFilesError(f"{min(both)} is a file and a folder in the archive")
     return index
 
 
@@ -135,27 +145,33 @@ def _index_entry(
     header = directory[position : position + _CENTRAL.size]
     if len(header) < _CENTRAL.size or not header.startswith(b"PK\1\2"):
         raise BundleFormatError("the archive's directory is damaged")
-    (_, _, _, flags, method, _, _, crc, compressed, size, name_length, extra, comment, _, _, mode,
-     offset) = _CENTRAL.unpack(header)  # fmt: skip
+    (_, _, _, flags, method, _, _, crc, compressed, size, name_length, extra, comment, disk, _,
+     attributes, offset) = _CENTRAL.unpack(header)  # fmt: skip
     end = position + _CENTRAL.size + name_length
     raw_name = directory[position + _CENTRAL.size : end]
     name = raw_name.decode("utf-8", "backslashreplace")
     check_name(name)
-    if mode >> 16 & 0o170000 not in _FILE_TYPES:
+    if attributes >> 16 & 0o170000 not in _FILE_TYPES or attributes & _DOS_FOLDER:
         raise BundleFilesError(f"{name} is not a regular file")
     if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:
         raise BundleFormatError(f"{name} is compressed or encrypted; a bundle's files are stored")
+    if extra or comment or disk or _ZIP64 in (size, offset):
+        raise BundleFormatError(
+            f"{name} has an extra field, a comment, or another disk in the archive; a bundle's "
+            "files have none (fala-export writes them so)"
+        )
 
     local = _at(stream, start, _LOCAL.size)
     if offset != start or len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
         raise BundleFormatError(f"{name} does not follow the file before it in the archive")
-    content = start + _LOCAL.size + name_length + _LOCAL.unpack(local)[-1]
+    content = start + _LOCAL.size + name_length
     if (
-        local[_LOCAL_COMMON] != header[_CENTRAL_COMMON]
+        _LOCAL.unpack(local)[-1]  # the length of an extra field of this header alone
+        or local[_LOCAL_COMMON] != header[_CENTRAL_COMMON]
         or _at(stream, start + _LOCAL.size, name_length) != raw_name
     ):
         raise BundleFormatError(f"the archive's two headers of {name} differ")
-    return name, end + extra + comment, Entry(content, size, crc)
+    return name, end, Entry(content, size, crc)
 
 
 def _at(stream: BinaryIO, position: int, length: int) -> bytes:

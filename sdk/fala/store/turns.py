@@ -137,7 +137,9 @@ class Turns:
         self.threads = RLock()
         self.waits, self.closed = True, ""
         self._owner: int | None = None
-        self._waiting = 0
+        #: Threads that wait for another. A set, as adding 1 to a number takes several steps, which
+        #: threads may divide.
+        self._waiting: set[int] = set()
         with _opened.lock:
             _opened.turns.add(self)
 
@@ -162,11 +164,11 @@ class Turns:
             yield
             return
         try:
-            self._waiting += 1
             try:
+                self._waiting.add(get_ident())
                 taken = self.threads.acquire(blocking=wait)
             finally:
-                self._waiting -= 1
+                self._waiting.discard(get_ident())
             if not taken:
                 raise self._in_use()
             try:
@@ -227,4 +229,4 @@ class Turns:
     def forked(self, message: str) -> None:
         """Leave the locks to the parent process; see ``close``."""
         self.close(message)
-        self.threads, self._owner, self._waiting = RLock(), None, 0
+        self.threads, self._owner, self._waiting = RLock(), None, set()

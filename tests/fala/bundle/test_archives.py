@@ -1,11 +1,13 @@
 import struct
 import zipfile
+import zlib
 
 import pytest
 
 from bundles import archive_of, entries_of, refused, renamed, write_word_vector_release
 from fala.bundle import archive as archive_module
 from fala.bundle import format as layout
+from fala.bundle.reading import Bundle
 from fala.errors import BundleDigestError, BundleError, BundleFilesError, BundleFormatError
 
 
@@ -82,6 +84,68 @@ def field(data, signature, offset, layout_, value):
 def test_wrong_headers_are_rejected(release, bad, signature, offset, kind, value):
     data = field(release.path.read_bytes(), signature, offset, kind, value)
     refused(bad(data), BundleFormatError, r"archive|compressed|bundle")
+
+
+def rewritten(entries, change):
+    """A bundle's archive whose second file is written in another way.
+
+    ``change`` is given the fields of its headers, and adds what lies behind each of their names.
+    """
+    body, directory = b"", b""
+    for number, (name, data) in enumerate(entries):
+        entry = {
+            "flags": 0, "name": name.encode(), "local_extra": b"", "central_extra": b"",
+            "comment": b"", "after": b"", "disk": 0, "attributes": 0o100644 << 16,
+        }  # fmt: skip
+        if number == 1:
+            change(entry)
+        raw, crc, size = entry["name"], zlib.crc32(data), len(data)
+        common = (20, entry["flags"], 0, 0, 0x21, crc, size, size, len(raw))
+        common = struct.pack("<HHHHHIIIH", *common)
+        local, central, comment = entry["local_extra"], entry["central_extra"], entry["comment"]
+        further = (len(central), len(comment), entry["disk"], 0, entry["attributes"], len(body))
+        directory += b"PK\1\2" + struct.pack("<H", 0x314) + common
+        directory += struct.pack("<HHHHII", *further) + raw + central + comment
+        body += b"PK\3\4" + common + struct.pack("<H", len(local)) + raw + local + data
+        body += entry["after"]
+    end = struct.pack("<HHHHIIH", 0, 0, len(entries), len(entries), len(directory), len(body), 0)
+    return body + directory + b"PK\5\6" + end
+
+
+def extra(kind, content):
+    return struct.pack("<HH", kind, len(content)) + content
+
+
+ANOTHER_NAME = extra(0x7075, b"\1" + struct.pack("<I", zlib.crc32(b"x")) + b"../../evil")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"central_extra": ANOTHER_NAME}, {"local_extra": ANOTHER_NAME},
+        {"central_extra": ANOTHER_NAME, "local_extra": ANOTHER_NAME},
+        {"central_extra": extra(1, bytes(24))}, {"local_extra": extra(1, bytes(16))},  # Zip64
+        {"central_extra": extra(0x5455, bytes(5))}, {"local_extra": extra(0xCAFE, b"")},
+        {"central_extra": b"\0"}, {"comment": b"a note"}, {"comment": ANOTHER_NAME},
+        {"flags": 8, "after": bytes(16)}, {"after": b"PK\7\x08" + bytes(12)},  # a data descriptor
+        {"flags": 1}, {"flags": 0x40}, {"flags": 0x2000}, {"flags": 0xC00}, {"disk": 1},
+        {"attributes": 0o100644 << 16 | 0x10}, {"attributes": 0o040755 << 16},
+    ],
+    ids=range(19),
+)  # fmt: skip
+def test_what_two_readers_of_a_zip_read_in_two_ways_is_rejected(release, bad, change):
+    entries = entries_of(release.path)
+    assert Bundle.open(bad(rewritten(entries, lambda entry: None))) == release
+    data = rewritten(entries, lambda entry: entry.update(change))
+    error = BundleFilesError if "attributes" in change else BundleFormatError
+    refused(bad(data), error, "archive|encrypted|regular")
+
+
+def test_names_that_a_file_system_takes_for_one_another_are_rejected(release, bad):
+    entries = entries_of(release.path)
+    refused(bad(archive_of([*entries, (layout.HEAD_BIAS.upper(), b"")])), BundleFilesError, "twice")
+    for name in (f"{layout.HEAD_BIAS}/x", f"{layout.HEAD_BIAS}/x/y", "head"):
+        refused(bad(archive_of([*entries, (name, b"")])), BundleFilesError, "file and a folder")
 
 
 def test_too_many_entries_are_rejected(release, bad, monkeypatch):
