@@ -219,12 +219,13 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     the old embeddings, their representatives through the new backbone, and a ridge regression of a
     personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
-    Wrong of 100: how many of 100 new texts are decided otherwise than this user would, by all
-    models at probability 1/2. The last line says whether the new personal model decides better or
-    worse than the vendor's new model and than the old personal one: within a 95 % interval over the
-    users, or it is not known. F1 is of the label --positive, which is named; of two labels at a
-    threshold that each model chooses for this user by the same rule, without a held-out label.
-    Macro-F1 is at probability 1/2. Ratings have their error and rank correlation.
+    Wrong of 100: how many of 100 new texts are decided otherwise than this user would. All models
+    decide as ``Device.predict`` does: for the most probable label, which of two labels has a
+    probability above 1/2. Right before, wrong now: how many of the 100 the old personal model
+    decides right, and this model wrong. The last line says whether the new personal model decides
+    better or worse than the vendor's new model and than the old personal one: within a 95 %
+    interval over the users, or it is not known. F1 is of the label --positive, which is named, by
+    the same decisions. Ratings have their error and rank correlation.
     """
     columns = Columns(**{name: arguments.pop(name) for name in (*FIELDS, "skip_bad_rows")})
     options = Options(**arguments, columns=columns)

@@ -13,9 +13,12 @@ from fala_export.rows.row_files import left_out_in_words
 from fala_sim.playground.walk import conclusion, mean
 
 _TITLES = {
-    "wrong": "wrong of 100", "cross_entropy": "log loss", "auc": "AUC", "f1": "F1",
-    "macro_f1": "macro-F1", "rmse": "RMSE", "rank_correlation": "rank correlation",
+    "wrong": "wrong of 100", "negative_flips": "right before, wrong now",
+    "positive_flips": "wrong before, right now", "cross_entropy": "log loss", "auc": "AUC",
+    "f1": "F1", "macro_f1": "macro-F1", "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
+#: Figures of 100 texts.
+_OF_100 = ("wrong", "negative_flips", "positive_flips")
 _MODELS = {
     "old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA",
     "paper": "paper",
@@ -26,13 +29,15 @@ old: the old personal model. new: the vendor's new model. instant: the personal 
 backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
 """
 _OF_LABELS = """\
-Wrong of 100: how many of 100 new texts are decided otherwise than the user would, by all models at
-probability 1/2; less is better, as of the log loss."""
+Wrong of 100: how many of 100 new texts are decided otherwise than the user would. Every model
+decides as Device.predict does: for the most probable label, which of two labels has a probability
+above 1/2. Right before, wrong now: how many of the 100 the old personal model decides right and
+this model decides wrong; wrong before, right now: the other way round. Less is better of the first
+two figures and of the log loss."""
 _OF_ONE_LABEL = """\
-F1 is of the label {positive}, of two labels at a threshold that each model chooses for the user by
-the same rule, without a held-out label; --positive names another."""
+F1 is of the label {positive}, by the same decisions; --positive names another label."""
 _MACRO = """\
-Macro-F1: the mean of the labels' F1, at probability 1/2; --positive LABEL shows one label's."""
+Macro-F1: the mean of the labels' F1, by the same decisions; --positive LABEL shows one label's."""
 _OF_RATINGS = """\
 RMSE: the root of the mean squared error, in the unit of the ratings; less is better. Rank
 correlation: Spearman's, of values and ratings."""
@@ -66,14 +71,19 @@ def table(users: Sequence[Mapping[str, Any]], positive: str | None) -> str:
     metrics = [metric for metric in _TITLES if metric in users[0]]
     first, models, means = metrics[0], [*users[0][metrics[0]]], mean(users)
     names = " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in models)
+    flips = "negative_flips" in metrics
+    above, below = (f"   {words:>13}" * flips for words in ("right before,", "wrong now"))
     lines = [
-        f"{'':{width}} {_TITLES[first]:^{len(names)}} {'':>20} {'seconds':^15}".rstrip(),
-        f"{'user':{width}} {names}   documents forwards {'instant':>7} {'total':>7}   decision",
+        f"{'':{width}} {_TITLES[first]:^{len(names)}}{above} {'':>20} {'seconds':^15}".rstrip(),
+        f"{'user':{width}} {names}{below}   documents forwards {'instant':>7} {'total':>7}"
+        "   decision",
     ]
     for user in [*users, {"user": "mean", "decision": "", **means}]:
         instant = None if user["instant"] is None else user["instant"]["seconds"]
+        flipped = f"   {_figure(user['negative_flips']['fala'], 13, 1)}" if flips else ""
         lines.append(
-            f"{user['user']:{width}} {_figures(user[first], first)}   {user['documents']:>9.0f} "
+            f"{user['user']:{width}} {_figures(user[first], first)}{flipped}"
+            f"   {user['documents']:>9.0f} "
             f"{user['forward_passes']:>8.0f} {_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
             f"   {user['decision']}".rstrip()
         )
@@ -108,10 +118,6 @@ def summary(report: Report) -> str:
     lines.append(f"forward passes   {report.forward_passes}; backward passes 0")
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
-    if report.thresholds:
-        each = report.thresholds.items()
-        above = ", ".join(f"{label} above logit {number:.3f}" for label, number in each)
-        lines.append(f"thresholds       {above}")
     if report.scores:
         scores = ", ".join(f"{_TITLES[name]} {value:.3f}" for name, value in report.scores.items())
         lines.append(f"scores           {scores}, each example left out")
@@ -136,7 +142,7 @@ def _width(model: str) -> int:
 
 
 def _figures(values: Mapping[str, float | None], metric: str) -> str:
-    digits = 1 if metric == "wrong" else 3
+    digits = 1 if metric in _OF_100 else 3
     return " ".join(_figure(value, _width(model), digits) for model, value in values.items())
 
 

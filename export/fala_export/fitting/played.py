@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala import Budget, Bundle, Device, Example, Report
 from fala.files import temporary_folder
@@ -20,15 +21,14 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import Label, natural_positive
 from fala.model.links import LABELS
 from fala.model.losses import Floats, label_probabilities
-from fala.solver.judge import f1_threshold
-from fala.text.sparse_rows import SparseRows
-from fala_export.fitting.metrics import averaged, f1, scores, wrong_of_100
+from fala_export.fitting.metrics import averaged, scores, wrong_of_100
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.user_rows import shown_labels
 
 #: Figures for labels, what a user feels first; and for ratings.
 FIGURES = (
-    "wrong", "cross_entropy", "auc", "f1", "macro_f1", "accuracy", "rmse", "rank_correlation",
+    "wrong", "negative_flips", "positive_flips", "cross_entropy", "auc", "f1", "macro_f1",
+    "accuracy", "rmse", "rank_correlation",
 )  # fmt: skip
 MODELS = ("old_personal", "new_global", "instant", "fala")
 
@@ -144,21 +144,20 @@ def run_user(
         Device.create(folder / "device", old.release, positive=positive) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = truth.scores_of(device, old_inputs)
         old_model = device.model
+        before = old_model.logits(*old_inputs)
+        figures["old_personal"] = truth.scores(before)
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors encode all texts first
-                figures["instant"] = truth.scores_of(device, new_inputs)
+                figures["instant"] = truth.scores(device.model.logits(*new_inputs), before)
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
-        figures["fala"] = truth.scores_of(device, new_inputs)
-    figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs))
+        figures["fala"] = truth.scores(device.model.logits(*new_inputs), before)
+    figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs), before)
     costs = _costs(reports)
-    if truth.is_macro:
-        costs["thresholds"] = {}  # F1 is not by them
     for name, peer in (peers or {}).items():
         fit = peer.fit(
             [row.example for row in train],
@@ -166,7 +165,7 @@ def run_user(
             old_model,
             budget.passes(new.bridged),
         )
-        figures[name] = truth.scores(fit.model.logits(new_inputs[0]))
+        figures[name] = truth.scores(fit.model.logits(new_inputs[0]), before)
         costs[name] = dict(fit.cost)
     public = {row.example for row in rows.public}
     overlap = sum(row.example in public for row in train)
@@ -189,71 +188,64 @@ class Truth:
     labels: Sequence[Label]
     positive: str | None = None
 
-    @property
-    def is_macro(self) -> bool:
-        """Whether F1 is the mean over the labels."""
-        return self.positive is None and self.head.link.kind == "labels"
-
-    def scores_of(
-        self, device: Device, inputs: tuple[Vectors, SparseRows | None]
-    ) -> dict[str, float | None]:
-        """Score a device's model at its own thresholds, by n examples' inputs and words."""
-        is_rating = self.head.link.kind == "rating"
-        thresholds = None if is_rating else [*device.thresholds.values()]
-        return self.scores(device.model.logits(*inputs), thresholds)
-
-    def scores(
-        self, logits: Vectors, thresholds: Sequence[float] | None = None
-    ) -> dict[str, float | None]:
-        """Score logits (n, C): F1 of one label of two by a threshold, all else at probability 1/2.
+    def scores(self, logits: Vectors, before: Vectors | None = None) -> dict[str, float | None]:
+        """Score a model's decisions, which are those of ``Device.predict``, and its probabilities.
 
         Args:
-            logits: A model's logits.
-            thresholds: A device's thresholds, one for each tag, or one for two labels; None for
-                those that a device would choose, from the model's probabilities without labels.
+            logits: A model's logits (n, C).
+            before: The old personal model's (n, C), from which decisions may flip.
 
         Returns:
-            ``wrong`` (of 100, at probability 1/2; not for tags), ``cross_entropy``, ``auc``, ``f1``
-            or ``macro_f1``, and ``accuracy`` (for tags, means over the tags); or ``rmse`` and
-            ``rank_correlation``.
+            For labels that exclude one another ``wrong``, how many of 100 decisions are, and, with
+            ``before``, ``negative_flips`` and ``positive_flips``: how many of 100 were right
+            before and are wrong now, and the other way round. For them and for tags (means over
+            the tags) ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``. For a
+            rating ``rmse`` and ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
         if link.kind == "rating":
             return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
         if link.kind == "tags":
-            if thresholds is None:
-                thresholds = [f1_threshold(logit[:, None]) for logit in z.T]
-            figures = averaged(map(_logit_scores, shares.T, z.T, thresholds))
+            figures = averaged(map(_logit_scores, shares.T, z.T))
         else:
-            figures = self._scores_of_labels(shares, z, thresholds)
-            figures["wrong"] = wrong_of_100(figures["accuracy"])
+            truth, probabilities = _positions(shares), self._probabilities(z)
+            figures = self._scores_of_labels(truth, probabilities)
+            figures |= {"negative_flips": None, "positive_flips": None}
+            if before is not None:
+                now = probabilities.argmax(axis=1) == truth
+                then = self._probabilities(before.astype(np.float64)).argmax(axis=1) == truth
+                figures["negative_flips"] = 100 * float((then & ~now).mean())
+                figures["positive_flips"] = 100 * float((now & ~then).mean())
         return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
 
+    def _probabilities(self, z: Floats) -> Floats:
+        """Probabilities (n, number of labels) of logits of labels that exclude one another."""
+        return self.head.link.values(z) if z.shape[1] > 1 else label_probabilities(z)
+
     def _scores_of_labels(
-        self, shares: Floats, z: Floats, thresholds: Sequence[float] | None
+        self, truth: NDArray[np.int64], probabilities: Floats
     ) -> dict[str, float | None]:
-        """Score logits of labels that exclude one another."""
+        """Score labels that exclude one another."""
         names = self.head.labels
         chosen = range(len(names)) if self.positive is None else [names.index(self.positive)]
-        if z.shape[1] > 1:
-            figures = scores(shares.argmax(axis=1), self.head.link.values(z), chosen)
-        else:
-            truth, values = shares[:, 0].astype(np.int64), label_probabilities(z)
-            figures = scores(truth, values, chosen)
-            if self.positive is not None:
-                (label,) = chosen
-                (threshold,) = thresholds or [f1_threshold(z, label)]
-                figures["f1"] = f1(truth == label, (z[:, 0] > threshold) == label)
-        if self.is_macro:
+        figures = scores(truth, probabilities, chosen)
+        figures["wrong"] = wrong_of_100(figures["accuracy"])
+        if self.positive is None:
             figures["macro_f1"] = figures.pop("f1")
         return figures
 
 
-def _logit_scores(share: Floats, z: Floats, threshold: float) -> dict[str, float | None]:
+def _positions(shares: Floats) -> NDArray[np.int64]:
+    """Positions (n,) of the labels of shares (n, C)."""
+    if shares.shape[1] > 1:
+        return shares.argmax(axis=1)
+    return shares[:, 0].astype(np.int64)
+
+
+def _logit_scores(share: Floats, z: Floats) -> dict[str, float | None]:
     """Score one logit (n,) of labels 0 and 1, (n,)."""
-    truth = share.astype(np.int64)
-    return {**scores(truth, label_probabilities(z[:, None])), "f1": f1(truth == 1, z > threshold)}
+    return scores(share.astype(np.int64), label_probabilities(z[:, None]))
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -294,7 +286,6 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "reason": last.reason,
         "worse": reports[-1].worse,
         "stopped": None if last.stopped is None else last.stopped.value,
-        "thresholds": dict(last.thresholds),
         "instant": None if first.instant is None else first.instant.to_dict(),
         "seconds": seconds,
     }

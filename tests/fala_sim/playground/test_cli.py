@@ -125,7 +125,6 @@ def test_conclusions_do_not_depend_on_the_order_of_names(tiny, tmp_path):
     assert shown == other
     values = done(*second)
     assert values["positive"] is None and "f1" not in values["mean"]
-    assert all(user["thresholds"] == {} for user in values["users"])
     natural = done(*named(tiny, tmp_path, ("YES", "no")))
     chosen = done(*named(tiny, tmp_path, ("a", "z")), "--positive", "a")
     assert (natural["positive"], chosen["positive"]) == ("YES", "a")
@@ -279,7 +278,7 @@ def test_help_is_complete():
     assert shown.stderr == ""
     for part in (
         "--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds", "--users",
-        "--seed", "--json", "--version", "synthetic", "threshold", "bridge", "--positive LABEL",
+        "--seed", "--json", "--version", "synthetic", "bridge", "--positive LABEL",
         "\n    fala-replace --device DIR --refine\n",
     ):  # fmt: skip
         assert part in shown.stdout

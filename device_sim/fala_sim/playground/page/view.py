@@ -34,11 +34,7 @@ class Column:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Whether each post is unwelcome, shape (n,).
-
-        All models decide at a probability of 1/2, which minimizes the expected errors. The
-        threshold of ``Device.predict`` maximizes F1, and makes more errors.
-        """
+        """Whether each post is unwelcome, as ``Device.predict`` decides, shape (n,)."""
         return self.lean > 0
 
     def wrong(self, truth: Mapping[int, int]) -> int:
