@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fala.bundle.manifest import Manifest
+    from fala.bundle.writing import write_bundle
     from fala.model.bridge import Bridge
     from fala.model.heads import Head, PersonalModel
     from fala.model.prior import PopulationPrior
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from fala_export.bundles import (
         add_bridge,
         add_prior,
-        write_bundle,
         write_external,
         write_release,
     )
@@ -92,7 +92,7 @@ _MODULES = {
     "scores": "fala_export.fitting.metrics",
     "train": "fala_export.training.global_model",
     "user_vectors": "fala_export.training.matcher",
-    "write_bundle": "fala_export.bundles",
+    "write_bundle": "fala.bundle.writing",
     "write_external": "fala_export.bundles",
     "write_head": "fala_export.training.release",
     "write_prior": "fala_export.population",

@@ -14,10 +14,11 @@ from onnx import ModelProto
 from fala.backbones import OnnxEncoder, StaticEmbeddings
 from fala.bundle.format import MAX_TOKENS, ONNX, ONNX_MODEL, STATIC, TOKENIZER, VECTORS
 from fala.bundle.manifest import Manifest
+from fala.bundle.writing import write_bundle
 from fala.cli import progress
 from fala.examples import Example, unique_texts
 from fala.model.heads import Vectors
-from fala_export.bundles import versions, write_bundle
+from fala_export.bundles import versions
 from fala_export.checks import check_room
 from fala_export.embedding import embed
 from fala_export.errors import ExportError

@@ -1,119 +1,30 @@
-"""Writes bundles and releases, whole or not at all."""
+"""Writes releases, and checks that a device admits them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.backbones.external import Encoders
 from fala.bundle import format as layout
-from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
-from fala.bundle.parts import read_encoder, read_lexical, read_probes
-from fala.bundle.reading import Bundle, named_errors
-from fala.errors import (
-    BundleError,
-    BundleFormatError,
-    DataError,
-    FalaError,
-    shown,
-    with_article,
-)
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import check_type, write_bundle, write_for_encoder
+from fala.errors import BundleError, DataError, FalaError
 from fala.examples import CLASSIFICATION
-from fala.files import check_path, failure, temporary_folder, write_atomically
+from fala.files import temporary_folder, write_atomically
 from fala.model.bridge import Bridge
-from fala.model.heads import Head, Lexical
-from fala.model.links import Rating, Tags
+from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
 from fala.slots.admit import Signed, admit, admit_adapter
 from fala_export.writing import writing
-
-# The largest code of an inverse document frequency, and of a weight.
-_IDF, _WEIGHT = 255, 127
-# A step has few binary digits, so that its product with any code is exact in float32, and a second
-# rounding changes nothing.
-_DIGITS = 16
-_SMALLEST = 2.0**-100
-
-
-def write_bundle(
-    path: str | os.PathLike[str],
-    manifest: Manifest,
-    files: Mapping[str, bytes],
-    head: Head | None = None,
-) -> Manifest:
-    """Write a bundle, whole or not at all.
-
-    The same manifest and files make the same bytes.
-
-    Args:
-        path: Where to write; replaced if it exists.
-        manifest: The bundle's description; its ``files`` are filled in.
-        files: Content by name (names in ``fala.bundle.format``), without the manifest.
-        head: The global head that makes it a release; its task, labels and files are filled in.
-
-    Returns:
-        The manifest as written.
-
-    Raises:
-        DimensionError: The head is made for another dimension.
-        DataError: An argument is of a wrong type, or the file cannot be written.
-        BundleError: The result would not open: the file is verified before it is renamed.
-
-    Examples:
-        >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
-        >>> files = {name: bundle.read(name) for name in bundle.manifest.files}
-        >>> written = fala_export.write_bundle("copy.fala", bundle.manifest, files)
-        >>> fala.Bundle.open("copy.fala") == bundle
-        True
-    """
-    target = check_path(path, "path")
-    _check(manifest, Manifest, "manifest")
-    _check(files, Mapping, "files")
-    for name, data in files.items():
-        if not isinstance(name, str) or not isinstance(data, bytes):
-            raise DataError(f"files are bytes by name, not {shown(data)} by {shown(name)}")
-        with named_errors(target):
-            check_name(name)
-    if head is not None:
-        _check(head, Head, "head")
-        kinds = (layout.RATING, layout.EXCLUSIVE, layout.PUBLIC_LOGITS)
-        details = {name: value for name, value in manifest.details.items() if name not in kinds}
-        if isinstance(head.link, Rating):
-            details[layout.RATING] = asdict(head.link)
-        if isinstance(head.link, Tags):
-            details[layout.EXCLUSIVE] = False
-        if head.link.public_logits:
-            details[layout.PUBLIC_LOGITS] = [list(column) for column in head.link.public_logits]
-        manifest = replace(manifest, task=head.task, labels=head.labels, details=details)
-        files = {**files, **_head_files(head)}
-    files = dict(sorted(files.items()))
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    with named_errors(path):
-        manifest = replace(manifest, files=digests)
-        manifest_bytes = manifest.to_json()
-        manifest = Manifest.from_json(manifest_bytes)
-
-    def write(temporary: Path) -> None:
-        write_archive(temporary, {**files, layout.MANIFEST: manifest_bytes})
-        Bundle.verified(temporary, target)
-
-    try:
-        write_atomically(target, write)
-    except OSError as error:
-        raise DataError(f"{target}: cannot be written: {failure(error)}") from error
-    return manifest
 
 
 def write_release(
@@ -142,9 +53,9 @@ def write_release(
         >>> fala_export.write_release("mine.fala", bundle, head, {"head": "four rows"}).labels
         ('blame', 'praise')
     """
-    _check(backbone, Bundle, "backbone")
-    _check(head, Head, "head")
-    _check(details, Mapping, "details")
+    check_type(backbone, Bundle, "backbone")
+    check_type(head, Head, "head")
+    check_type(details, Mapping, "details")
     # A prior, the scales and the probes belong to the old head.
     notes = {
         name: value
@@ -167,7 +78,8 @@ def write_external(
     """Write a release for the app's own encoder: a head, and no model.
 
     Name, version and the head's dimension are the encoder's identity and the provenance of its
-    embeddings: another version is another backbone.
+    embeddings: another version is another backbone. An app that has no head to ship needs no
+    release: ``fala.Device.create`` takes its labels and its encoder.
 
     Args:
         path: Where to write; replaced if it exists.
@@ -185,15 +97,14 @@ def write_external(
         DataError: An argument is invalid, or the file cannot be written.
         BundleError: The result would not open.
     """
-    _check(head, Head, "head")
-    _check(probes, Mapping, "probes")
-    notes = {} if details is None else details
-    _check(notes, Mapping, "details")
-    files = _external_files(name, version, head.dimension, probes)
-    manifest = Manifest(
-        f"{name} {version}", layout.EXTERNAL, head.dimension, "float32", details=dict(notes)
-    )
-    return write_bundle(path, manifest, files, head)
+    for argument, value in (("name", name), ("version", version)):
+        check_type(value, str, argument)
+        if not value.strip():
+            raise DataError(f"{argument} is blank")
+    check_type(probes, Mapping, "probes")
+    if not probes:
+        raise DataError("probes are the encoder's embeddings by 1 to 16 inputs, not none")
+    return write_for_encoder(path, f"{name} {version}", head, probes, details or {})
 
 
 def write_again(
@@ -248,9 +159,9 @@ def add_bridge(
         >>> list(fala.Bundle.open("new.fala").bridges()) == [old.backbone_digest]
         True
     """
-    _check(bundle, Bundle, "bundle")
-    _check(bridge, Bridge, "bridge")
-    _check(details, Mapping, "details")
+    check_type(bundle, Bundle, "bundle")
+    check_type(bridge, Bridge, "bridge")
+    check_type(details, Mapping, "details")
     folder = f"{layout.BRIDGES}{bridge.source}"
     parts = (bridge.matrix, bridge.offset, bridge.variance)
     with np.errstate(over="ignore"):
@@ -290,9 +201,9 @@ def add_prior(
         >>> fala.Bundle.open("prior.fala").prior().dimension == d
         True
     """
-    _check(bundle, Bundle, "bundle")
-    _check(prior, PopulationPrior, "prior")
-    _check(details, Mapping, "details")
+    check_type(bundle, Bundle, "bundle")
+    check_type(prior, PopulationPrior, "prior")
+    check_type(details, Mapping, "details")
     return write_again(path, bundle, {"prior": dict(details)}, prior_files(prior))
 
 
@@ -412,104 +323,9 @@ def _with_head(path: Path, folder: Path) -> Path:
     return copy
 
 
-def rounded(lexical: Lexical) -> Lexical:
-    """A lexical view as a bundle stores it; rounding it again changes nothing.
-
-    Args:
-        lexical: Any view.
-
-    Returns:
-        The view with its frequencies in steps of 1/255 of the largest, and each logit's weights in
-        steps of 1/127.
-    """
-    return read_lexical(*_codes(lexical))
-
-
-def lexical_files(lexical: Lexical) -> dict[str, bytes]:
-    """The files of a lexical view, which store it as ``rounded`` returns it."""
-    idf, weight, scales = _codes(lexical)
-    return {
-        layout.LEXICAL_IDF: array_bytes(idf),
-        layout.LEXICAL_WEIGHT: array_bytes(weight),
-        layout.LEXICAL_SCALES: array_bytes(scales),
-    }
-
-
-def _check(value: object, kind: type, name: str) -> None:
-    """Raise DataError if an argument is of a wrong type."""
-    if not isinstance(value, kind):
-        raise DataError(f"{name} is {with_article(kind.__name__)}, not {shown(value)}")
-
-
 def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]:
     names = [name for name in bundle.manifest.files if not name.startswith(without)]
     return {name: bundle.read(name) for name in names}
-
-
-def _head_files(head: Head) -> dict[str, bytes]:
-    files = {
-        layout.HEAD_WEIGHT: array_bytes(head.weight),
-        layout.HEAD_BIAS: array_bytes(head.bias),
-    }
-    if head.query is not None:
-        files[layout.HEAD_QUERY] = array_bytes(head.query)
-    if head.lexical is not None:
-        files |= lexical_files(head.lexical)
-    return files
-
-
-def _external_files(
-    name: str, version: str, dimension: int, probes: Mapping[str, Sequence[float]]
-) -> dict[str, bytes]:
-    """The files of an encoder.
-
-    Args:
-        name: The encoder's name.
-        version: Its version.
-        dimension: Length of an embedding.
-        probes: Expected embeddings, (dimension,), by 1 to 16 inputs.
-
-    Raises:
-        DataError: A name is invalid, or the probes are not such embeddings.
-    """
-    try:
-        embeddings = np.array(list(probes.values()), dtype=np.float32)
-        identity = {"name": name, "version": version, "dimension": dimension}
-        files = {
-            layout.ENCODER: json.dumps(identity, sort_keys=True).encode(),
-            layout.ENCODER_INPUTS: json.dumps(list(probes)).encode(),
-            layout.ENCODER_EMBEDDINGS: array_bytes(embeddings),
-        }
-        read_encoder(dimension, files.__getitem__)
-        read_probes(dimension, files.__getitem__)
-    except BundleFormatError as error:
-        raise DataError(f"not an encoder with its probes: {error}") from error
-    except (TypeError, ValueError, RecursionError):  # whose messages quote a probe
-        raise DataError(
-            "not an encoder with its probes: its name and version are texts, and its probes' "
-            "embeddings numbers, of one length"
-        ) from None
-    return files
-
-
-def _codes(
-    lexical: Lexical,
-) -> tuple[NDArray[np.uint8], NDArray[np.int8], NDArray[np.float32]]:
-    idf = lexical.lexicon.idf
-    steps = [_step(idf, _IDF), *(_step(row, _WEIGHT) for row in lexical.weight)]
-    by_logit = np.array(steps[1:])[:, None]
-    return (
-        np.rint(idf / steps[0]).astype(np.uint8),
-        np.rint(lexical.weight / by_logit).astype(np.int8),
-        np.array(steps, dtype=np.float32),
-    )
-
-
-def _step(row: NDArray[np.float32], most: int) -> float:
-    largest = max(float(np.abs(row).max()), _SMALLEST)
-    mantissa, exponent = math.frexp(largest / most)
-    # Rounded up: no number exceeds the largest code.
-    return math.ldexp(math.ceil(math.ldexp(mantissa, _DIGITS)), exponent - _DIGITS)
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -12,11 +12,11 @@ from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
+from fala.bundle.writing import rounded
 from fala.model.heads import Head, Lexical
 from fala.model.links import LABELS
 from fala.text.ngrams import BUCKETS
 from fala_export import write_bundle, write_release
-from fala_export.bundles import rounded
 from fala_export.fitting.words import fit_lexicon
 
 DIMENSION = 8

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
+from fala.bundle.writing import rounded
 from fala.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
@@ -30,7 +31,6 @@ from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
 from fala.solver.threads import one_blas_thread
 from fala.text.ngrams import BUCKETS, Lexicon
-from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed
 from fala_export.fitting.plain import PlainProblem

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fala.bundle.writing import rounded
 from fala.errors import DataError
 from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Lexical, Vectors
 from fala.solver.gaussian import LEAST_SLOPE
 from fala.text.ngrams import BUCKETS, Lexicon, ngrams
-from fala_export.bundles import rounded
 from fala_export.fitting.calibration import scales_and_biases
 from fala_export.fitting.public_logits import with_public
 

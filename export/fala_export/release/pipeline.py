@@ -16,11 +16,12 @@ import click
 import fala
 from fala import Bundle
 from fala.bundle.signature import signature_file
+from fala.bundle.writing import write_bundle
 from fala.errors import printable
 from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.bundles import write_admitted, write_again, write_bundle
+from fala_export.bundles import write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError

@@ -14,7 +14,7 @@ MANIFEST = "manifest.json"
 BACKBONE = "backbone/"
 ONNX_MODEL = "backbone/model.onnx"
 TOKENIZER = "backbone/tokenizer.json"
-#: Name and version of the app's own encoder; the inputs of its probes, and their embeddings.
+#: Name and dimension of the app's own encoder; the inputs of its probes, and their embeddings.
 ENCODER = "backbone/encoder.json"
 ENCODER_INPUTS = "encoder/inputs.json"
 ENCODER_EMBEDDINGS = "encoder/embeddings.npy"

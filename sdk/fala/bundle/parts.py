@@ -19,7 +19,7 @@ from fala.backbones.adapter import AdapterWeights, Coded
 from fala.backbones.word_vectors import Table
 from fala.bundle import format as layout
 from fala.bundle.arrays import check_array, read_array
-from fala.bundle.manifest import Manifest, printable_name, read_json
+from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name, read_json
 from fala.errors import BundleFormatError, BundleMismatchError, counted
 from fala.examples import LARGEST, fault
 from fala.model.heads import Lexical
@@ -48,7 +48,7 @@ _FORM: Mapping[str, tuple[object, ...]] = {
     "phm_layer": (False,),
 }
 
-#: The most inputs of the vendor's probes, and the most characters of each.
+#: The most inputs of an encoder's probes, and the most characters of each.
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000
 
 
@@ -106,7 +106,7 @@ def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) 
 
 
 def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
-    """The encoder's name, with its version.
+    """The encoder's name.
 
     Args:
         dimension: The manifest's dimension.
@@ -116,25 +116,25 @@ def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
         BundleFormatError: The file is invalid.
     """
     identity = read_json(read(layout.ENCODER), layout.ENCODER)
-    if not isinstance(identity, dict) or set(identity) != {"name", "version", "dimension"}:
-        raise BundleFormatError(f"{layout.ENCODER} must have a name, version and dimension")
-    name, version = identity["name"], identity["version"]
-    if not (name and version and printable_name(name) and printable_name(version)):
+    if not isinstance(identity, dict) or set(identity) != {"name", "dimension"}:
+        raise BundleFormatError(f"{layout.ENCODER} must have a name and a dimension")
+    name = identity["name"]
+    if not isinstance(name, str) or not name.strip() or not printable_name(name):
         raise BundleFormatError(
-            f"{layout.ENCODER}: the name or version is not a text of printable characters"
+            f"{layout.ENCODER}: the name is not a text of up to {LONGEST_NAME} printable characters"
         )
     if repr(identity["dimension"]) != repr(dimension):
         raise BundleFormatError(
             f"{layout.ENCODER}: {identity['dimension']!r:.40} dimensions; the manifest says "
             f"{dimension}"
         )
-    return f"{name} {version}"
+    return name
 
 
 def read_probes(
     dimension: int, read: Callable[[str], bytes]
 ) -> tuple[list[str], NDArray[np.float32]]:
-    """The probes' inputs, and the embeddings expected of them, (n, dimension).
+    """The probes' inputs, and the embeddings expected of them, (n, dimension); n may be 0.
 
     Args:
         dimension: The manifest's dimension.
@@ -146,12 +146,12 @@ def read_probes(
     inputs = read_json(read(layout.ENCODER_INPUTS), layout.ENCODER_INPUTS)
     if (
         not isinstance(inputs, list)
-        or not 1 <= len(inputs) <= MOST_INPUTS
+        or len(inputs) > MOST_INPUTS
         or any(fault(text) or len(text) > LONGEST_INPUT for text in inputs)
     ):
         raise BundleFormatError(
-            f"{layout.ENCODER_INPUTS} must have 1 to {MOST_INPUTS} texts of up to {LONGEST_INPUT} "
-            "characters"
+            f"{layout.ENCODER_INPUTS} must have up to {MOST_INPUTS} texts of up to "
+            f"{LONGEST_INPUT} characters"
         )
     embeddings = read_array(read(layout.ENCODER_EMBEDDINGS), name=layout.ENCODER_EMBEDDINGS)
     check_array(layout.ENCODER_EMBEDDINGS, embeddings, np.float32, (len(inputs), dimension))

@@ -14,13 +14,13 @@ from bundles import (
 )
 from checkout import SUPPORT
 from fala.bundle.reading import Bundle
+from fala.bundle.writing import lexical_files, rounded
 from fala.errors import BundleFormatError
 from fala.model.heads import Head, Lexical
 from fala.model.links import Labels
 from fala.model.scales import Scales, scales_at
 from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export import write_bundle, write_release
-from fala_export.bundles import lexical_files, rounded
 
 TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
 

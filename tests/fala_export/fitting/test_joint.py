@@ -10,12 +10,12 @@ from sklearn.linear_model import LogisticRegression
 import bundles
 from bundles import texts
 from fala.bundle.reading import Bundle
+from fala.bundle.writing import rounded
 from fala.errors import DataError
 from fala.examples import Match
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala_export import write_release
-from fala_export.bundles import rounded
 from fala_export.fitting import joint, joint_rows, streamed_rows
 from fala_export.fitting.heads import PublicRows, fit_head, fit_joint_head
 from fala_export.fitting.words import add_words, fit_lexicon
