@@ -92,10 +92,10 @@ class Run:
 
     def decide(self, _: random.Random) -> str:
         """One decision, compared with its model if that has not changed."""
-        model, (threshold,) = self.model(), self.device.thresholds.values()
+        model = self.model()
         decided = self.device.predict(PROBES)
-        if self.model() is model and [*self.device.thresholds.values()] == [threshold]:
-            margin = self.logits_of(model) - threshold
+        if self.model() is model:
+            margin = self.logits_of(model)
             positions = np.array([model.head.labels.index(label) for label in decided])
             if (positions != (margin > 0))[np.abs(margin) > TOLERANCE].any():
                 raise AssertionError("a mixed decision")

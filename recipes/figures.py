@@ -85,7 +85,7 @@ FIGURES: Mapping[str, tuple[str, int, float]] = {
     "wrong": ("scores.wrong", 1, 1),
     "loss": ("scores.loss", 3, 1),
     "auc": ("scores.auc", 3, 1),
-    "f1": ("decided.f1", 3, 1),
+    "f1": ("scores.f1", 3, 1),
     "forward": ("cost.total.forward_passes", 0, 1),
     "backward": ("cost.total.backward_passes", 0, 1),
     "operations": ("cost.total.flops", 0, 1),
@@ -366,7 +366,7 @@ def costs(study: str, data: str, *names: str) -> str:
 
 def few_table() -> str:
     """FaLA minus the vendor's, by number of labels, all people together."""
-    figures = {"wrong": "wrong of 100", "loss": "log loss", "auc": "AUC", "f1": "F1 as decided"}
+    figures = {"wrong": "wrong of 100", "loss": "log loss", "auc": "AUC", "f1": "F1"}
     rows = []
     for size in SIZES:
         count = few_labels("labels", size).query("method == @SHIPPED")["user"].nunique()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +26,7 @@ from fala.errors import (
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import check_path
 from fala.model.heads import Head
-from fala.model.labels import Label, OneLabel
+from fala.model.labels import Label, OneLabel, number_of
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
@@ -242,6 +243,34 @@ def label_to_rank(value: OneLabel | None, head: Head, positive: str | None) -> i
             f"{', '.join(head.labels)}"
         )
     return head.labels.index(positive)
+
+
+def check_threshold(value: float) -> float:
+    """Return a probability.
+
+    Raises:
+        DataError: It is not a number from 0 to 1.
+    """
+    number = math.nan if isinstance(value, str) else number_of(value)
+    if not 0 <= number <= 1:
+        raise DataError(f"threshold is a probability from 0 to 1, not {shown(value)}")
+    return number
+
+
+def positive_of_two(snapshot: Snapshot) -> str:
+    """Return the positive one of a task's two labels.
+
+    Raises:
+        DataError: The task has other than two labels that exclude one another.
+    """
+    head = snapshot.head
+    head.check_exclusive("threshold")
+    if len(head.labels) != 2 or snapshot.positive is None:
+        raise DataError(
+            f"threshold is for two labels, and there are {len(head.labels)}: compare the columns "
+            "of predict_proba instead"
+        )
+    return snapshot.positive
 
 
 def label_to_find(value: Label, head: Head) -> str | None:

@@ -25,11 +25,13 @@ from fala.arguments import (
     check_product,
     check_progress,
     check_terms,
+    check_threshold,
     check_top,
     check_update_limits,
     ids_where,
     label_to_find,
     label_to_rank,
+    positive_of_two,
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
@@ -124,9 +126,9 @@ class Device:
         Args:
             path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
-            positive: The label that ``rank`` orders by; of two labels also the one for whose F1
-                ``predict`` chooses its threshold. None takes yes of no and yes, 1 of 0 and 1, and
-                the like, else the second of two; of more, ``rank`` then needs ``label=``.
+            positive: The label that ``rank`` orders by, and that ``predict(threshold=)`` is for. If
+                None, the conventional positive label of two is used (yes, 1, true), else the
+                second; of three or more, ``rank`` then needs ``label=``.
             trust: The vendor's key, which must have signed the release, and every later release and
                 adapter that is passed to this device; see ``replace``. None requires no signature.
             key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
@@ -367,7 +369,7 @@ class Device:
 
     @property
     def positive(self) -> str | None:
-        """The label that ``rank`` orders by; of two, whose F1 the threshold maximizes.
+        """The label that ``rank`` orders by, and that ``predict(threshold=)`` is for.
 
         It is that of ``create(positive=)``, also after replacements and rollbacks. None where there
         are three labels or more, and none was chosen.
@@ -385,23 +387,6 @@ class Device:
         return opened(self._folder).model
 
     @property
-    def thresholds(self) -> Mapping[str, float]:
-        """The logits above which ``predict`` decides for a label, by label.
-
-        A head's logit of two labels is the second's, so that there is one threshold, the second
-        label's, whichever is ``positive``. Every tag has one. Three labels or more have none: the
-        most probable label is predicted.
-
-        Raises:
-            UsageError: There is a rating, which has none.
-
-        Examples:
-            >>> list(device.thresholds)
-            ['1']
-        """
-        return opened(self._folder).active.active_model.thresholds()
-
-    @property
     def can_roll_back(self) -> bool:
         """Whether an earlier model is kept."""
         return opened(self._folder).state.previous is not None
@@ -416,29 +401,47 @@ class Device:
         """Why the device fell back from its last release, which failed its trial; or None."""
         return opened(self._folder).fell_back
 
-    def predict(self, examples: Iterable[Example], *, adapter: str | None = None) -> NDArray[Any]:
-        """The label of every example, by the user's own threshold; or its tags, or a rating.
+    def predict(
+        self,
+        examples: Iterable[Example],
+        *,
+        threshold: float | None = None,
+        adapter: str | None = None,
+    ) -> NDArray[Any]:
+        """Return the most probable label of every example; or its tags, or its rating.
 
-        With two labels the threshold maximizes the expected F1 of ``positive`` on the labelled and
-        on public examples. With more labels, or without any such example, the result is the most
-        probable label. Every tag has a threshold of its own.
+        The tags of an example are those whose probability is above 1/2. A rating is the mean.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
+            threshold: For two labels, the probability, from 0 to 1, above which ``positive`` is
+                returned instead of the other label. If None, 1/2 is used, which makes the fewest
+                errors; a lower threshold misses fewer positive examples, and a higher one raises
+                fewer false alarms.
             adapter: The task, by its adapter's name; None is the device's own.
 
         Returns:
             Shape (n,): names of labels; of tags frozensets of names; of a rating values.
 
         Raises:
-            DataError: If an example is not of the task's kind.
+            DataError: An example is not of the task's kind, or ``threshold`` is not a probability,
+                or is passed for other than two labels.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
             >>> device.predict(["buy my soup, clown"])
             array(['1'], dtype='<U1')
+            >>> device.predict(["buy my soup, clown"], threshold=0.99)
+            array(['0'], dtype='<U1')
         """
-        return self._ask(examples, ActiveModel.predict, adapter)
+        if threshold is None:
+            return self._ask(examples, ActiveModel.predict, adapter)
+        above = check_threshold(threshold)
+        snapshot = self._snapshot(adapter)
+        positive = positive_of_two(snapshot)
+        return self._ask(
+            examples, lambda model, asked: model.predict_above(asked, positive, above), adapter
+        )
 
     def predict_proba(
         self, examples: Iterable[Example], *, adapter: str | None = None

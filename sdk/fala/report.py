@@ -125,7 +125,6 @@ class InstantReport(Plain):
         decision: See ``Report``.
         reason: Why, in words.
         losses: See ``Report``.
-        thresholds: See ``Report``.
         seconds: Wall time from reading the store to the checked model.
         counts: The detailed costs.
     """
@@ -133,7 +132,6 @@ class InstantReport(Plain):
     decision: Decision
     reason: str
     losses: Mapping[str, float]
-    thresholds: Mapping[str, float]
     seconds: float
     counts: Counts
 
@@ -172,7 +170,6 @@ class Report(Plain):
         comparison: The new model and the one before the replacement, on the same examples; None
             where there is none to compare with.
         bridged: Examples whose input was estimated over a bridge, in the first model.
-        thresholds: See ``Device.thresholds``; empty of a rating.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
             on the user's labels, each left out; empty of labels.
         stopped: Why no more texts were encoded; None where none were to be.
@@ -196,7 +193,6 @@ class Report(Plain):
     losses: Mapping[str, float] = field(default_factory=dict)
     comparison: Comparison | None = None
     bridged: int = 0
-    thresholds: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     stopped: Stopped | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -474,7 +470,6 @@ class AdapterInfo(Plain):
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, in the order of the probabilities.
         positive: See ``Device.positive``; None of tags and of a rating.
-        thresholds: See ``Device.thresholds``; empty of a rating.
         examples: How many examples the task has.
         labelled: How many of them have a label.
         is_vendor: Whether the vendor's model is active.
@@ -484,7 +479,6 @@ class AdapterInfo(Plain):
     task: str
     labels: tuple[str, ...]
     positive: str | None
-    thresholds: Mapping[str, float]
     examples: int
     labelled: int
     is_vendor: bool

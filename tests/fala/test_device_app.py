@@ -14,11 +14,8 @@ from devices import embedded, same, state
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BundleFormatError, BundleMismatchError, DeviceError
-from fala.model.heads import Head
-from fala.model.links import Labels
+from fala.errors import BundleFormatError, BundleMismatchError, DataError, DeviceError
 from fala.personal.run import Budget
-from fala.solver.judge import expected_f1
 from fala_export import add_bridge
 
 
@@ -175,49 +172,24 @@ def test_a_device_logs_what_it_does(device, releases, labels, caplog):
 # The positive label, and the labels' order
 
 
-def test_thresholds_depend_on_the_positive_label(tmp_path, releases):
-    thresholds = {}
-    for positive in (None, "1", 1, "0"):
-        folder = tmp_path / str(positive) if positive != 1 else tmp_path / "one"
-        with Device.create(folder, releases["old"], positive=positive) as device:
-            assert device.positive == ("0" if positive == "0" else "1")
-            report = device.learn(TEXTS, bridged.planted_labels(releases["old"], TEXTS))
-            assert report.decision == "personal"
-            thresholds[positive] = device.thresholds["1"]
-        with Device.open(folder) as again:
-            assert again.positive == ("0" if positive == "0" else "1")
-    assert thresholds[None] == thresholds["1"] == thresholds[1] < 0 < thresholds["0"]
-
-
-def test_thresholds_without_labels_come_from_public_logits(tmp_path, releases):
-    """The F1 that its head expects of public rows has half of it as the best threshold."""
-    paths = {}
-    for name in ("old", "mid"):
-        opened = Bundle.open(releases[name])
-        head = opened.head()
-        link = Labels(((-2.5, -1.0, 0.25),))
-        head = Head(head.task, head.labels, head.weight, head.bias, link=link)
-        paths[name] = tmp_path / f"{name}.fala"
-        bundles.write_release(paths[name], opened, head, {})
-    of_1, of_0 = (expected_f1(sign * np.array([-2.5, -1.0, 0.25])) for sign in (1, -1))
-    positive, negative = math.log(of_1 / (2 - of_1)), math.log((2 - of_0) / of_0)
-    assert positive < 0 < negative
-    with Device.create(tmp_path / "other", paths["old"], positive="0") as device:
-        assert device.thresholds["1"] == pytest.approx(negative)
-    with Device.create(tmp_path / "device", paths["old"]) as device:
-        assert device.thresholds["1"] == pytest.approx(positive)
-        values = device.predict_proba(TEXTS)[:, 1]
-        above = values > 1 / (1 + np.exp(-positive))
-        assert device.predict(TEXTS).tolist() == [str(int(each)) for each in above]
-        ids = device.remember(TEXTS[:6], bridged.planted_labels(releases["old"], TEXTS[:6]))
-        device.fit()
-        assert device.thresholds["1"] != pytest.approx(positive)
-        device.forget(ids)
-        assert device.thresholds["1"] == pytest.approx(positive)
-        device.replace(paths["mid"])
-        assert device.thresholds["1"] == pytest.approx(positive)
+@pytest.mark.parametrize("positive", [None, "1", 1, "0"])
+def test_a_threshold_is_for_the_positive_label(tmp_path, releases, positive):
+    with Device.create(tmp_path / "device", releases["old"], positive=positive) as device:
+        device.learn(TEXTS, bridged.planted_labels(releases["old"], TEXTS))
     with Device.open(tmp_path / "device") as device:
-        assert device.thresholds["1"] == pytest.approx(positive)
+        chosen = "0" if positive == "0" else "1"
+        assert device.positive == chosen
+        other, column = device.labels[1 - int(chosen)], int(chosen)
+        p = device.predict_proba(PROBES)
+        assert device.predict(PROBES).tolist() == [device.labels[row] for row in p.argmax(axis=1)]
+        for threshold in (0.1, np.float32(0.25), 0.5, 0.9):
+            expected = [chosen if share > threshold else other for share in p[:, column]]
+            assert device.predict(PROBES, threshold=threshold).tolist() == expected
+        assert set(device.predict(PROBES, threshold=0)) == {chosen}
+        assert set(device.predict(PROBES, threshold=1)) == {other}
+        for wrong in (-0.1, 1.1, float("nan"), "0.5", None):
+            with pytest.raises(DataError, match="a probability from 0 to 1"):
+                device.predict(PROBES, threshold=wrong if wrong is not None else [0.5])
 
 
 @pytest.mark.parametrize("bridge", [True, False])
@@ -235,15 +207,13 @@ def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, bridge, 
             device.learn(TEXTS, labels)
             device.replace(release, Budget(30))
             assert device.labels == ("0", "1") and device.positive == "1"
-            threshold = device.thresholds["1"]
-            results.append((device.predict_proba(PROBES), device.predict(PROBES), threshold))
+            results.append((device.predict_proba(PROBES), device.predict(PROBES)))
             device.learn(["good film"], ["1"])
             learned = device.predict_proba(PROBES)
         with Device.open(tmp_path / release.stem) as device:
             np.testing.assert_array_equal(device.predict_proba(PROBES), learned)
     np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-4)
     assert results[0][1].tolist() == results[1][1].tolist()
-    assert results[0][2] == pytest.approx(results[1][2], abs=1e-4)
 
 
 def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):

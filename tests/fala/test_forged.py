@@ -143,7 +143,6 @@ EDITS = {
     "no trial": statement("UPDATE device SET trial_slot = NULL"),
     "texts kept": statement("UPDATE device SET keep_text = 'never', text_key = zeroblob(32)"),
     "an older release": statement("INSERT OR REPLACE INTO versions VALUES ('', -1)"),
-    "another threshold": statement("UPDATE slots SET threshold = threshold + 1"),
     "weights of another slot": swap("slots", "weight", "name"),
     "another release": swap("slots", "bundle", "name"),
     "labels turned": statement('UPDATE slots SET labels = \'["1", "0"]\''),

@@ -215,11 +215,11 @@ def test_other_labels_are_rejected(device, label, words):
     assert len(list(device.examples())) == count
 
 
-def test_ratings_have_no_probabilities_and_thresholds(device):
+def test_ratings_have_no_probabilities_and_threshold(device):
     with pytest.raises(UsageError, match="predict returns its values"):
         device.predict_proba(PROBES)
-    with pytest.raises(UsageError, match="a rating has no threshold"):
-        device.thresholds  # noqa: B018
+    with pytest.raises(DataError, match="threshold is for labels that exclude"):
+        device.predict(PROBES, threshold=0.5)
     with pytest.raises(DataError, match="not for the rating"):
         device.positive  # noqa: B018
 

@@ -8,7 +8,7 @@ import pytest
 
 import tagged
 from checkout import SUPPORT
-from devices import refine_all, same, sql
+from devices import refine_all, same
 from fala import (
     Budget,
     BundleFormatError,
@@ -125,40 +125,38 @@ def life(folder, releases, labels):
         device.replace(releases["mid"], Budget(0))
         p.append(device.predict_proba(PROBES))
         refine_all(device)
-        thresholds = device.thresholds
         p.append(device.predict_proba(PROBES))
         device.forget(where=lambda row: row.example in TEXTS[::9])
         p.append(device.predict_proba(PROBES))
         device.rollback()
         p.append(device.predict_proba(PROBES))
-    return p, thresholds
+    return p
 
 
 def test_each_tag_equals_a_device_of_two_labels(tmp_path, plain):
     """One device of three tags equals three devices of two labels."""
-    whole, thresholds = life(tmp_path / "device", plain, OWN)
+    whole = life(tmp_path / "device", plain, OWN)
     for column, tag in enumerate(TAGS):
         single = tagged.write_tag(tmp_path / f"{tag}-releases", plain, tag)
         labels = [int(tag in tags) for tags in OWN]
-        alone, threshold = life(tmp_path / tag, single, labels)
+        alone = life(tmp_path / tag, single, labels)
         for p, expected in zip(whole, alone, strict=True):
             np.testing.assert_allclose(p[:, column], expected[:, 1], atol=1e-6)
-        assert thresholds[tag] == pytest.approx(threshold["1"], abs=1e-5)
     assert np.ptp(whole[0], axis=1).mean() > 0.1
 
 
-def test_sets_are_decided_by_a_threshold_per_tag(device):
-    p, thresholds = device.predict_proba(PROBES), device.thresholds
+def test_sets_are_of_the_tags_above_one_half(device):
+    p = device.predict_proba(PROBES)
     assert p.shape == (len(PROBES), 3)
     assert np.abs(p.sum(axis=1) - 1).max() > 0.1
-    cut = [1 / (1 + np.exp(-thresholds[tag])) for tag in TAGS]
-    assert len(set(cut)) == 3
     decided = device.predict(PROBES).tolist()
-    assert decided == [frozenset(np.array(TAGS)[row]) for row in p > cut]
+    assert decided == [frozenset(np.array(TAGS)[row]) for row in p > 0.5]
     right = np.mean(tagged.shares_of(decided) == tagged.shares_of(TRUTH))
     assert right > 0.75
     with pytest.raises(DataError, match="positive is for labels that exclude"):
         device.positive  # noqa: B018
+    with pytest.raises(DataError, match="threshold is for labels that exclude"):
+        device.predict(PROBES, threshold=0.5)
 
 
 def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
@@ -170,7 +168,6 @@ def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     assert report.comparison.vendor > report.comparison.carried
     assert report.comparison.measure == "cross-entropy, summed over the tags,"
     assert report.counts.agreement > 0.5
-    assert report.thresholds.keys() == set(device.labels)
     assert json.dumps(report.to_dict())
     assert loss(device) < 0.9 * of_vendor
     device.refine(Budget(400))
@@ -181,20 +178,14 @@ def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     np.testing.assert_array_equal(device.predict_proba(PROBES), before)
 
 
-def test_reopening_keeps_predictions_thresholds_and_decisions(tmp_path, plain):
+def test_reopening_keeps_predictions_and_decisions(tmp_path, plain):
     with Device.create(tmp_path / "device", plain["old"]) as device:
         device.learn(TEXTS, OWN)
-        expected = device.predict_proba(PROBES), device.thresholds, device.predict(PROBES).tolist()
+        expected = device.predict_proba(PROBES), device.predict(PROBES).tolist()
     with Device.open(tmp_path / "device") as device:
         assert same(expected[:1], [device.predict_proba(PROBES)])
-        assert expected[1:] == (device.thresholds, device.predict(PROBES).tolist())
+        assert expected[1] == device.predict(PROBES).tolist()
     assert Device.examine(tmp_path / "device").whole
-    # A damaged threshold is reported and repaired.
-    sql(tmp_path / "device", "UPDATE slots SET threshold = x'00'")
-    assert not Device.examine(tmp_path / "device").whole
-    assert Device.repair(tmp_path / "device").whole
-    with Device.open(tmp_path / "device") as device:
-        np.testing.assert_allclose(device.predict_proba(PROBES), expected[0], atol=1e-6)
 
 
 def test_sets_are_kept_and_exported(device):

@@ -233,7 +233,7 @@ def test_a_report_includes_the_refinements_of_its_replacement():
     )  # fmt: skip
     more = Report(
         "bert", "bert", "personal", "better", forward_passes=3, losses={"personal": 0.5},
-        thresholds={"1": 0.3}, stopped=Stopped.BUDGET, seconds={"solve": 0.5, "commit": 0.1},
+        stopped=Stopped.BUDGET, seconds={"solve": 0.5, "commit": 0.1},
         counts=Counts(representatives=8, scales=(2.0,), fits=(FIT, FIT),
                       peak_memory={"solve": 12}),
     )  # fmt: skip
@@ -243,7 +243,6 @@ def test_a_report_includes_the_refinements_of_its_replacement():
     counts = whole.counts
     assert counts.fits == (FIT, FIT, FIT)
     assert (whole.decision, whole.losses) == ("personal", {"personal": 0.5})
-    assert whole.thresholds == {"1": 0.3}
     assert (counts.representatives, counts.scales, whole.stopped) == (8, (2.0,), Stopped.BUDGET)
     assert whole.seconds == {"solve": 1.5, "commit": 0.1}
     assert counts.peak_memory == {"solve": 12, "load": 5}

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 
 from fala_sim.metric.mixing import TRIED, Examples, Weights, best
-from fala_sim.metric.quality import own_threshold
 
 
 def user(seed=0, n=80, words=True, noise=(1.0, 1.0, 1.0)):
@@ -57,29 +56,9 @@ def test_weights_of_three_labels_have_the_highest_mean_auc():
     words = 4.0 * np.eye(3)[truth] + random.normal(size=(60, 3))
     examples = Examples(truth, random.normal(size=(60, 3)), random.normal(size=(60, 3)), words)
     assert best([examples], TRIED).words >= 0.5
-    assert (own_threshold(examples.peer) == examples.peer).all()
 
 
 def test_without_words_the_old_model_is_blended_alone():
     examples = user(words=False)
     mixed = examples.mixed(Weights(0.0, 0.3))
     assert mixed == pytest.approx(0.7 * examples.peer + 0.3 * examples.old)
-
-
-def test_own_threshold_is_half_the_expected_f1():
-    logits = np.random.default_rng(3).normal(-1.5, 1.5, size=(400, 1))
-    share = 1 / (1 + np.exp(-logits[:, 0]))
-
-    def expected(cut):
-        chosen = share > cut
-        return 2 * share[chosen].sum() / (chosen.sum() + share.sum())
-
-    f1 = max(expected(cut) for cut in np.linspace(0, 0.99, 991))
-    threshold = (logits - own_threshold(logits))[0, 0]
-    assert 1 / (1 + np.exp(-threshold)) == pytest.approx(f1 / 2, abs=2e-3)
-    # It is no constant, and the figures are of what is above it.
-    truth = (np.random.default_rng(4).random(400) < share).astype(int)
-    examples = Examples(truth, logits, logits, None)
-    by_hand = f1_score(truth, logits[:, 0] > threshold)
-    assert examples.figures(own_threshold(logits))["f1"] == pytest.approx(by_hand)
-    assert by_hand > examples.figures(logits)["f1"]

@@ -125,7 +125,7 @@ def test_logits_of_a_replacement_equal_the_devices_predictions(path, tmp_path):
         device.replace(prepared.shipped.path, Budget(forward_passes=20))
         shares = device.predict_proba(user.test)[:, 1]
         assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
-        decisions = np.where(logits > replacement.report.thresholds["1"], "1", "0")
+        decisions = np.where(logits > 0, "1", "0")
         assert device.predict(user.test).tolist() == decisions.tolist()
 
 

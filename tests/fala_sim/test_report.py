@@ -109,7 +109,6 @@ def test_every_table_and_figure_of_the_registries_is_shown(written, page):
 def test_one_kind_of_records_is_enough(tmp_path):
     content = {"task": "matching", "old": "glove", "new": "minilm", "train": 9, "test": 5,
                "title": "FaLA", "scores": {"auc": 0.7, "f1": 0.7, "accuracy": 0.7}}  # fmt: skip
-    content["own_threshold"] = content["scores"]
     for method in ("global-words", "fala"):
         Store(tmp_path).append(Key("labels", "films", method, "Ann", 0, "10.0"), content)
     out, *plots = write_report(tmp_path, tmp_path / "report.html")

@@ -1,4 +1,4 @@
-"""A record's scores of logits: at zero, at the device's own threshold, and blended."""
+"""A record's scores of logits: alone, and blended."""
 
 from types import SimpleNamespace
 
@@ -40,42 +40,13 @@ def where():
     return situation(test=60)
 
 
-def replacement(threshold):
-    """A replacement that has only a threshold and a report."""
-    return Replaced(None, None, SimpleNamespace(to_dict=dict, thresholds={"1": threshold}))
-
-
-@pytest.mark.parametrize("threshold", [0.8, -0.8])
-def test_f1_at_the_device_s_own_threshold(where, threshold):
-    """A logit above it is the second label's. F1 differs at zero, and at its negative."""
-    logits = np.random.default_rng(0).normal(size=(60, 1))
-    truth = list(where.user.test_labels)
-
-    def f1_at(cut):
-        return f1(["b" if logit > cut else "a" for logit in logits[:, 0]], truth)
-
-    decided = outcome(where, replacement(threshold), logits)["decided"]
-    assert decided["f1"] == pytest.approx(f1_at(threshold))
-    assert len({round(f1_at(cut), 6) for cut in (threshold, 0, -threshold)}) == 3
-    # A threshold does not change the order, and so not the AUC.
-    at_zero = outcome(where, None, logits)["scores"]
-    assert decided["auc"] == at_zero["auc"]
-    assert at_zero["f1"] == pytest.approx(f1_at(0))
-
-
-def test_flips_at_the_device_s_own_threshold_use_its_decisions(where):
-    test, truth = where.user.test, list(where.user.test_labels)
-    logits = np.random.default_rng(1).normal(size=(60, 1))
-    decided_flips = outcome(where, replacement(0.8), logits)["decided"]["flips"]
-    before = where.old_logits(test)[:, 0] > 0
-    now = logits[:, 0] > 0.8
-    positive = np.array(truth) == "b"
-    assert decided_flips["old"]["negative"] == int(((before == positive) & (now != positive)).sum())
-    assert decided_flips["old"]["positive"] == int(((before != positive) & (now == positive)).sum())
+def replacement():
+    """A replacement that has only a report."""
+    return Replaced(None, None, SimpleNamespace(to_dict=dict))
 
 
 def test_vendor_scores_are_those_of_the_vendor_s_new_model(where):
-    vendor_scores = outcome(where, replacement(0.0), np.zeros((60, 1)))["vendor"]
+    vendor_scores = outcome(where, replacement(), np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
     assert vendor_scores == pytest.approx(
         figures_of(where.new.head, vendor, where.user.test_labels)

@@ -63,7 +63,7 @@ def loss(device, truth, probes=PROBES):
 def state(device):
     """All that answers."""
     model = device.model
-    parts = [device.predict_proba(PROBES), model.weight, model.bias, [*device.thresholds.values()]]
+    parts = [device.predict_proba(PROBES), model.weight, model.bias]
     if model.lexical is not None:
         parts.append(model.lexical)
     return [np.asarray(part) for part in parts]

@@ -60,7 +60,6 @@ def write_run(results):
                 for size, gain in (("5.0", 0.0), ("10.0", 0.01), ("all.0", 0.04)):
                     label_scores = scores(USERS[user] + more * gain)
                     content = {**about(data), "title": method, "scores": label_scores}
-                    content["own_threshold"] = label_scores
                     write("labels", data, method, user, content, size)
             steps = [
                 {"backbone": name, "scores": scores(USERS[user] - 0.01 * position),

@@ -5,7 +5,6 @@ import numpy as np
 import bridged
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head
-from fala.model.links import Labels
 from fala_export import write_release
 from fala_export.fitting.heads import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
@@ -61,8 +60,7 @@ def write_tag(folder, releases, tag):
         single[age] = folder / path.name
         opened = Bundle.open(path)
         head = opened.head()
-        link = Labels(head.link.public_logits[at])
-        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at], link=link)
+        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at])
         write_release(single[age], opened, one, {})
     return single
 

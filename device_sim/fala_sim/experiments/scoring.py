@@ -13,7 +13,7 @@ import numpy as np
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
-from fala_sim.metric.quality import Figures, figures_of, flips, own_threshold, positions
+from fala_sim.metric.quality import Figures, figures_of, flips, positions
 from fala_sim.situation import Logits, Situation
 
 #: Weights of the old personal model's logit.
@@ -45,10 +45,8 @@ def outcome(
 
     Returns:
         ``scores`` and ``flips``; the same in ``blended``, with equal weights; and ``blends``,
-        figures with their flips by weight. A device also has ``report``; ``vendor``, the figures
-        of the shipped release's vendor model; and ``decided``, figures and flips at the device's
-        own threshold. ``own_threshold`` has figures at the threshold of the best F1 that the
-        logits expect. A rating has no threshold; only classes have flips.
+        figures with their flips by weight. A device also has ``report``, and ``vendor``, the
+        figures of the shipped release's vendor model. Only classes have flips.
     """
     test = situation.user.test
     before = situation.old_logits(test)
@@ -71,13 +69,6 @@ def outcome(
     if isinstance(scores, Replaced):
         content["report"] = scores.report.to_dict()
         content["vendor"] = _figures(situation, vendor)
-    if situation.new.head.link.kind == "rating":
-        return content
-    expected = own_threshold(logits, exclusive=situation.exclusive)
-    content["own_threshold"] = _figures(situation, expected)
-    if isinstance(scores, Replaced):
-        decided = logits - np.array([*scores.report.thresholds.values()] or 0.0)
-        content["decided"] = _figures(situation, decided) | {"flips": turned(decided)}
     return content
 
 

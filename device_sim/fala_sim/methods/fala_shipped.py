@@ -149,7 +149,6 @@ def joined(report: Report, later: Report) -> Report:
         reason=later.reason,
         forward_passes=report.forward_passes + later.forward_passes,
         losses=later.losses,
-        thresholds=later.thresholds,
         stopped=later.stopped,
         seconds=seconds,
         counts=counts,

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Head
-from fala.solver.judge import f1_threshold
 from fala_export.fitting import metrics
 from fala_sim.situation import Logits, UserLabel
 
@@ -45,7 +44,8 @@ def positions(labels: Iterable[UserLabel], names: Sequence[str]) -> Positions:
 def figures(logits: Logits, truth: Positions) -> Figures:
     """AUC, F1, accuracy and loss.
 
-    With two labels AUC and F1 are the second label's; with more they are means over the labels.
+    Decisions are those of ``Device.predict``: the most probable label. With two labels AUC and F1
+    are the second label's; with more they are means over the labels.
 
     Args:
         logits: Shape (n, C).
@@ -91,17 +91,6 @@ def flips(logits: Logits, before: Logits, truth: Positions) -> dict[str, int]:
     """
     now, then = decisions(logits) == truth, decisions(before) == truth
     return {"negative": int((then & ~now).sum()), "positive": int((now & ~then).sum())}
-
-
-def own_threshold(logits: Logits, *, exclusive: bool = True) -> Logits:
-    """Logits (n, C) minus their thresholds: those of the best F1 that the logits expect.
-
-    This needs no labels. Logits of more than two exclusive labels are unchanged, because their
-    decision is the largest.
-    """
-    if not len(logits) or (exclusive and logits.shape[1] > 1):
-        return logits
-    return logits - [f1_threshold(column[:, None]) for column in logits.T]
 
 
 def decisions(logits: Logits) -> Positions:

@@ -34,9 +34,8 @@ from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed
 from fala_export.fitting.plain import PlainProblem
-from fala_export.fitting.public_logits import with_public
 from fala_export.fitting.samples import drawn_examples, searched
-from fala_export.fitting.streamed_rows import parts_of, times
+from fala_export.fitting.streamed_rows import parts_of
 from fala_export.fitting.words import fit_lexicon
 from fala_export.rows.user_rows import check_count, in_order
 
@@ -131,7 +130,7 @@ def fit_head(
 def fit_plain_head(rows: PublicRows) -> Head:
     """``fit_head`` without words."""
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
-    return rows.head(theta, bias, times(rows.inputs, theta.T) + bias, loss)
+    return rows.head(theta, bias, loss)
 
 
 def rating_of(low: float, high: float) -> Rating:
@@ -215,7 +214,6 @@ class PublicRows:
         self,
         weight: Floats,
         bias: Floats,
-        logits: Floats,
         loss: float | None,
         words: tuple[Lexicon, Floats] | None = None,
     ) -> Head:
@@ -224,11 +222,10 @@ class PublicRows:
         Args:
             weight: w, shape (C, D).
             bias: b, shape (C,).
-            logits: The examples' logits, shape (m, C).
             loss: Mean loss on left-out documents; None if there is none.
             words: The n-grams, and their weights (C, buckets); None without a lexical view.
         """
-        link, unit = with_public(self.link, logits, self.counts), 1.0
+        link, unit = self.link, 1.0
         if self.numbers is not None:
             link, unit = self.numbers.link(loss), self.numbers.deviation
             bias = unit * bias + self.numbers.mean
@@ -356,7 +353,7 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
     weight[:, : rows.inputs.shape[1]] += start
     words = np.zeros((len(weight), BUCKETS))
     words[:, columns] = joint.words
-    return rows.head(weight, joint.bias, joint.logits, joint.loss, (lexicon, words)), joint
+    return rows.head(weight, joint.bias, joint.loss, (lexicon, words)), joint
 
 
 def left_out_logits(

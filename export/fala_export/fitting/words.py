@@ -13,7 +13,6 @@ from fala.model.heads import Head, Lexical, Vectors
 from fala.solver.gaussian import LEAST_SLOPE
 from fala.text.ngrams import BUCKETS, Lexicon, ngrams
 from fala_export.fitting.calibration import scales_and_biases
-from fala_export.fitting.public_logits import with_public
 
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
 STEPS = 255
@@ -85,7 +84,6 @@ def add_words(
         theta, bias = scales_and_biases(features, shares)
     head_scales = np.maximum(theta[:, :1], LEAST_SLOPE)
     word_scales = np.where(negative, 0.0, theta[:, 1])[:, None]
-    combined = (features * np.hstack([head_scales, word_scales])).sum(axis=2) + bias
     weight = (word_scales * lexical.weight).astype(np.float32)
     return Head(
         head.task,
@@ -93,5 +91,5 @@ def add_words(
         head_scales * head.weight,
         head_scales[:, 0] * head.bias + bias,
         lexical=rounded(Lexical(lexical.lexicon, weight)),
-        link=with_public(head.link, combined),
+        link=head.link,
     )

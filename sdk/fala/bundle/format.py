@@ -47,12 +47,6 @@ RATING = "rating"
 #: The key in the manifest's details of a head of tags, where it is False.
 EXCLUSIVE = "exclusive"
 
-#: The key in the manifest's details of quantiles of the head's own logits of public rows: of the
-#: second of two labels, or of each tag.
-PUBLIC_LOGITS = "public_logits"
-#: The most quantiles of a logit.
-MOST_QUANTILES = 64
-
 ONNX = "onnx"
 WORD_VECTORS = "word-vectors"
 STATIC = "static"

@@ -17,7 +17,7 @@ from fala.audit.tokenizer import distinct_keys
 from fala.bundle import format as layout
 from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
-from fala.model.links import Labels, Link, Rating, Tags
+from fala.model.links import LABELS, TAGS, Link, Rating
 from fala.model.scales import scales_of
 
 #: A product's name, safe as the name of a folder and a file on a server.
@@ -57,8 +57,7 @@ class Manifest:
             a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
             release's ``"product"`` and ``"version"``; a rating's ``"rating"``; of tags
-            ``"exclusive"``, which is false; a head's ``"public_logits"``, one list per logit; an
-            adapter's ``"base"``, the digest of its backbone).
+            ``"exclusive"``, which is false; an adapter's ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: The version of the layout, see ``fala.bundle.format``.
     """
@@ -148,9 +147,7 @@ class Manifest:
         rating = self.details.get(layout.RATING)
         if rating is not None:
             return Rating(**rating)
-        columns = self.details.get(layout.PUBLIC_LOGITS, ())
-        public = tuple(tuple(map(float, column)) for column in columns)
-        return (Labels if self.details.get(layout.EXCLUSIVE, True) else Tags)(public)
+        return LABELS if self.details.get(layout.EXCLUSIVE, True) else TAGS
 
     @property
     def product(self) -> str | None:
@@ -247,9 +244,6 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         ("exclusive is neither true nor false, or the tags are a rating",
          notes.get(layout.EXCLUSIVE, True) is True
          or (notes[layout.EXCLUSIVE] is False and layout.RATING not in notes)),
-        (f"the public logits are not as many rising numbers for each logit, "
-         f"{layout.MOST_QUANTILES} at most",
-         layout.PUBLIC_LOGITS not in notes or _public_logits(notes, labels)),
         ("an adapter's base is no digest, or it has no head",
          raw.get("kind") != layout.ADAPTER
          or (task is not None and bool(_DIGEST.fullmatch(str(notes.get("base")))))),
@@ -278,22 +272,6 @@ def _rating(value: object) -> bool:
     except BundleFormatError:
         return False
     return True
-
-
-def _public_logits(details: Mapping[str, Any], labels: object) -> bool:
-    columns = details[layout.PUBLIC_LOGITS]
-    if not isinstance(columns, list) or not isinstance(labels, list):
-        return False
-    tagged = details.get(layout.EXCLUSIVE, True) is False
-    if not tagged and len(labels) > 2:
-        return False
-    return len(columns) == (len(labels) if tagged else 1) and all(
-        isinstance(column, list)
-        and 1 <= len(column) == len(columns[0]) <= layout.MOST_QUANTILES
-        and all(type(logit) in (int, float) and math.isfinite(logit) for logit in column)
-        and column == sorted(column)
-        for column in columns
-    )
 
 
 def _whole(value: object, low: int, high: int) -> bool:

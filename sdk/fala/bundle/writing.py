@@ -78,14 +78,12 @@ def write_bundle(
             check_name(name)
     if head is not None:
         check_type(head, Head, "head")
-        kinds = (layout.RATING, layout.EXCLUSIVE, layout.PUBLIC_LOGITS)
+        kinds = (layout.RATING, layout.EXCLUSIVE)
         details = {name: value for name, value in manifest.details.items() if name not in kinds}
         if isinstance(head.link, Rating):
             details[layout.RATING] = asdict(head.link)
         if isinstance(head.link, Tags):
             details[layout.EXCLUSIVE] = False
-        if head.link.public_logits:
-            details[layout.PUBLIC_LOGITS] = [list(column) for column in head.link.public_logits]
         manifest = replace(manifest, task=head.task, labels=head.labels, details=details)
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from fala.backbones import LazyBackbone
 from fala.errors import BundleFormatError, UsageError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
-from fala.model.links import PerTag
 from fala.model.losses import Floats
 
 
@@ -24,12 +23,10 @@ class ActiveModel:
     Attributes:
         model: The personal model.
         backbone: Its backbone, loaded at its first use.
-        threshold: Logit above which the second of two labels is decided; of tags one each.
     """
 
     model: PersonalModel
     backbone: LazyBackbone
-    threshold: PerTag = 0.0
 
     def logits(self, examples: Sequence[Example]) -> Vectors:
         """Logits of n examples, shape (n, C).
@@ -60,9 +57,9 @@ class ActiveModel:
         return self._logits(list(texts))
 
     def predict(self, examples: Sequence[Example]) -> NDArray[Any]:
-        """The label of every example, by its threshold; or its set of tags, or value, (n,)."""
+        """Return the most probable label of every example, or its set of tags, or value, (n,)."""
         head = self.model.head
-        return head.link.predict(self.logits(examples), head.labels, self.threshold)
+        return head.link.predict(self.logits(examples), head.labels)
 
     def predict_proba(self, examples: Sequence[Example]) -> Floats:
         """Probabilities of labels or tags, (n, number of labels).
@@ -75,17 +72,17 @@ class ActiveModel:
             raise UsageError("a rating has no probabilities; predict returns its values")
         return link.values(self.logits(examples))
 
-    def thresholds(self) -> dict[str, float]:
-        """The thresholds by label; see ``Link.thresholds``.
+    def predict_above(
+        self, examples: Sequence[Example], positive: str, threshold: float
+    ) -> NDArray[Any]:
+        """Return one of two labels where it is probable enough, else the other, (n,).
 
-        Raises:
-            UsageError: There is a rating, which has none.
+        Args:
+            examples: n examples.
+            positive: The label that the threshold is for.
+            threshold: A probability.
         """
-        head = self.model.head
-        if head.link.kind == "rating":
-            raise UsageError("a rating has no threshold; predict returns its value")
-        return head.link.thresholds(head.labels, self.threshold)
-
-    def changed(self, model: PersonalModel, threshold: PerTag) -> ActiveModel:
-        """Another personal model on the same backbone."""
-        return replace(self, model=model, threshold=threshold)
+        labels = self.model.head.labels
+        column = labels.index(positive)
+        decided = self.predict_proba(examples)[:, column] > threshold
+        return np.array(labels)[np.where(decided, column, 1 - column)]

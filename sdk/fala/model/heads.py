@@ -20,7 +20,7 @@ from fala.errors import (
 )
 from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.labels import Label, OneLabel, label_name, natural_positive
-from fala.model.links import LABELS, Link, LogitColumns
+from fala.model.links import LABELS, Link
 from fala.model.losses import check_arrays, softmax
 from fala.text.ngrams import BUCKETS, CachedRows, Lexicon
 from fala.text.sparse_rows import SparseRows
@@ -185,7 +185,7 @@ class Head:
 
     def without_words(self) -> Head:
         """The same head without its lexical view."""
-        return self._changed(self.labels, self.weight, self.bias, None, ())
+        return self._changed(self.labels, self.weight, self.bias, None)
 
     def in_order(self, labels: Sequence[str]) -> Head:
         """The same head with its labels in another order.
@@ -200,20 +200,16 @@ class Head:
             raise DataError(f"{', '.join(labels)} are not the labels {', '.join(self.labels)}")
         if tuple(labels) == self.labels:
             return self
-        public, rows = self.link.public_logits, [self.labels.index(label) for label in labels]
+        rows = [self.labels.index(label) for label in labels]
         of_two = len(self.bias) == 1  # the second label's logit
 
         def turned(array: Vectors) -> Vectors:
             return -array if of_two else array[rows]
 
-        if of_two:
-            public = tuple(tuple(-z for z in reversed(column)) for column in public)
-        elif public:
-            public = tuple(public[row] for row in rows)
         lexical = self.lexical
         if lexical is not None:
             lexical = Lexical(lexical.lexicon, turned(lexical.weight))
-        return self._changed(labels, turned(self.weight), turned(self.bias), lexical, public)
+        return self._changed(labels, turned(self.weight), turned(self.bias), lexical)
 
     def _changed(
         self,
@@ -221,10 +217,8 @@ class Head:
         weight: Vectors,
         bias: Vectors,
         lexical: Lexical | None,
-        public: LogitColumns,
     ) -> Head:
-        link = self.link.with_public_logits(public)
-        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, link)
+        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, self.link)
 
     def __eq__(self, other: object) -> bool:
         """Whether it has the same logits for the same labels of the same task."""
@@ -269,7 +263,7 @@ class Head:
         return name
 
     def positive(self, label: OneLabel | None) -> str | None:
-        """The name of the label that a ranking, and of two labels the threshold, is about.
+        """Return the label that a ranking is by, and ``predict(threshold=)`` is about.
 
         Args:
             label: The app's choice; None takes the natural one of two labels, see
@@ -287,10 +281,6 @@ class Head:
     def kept_positive(self, chosen: str | None) -> str | None:
         """See ``positive``, for a choice that was made for another head of the same task."""
         return chosen if chosen in self.labels else self.positive(None)
-
-    def position(self, positive: str | None) -> int:
-        """Position of the label whose F1 thresholds are for; the last one if the head lacks it."""
-        return self.labels.index(positive) if positive in self.labels else len(self.labels) - 1
 
     def label_shares(self, labels: Iterable[Label]) -> NDArray[np.float64]:
         """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where there is none.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -34,8 +34,6 @@ from fala.model.losses import (
 
 #: The kinds of labels.
 LinkKind: TypeAlias = Literal["labels", "tags", "rating"]
-#: Columns of logits, one for each logit of a head.
-LogitColumns: TypeAlias = "tuple[tuple[float, ...], ...]"
 #: A number for a head, or, of tags, one each.
 PerTag: TypeAlias = float | tuple[float, ...]
 
@@ -54,13 +52,6 @@ class Link(Protocol):
     @property
     def kind(self) -> LinkKind:
         """The kind of labels: ``"labels"`` exclude one another, ``"tags"`` do not."""
-
-    @property
-    def public_logits(self) -> LogitColumns:
-        """Quantiles of the head's own logits of public rows, of two labels or by tag.
-
-        Empty if the vendor has not declared them.
-        """
 
     @property
     def low(self) -> float:
@@ -87,9 +78,6 @@ class Link(Protocol):
 
     def described(self, labels: Sequence[str]) -> str:
         """The labels in words."""
-
-    def with_public_logits(self, public_logits: LogitColumns) -> Link:
-        """The same link with other logits of public rows; a rating has none."""
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
         """Whether all labels of an earlier link are labels of this one.
@@ -140,13 +128,8 @@ class Link(Protocol):
     def order(self, z: NDArray[np.floating]) -> Floats:
         """The keys that candidates are ranked by, (n, number of labels)."""
 
-    def predict(
-        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> NDArray[Any]:
-        """The label of every example, or its set of tags or value, (n,)."""
-
-    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
-        """The thresholds by label: of the second of two labels, or of every tag; else none."""
+    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+        """Return the most probable label of every example, or its set of tags or value, (n,)."""
 
     # An app's labels
 
@@ -166,13 +149,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels that exclude one another: the logistic function for two, else the softmax.
-
-    Attributes:
-        public_logits: See ``Link``.
-    """
-
-    public_logits: LogitColumns = field(default=(), compare=False)
+    """Labels that exclude one another: the logistic function for two, else the softmax."""
 
     kind: ClassVar[LinkKind] = "labels"
     low: ClassVar[float] = 0.0
@@ -193,10 +170,6 @@ class Labels:
     def described(self, labels: Sequence[str]) -> str:
         """See ``Link``."""
         return f"labels {', '.join(labels)}"
-
-    def with_public_logits(self, public_logits: LogitColumns) -> Link:
-        """See ``Link``."""
-        return replace(self, public_logits=public_logits)
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
         """See ``Link``."""
@@ -253,17 +226,9 @@ class Labels:
         """See ``Link``."""
         return label_probabilities(z)
 
-    def predict(
-        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> NDArray[Any]:
-        """See ``Link``."""
-        with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
-            decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
-        return np.array(labels)[decided.astype(np.int64)]
-
-    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
-        """See ``Link``: three labels and more have none."""
-        return {labels[1]: float(np.squeeze(threshold))} if len(labels) == 2 else {}
+    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+        """See ``Link``: of two equally probable labels the first."""
+        return np.array(labels)[self.classes(z)]
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
         """See ``Link``."""
@@ -296,12 +261,7 @@ class Tags:
     """Labels that do not exclude one another: each has a logit, and a fit of its own.
 
     A label is the set of an example's tags. The losses are sums over the tags.
-
-    Attributes:
-        public_logits: See ``Link``.
     """
-
-    public_logits: LogitColumns = field(default=(), compare=False)
 
     kind: ClassVar[LinkKind] = "tags"
     low: ClassVar[float] = 0.0
@@ -322,10 +282,6 @@ class Tags:
     def described(self, labels: Sequence[str]) -> str:
         """See ``Link``."""
         return f"tags {', '.join(labels)}"
-
-    def with_public_logits(self, public_logits: LogitColumns) -> Link:
-        """See ``Link``."""
-        return replace(self, public_logits=public_logits)
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
         """See ``Link``: a set of tags has no label for a further tag."""
@@ -377,19 +333,12 @@ class Tags:
         """See ``Link``."""
         return self.values(z)
 
-    def predict(
-        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> NDArray[Any]:
-        """See ``Link``: frozensets."""
+    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+        """See ``Link``: frozensets of the tags whose probability is above 1/2."""
         names = np.array(labels, dtype=object)
         sets = np.empty(len(z), dtype=object)
-        sets[:] = [frozenset(names[row]) for row in z > np.asarray(threshold)]
+        sets[:] = [frozenset(names[row]) for row in z > 0]
         return sets
-
-    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
-        """See ``Link``."""
-        each = np.broadcast_to(threshold, len(labels))
-        return dict(zip(labels, each.tolist(), strict=True))
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
         """See ``Link``: 1 where an example has a tag, else 0."""
@@ -440,7 +389,6 @@ class Rating:
     high: float
     noise: float
     kind: ClassVar[LinkKind] = "rating"
-    public_logits: ClassVar[LogitColumns] = ()
     measure: ClassVar[str] = "squared error in nats"
 
     def __post_init__(self) -> None:
@@ -475,10 +423,6 @@ class Rating:
     def described(self, labels: Sequence[str]) -> str:
         """See ``Link``."""
         return f"the rating {labels[0]!r} from {self.low:g} to {self.high:g}"
-
-    def with_public_logits(self, public_logits: LogitColumns) -> Link:
-        """See ``Link``."""
-        return self
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
         """See ``Link``."""
@@ -537,15 +481,9 @@ class Rating:
         """See ``Link``: values beyond the range differ, too."""
         return z.astype(np.float64)
 
-    def predict(
-        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> NDArray[Any]:
+    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
         """See ``Link``."""
         return self.values(z)[:, 0]
-
-    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
-        """See ``Link``: it has none."""
-        return {}
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
         """See ``Link``."""

@@ -105,10 +105,9 @@ def loaded(folder: Folder) -> dict[str, AdapterInfo]:
     adapters: dict[str, AdapterInfo] = {}
     for name in folder.store.slots.adapters():
         snapshot = opened(folder, name)
-        head, active = snapshot.head, snapshot.active.active_model
+        head = snapshot.head
         adapters[name] = AdapterInfo(
             name, head.task, head.labels, snapshot.positive,
-            head.link.thresholds(head.labels, active.threshold),
             *folder.store_of(name).examples.counts(), snapshot.model.is_vendor,
         )  # fmt: skip
     return adapters

@@ -188,5 +188,5 @@ def _refit(fits: _Fits, first: int) -> OpenSlot:
         return slot
     result = fits.at(data)
     record = None if fit is None else result.record(fit.data)
-    change = Change(result.model, result.verdict.threshold, result.loss, fit=record)
+    change = Change(result.model, result.loss, fit=record)
     return slot.changed(change)

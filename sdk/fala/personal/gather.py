@@ -38,7 +38,6 @@ class Reading:
     Attributes:
         store: See above.
         run: See above.
-        positive: The label that was chosen for the task's thresholds; None without a choice.
         data: The store's count of changes of examples and labels.
         ngrams: Rows of the n-grams of its texts.
     """
@@ -52,7 +51,7 @@ class Reading:
     ) -> None:
         self.store = store
         self.run = Run() if run is None else run
-        self.positive, self.data = state.positive, state.version.data
+        self.data = state.version.data
         self.ngrams = self.run.ngrams(store)
         self._some = only is not None
         self._examples = only
@@ -149,11 +148,6 @@ class Rows:
     missing: Sequence[Sequence[str]]
     pending: Sequence[StoredExample]
     pending_missing: Sequence[Sequence[str]]
-
-    @property
-    def positive(self) -> int:
-        """Position of the label, of two, whose F1 the threshold is for."""
-        return self.space.head.position(self.reading.positive)
 
     def logits(self, model: PersonalModel) -> Floats:
         """The logits of a model of the space's head, shape (n, C)."""

@@ -286,7 +286,7 @@ class Learner:
             blended = last.state.model(record.trust)
             model = personal_of(snapshot.head, blended.weights, blended.bias)
         record = replace(last.record, further=further)
-        change = Change(model, active.threshold, active.loss, encoded, record)
+        change = Change(model, active.loss, encoded, record)
         committed = self._folder.commit(snapshot, change)
         self._hold(replace(last, generation=committed.generation, record=record))
         count, labelled = self.store.examples.counts()

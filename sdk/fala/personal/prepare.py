@@ -275,7 +275,7 @@ def check(prepared: Prepared, run: Run) -> int:
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
             if cannot_encode or not texts:
                 return 0
-        active_model = ActiveModel(model.model, release.backbone, model.verdict.threshold)
+        active_model = ActiveModel(model.model, release.backbone)
         return check_own_texts(active_model, release.bundle, texts[:PROBES])
 
 

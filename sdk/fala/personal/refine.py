@@ -83,11 +83,8 @@ def refined_report(
         comparison=comparison, stopped=refined.stopped, replaced=False,
     )  # fmt: skip
     if last.fit is None:
-        head = snapshot.head
-        report = replace(
-            report, decision=snapshot.active.decision, reason="nothing was fitted",
-            thresholds=head.link.thresholds(head.labels, snapshot.active.record.threshold),
-        )  # fmt: skip
+        decision = snapshot.active.decision
+        report = replace(report, decision=decision, reason="nothing was fitted")
     return report
 
 
@@ -123,7 +120,6 @@ def report_on(
         labelled=int(rows.training.labelled.sum()),
         waiting=len(rows.pending),
         losses=verdict.losses,
-        thresholds=last.thresholds,
         scores=verdict.scores,
         seconds=run.total(),
         counts=counts,

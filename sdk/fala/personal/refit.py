@@ -13,9 +13,9 @@ from fala.model.scales import scales_at
 from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Change, Snapshot
-from fala.solver.fit import Fit, fit, on_public
+from fala.solver.fit import Fit, fit
 from fala.solver.forms import Work
-from fala.solver.judge import Verdict, judge, public_threshold
+from fala.solver.judge import Verdict, judge
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import personal_of
 from fala.store.slots import FitRecord
@@ -47,12 +47,6 @@ class Refit:
         return () if self.fit is None else self.fit.scales.numbers
 
     @property
-    def thresholds(self) -> dict[str, float]:
-        """The thresholds of ``model`` by label; see ``Link.thresholds``."""
-        head = self.model.head
-        return head.link.thresholds(head.labels, self.verdict.threshold)
-
-    @property
     def works(self) -> tuple[Work, ...]:
         """The cost of the fit; empty where nothing was fitted."""
         return () if self.fit is None or self.fit.work is None else (self.fit.work,)
@@ -60,7 +54,7 @@ class Refit:
     def change(self, embeddings: Mapping[str, Vectors]) -> Change:
         """The change to commit, with embeddings to store with it, by text."""
         record = self.record(self.rows.reading.data)
-        return Change(self.model, self.verdict.threshold, self.loss, embeddings, record)
+        return Change(self.model, self.loss, embeddings, record)
 
     def record(self, data: int) -> FitRecord | None:
         """The fit's record, at a count of data changes; None without a fit."""
@@ -133,8 +127,7 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
     result = fit(training, scales, near, left_out_only=left_out_only)
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
-        result.vendor[labelled], rows.positive, training.link,
-        on_public(training, result.calibrated), result.scales.trust,
+        result.vendor[labelled], training.link, result.scales.trust,
     )  # fmt: skip
     if verdict.decision == "vendor":
         model, left_out = space.head.vendor_model(), result.vendor
@@ -148,7 +141,5 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
 
 def without_fit(rows: Rows) -> Refit:
     """The vendor's own model, where nothing is fitted."""
-    head = rows.space.head
-    reason = "there is neither a label nor an old logit to fit to"
-    verdict = Verdict("vendor", reason, threshold=public_threshold(head.link, rows.positive))
-    return Refit(rows, head.vendor_model(), verdict)
+    verdict = Verdict("vendor", "there is neither a label nor an old logit to fit to")
+    return Refit(rows, rows.space.head.vendor_model(), verdict)

@@ -141,7 +141,7 @@ def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     if part.instant and not part.release.static and not prepared.encoded:
         verdict = first.verdict
         instant = InstantReport(
-            verdict.decision, verdict.reason, verdict.losses, first.thresholds, prepared.seconds,
+            verdict.decision, verdict.reason, verdict.losses, prepared.seconds,
             Counts(measure=verdict.measure, scales=first.scales, fits=first.works),
         )  # fmt: skip
     counts = Counts(

@@ -78,7 +78,7 @@ def create(
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
             installed = replace(release, bundle=install(release.bundle, path, releases))
-            store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head, label))
+            store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
             store.settings.note_version(manifest.product, manifest.version)

@@ -402,7 +402,7 @@ def _activate(target: Store, plan: _Plan, teachers: Mapping[str, tuple[str, str]
     for adapter, chosen in plan.items():
         slots, names = target.of(adapter).slots, slots_of(adapter)
         for name, (bundle, head) in zip(names, chosen, strict=False):
-            record = vendor_record(name, bundle, head, slots.positive())
+            record = vendor_record(name, bundle, head)
             slots.put(replace(record, teachers=teachers.get(bundle.digest)))
             if not adapter:
                 target.settings.note_version(bundle.manifest.product, bundle.manifest.version)

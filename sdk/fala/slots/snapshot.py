@@ -17,10 +17,9 @@ from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
-from fala.model.links import PerTag
 from fala.model.prior import PopulationPrior
 from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
-from fala.solver.judge import Decision, public_threshold
+from fala.solver.judge import Decision
 from fala.store.settings import Trial
 from fala.store.slots import FitRecord, SlotRecord, TaskState, Version
 
@@ -131,14 +130,12 @@ class Change:
 
     Attributes:
         model: The personal model.
-        threshold: Its decision threshold; of tags one each.
         loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
         embeddings: Embeddings of the model's backbone to store with it, by text.
         fit: The record of its fit; None if no example can be added to that.
     """
 
     model: PersonalModel
-    threshold: PerTag = 0.0
     loss: float | None = None
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     fit: FitRecord | None = None
@@ -151,7 +148,7 @@ class OpenSlot:
     Attributes:
         record: The slot's row.
         release: Its release.
-        active_model: Its personal model on its backbone, with the threshold.
+        active_model: Its personal model on its backbone.
     """
 
     record: SlotRecord
@@ -171,12 +168,12 @@ class OpenSlot:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
             raise DataError("the personal model is not the one that was kept: its digest differs")
-        return cls(record, release, ActiveModel(model, release.backbone, record.threshold))
+        return cls(record, release, ActiveModel(model, release.backbone))
 
     def changed(self, change: Change) -> OpenSlot:
         """The slot with another personal model of the same release."""
         record = slot_record(self.record.name, self.release.bundle, change, self.record.teachers)
-        active_model = self.active_model.changed(change.model, change.threshold)
+        active_model = replace(self.active_model, model=change.model)
         return replace(self, record=record, active_model=active_model)
 
     @property
@@ -255,7 +252,7 @@ class Snapshot:
 
     @property
     def positive(self) -> str | None:
-        """The label that a ranking, and of two labels the threshold, is about; None without one."""
+        """The label that a ranking is by; None without one."""
         return self.head.kept_positive(self.state.positive)
 
     def at(self, version: Version) -> Snapshot:
@@ -310,7 +307,6 @@ def slot_record(
         bias=model.bias,
         model=model_digest(bundle, model),
         teachers=teachers,
-        threshold=change.threshold,
         labels=model.head.labels,
         words=model.words,
         loss=change.loss,
@@ -318,14 +314,12 @@ def slot_record(
     )
 
 
-def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = None) -> SlotRecord:
+def vendor_record(name: str, bundle: Bundle, head: Head) -> SlotRecord:
     """A slot's row with the vendor's own model, to which nothing was fitted.
 
     Args:
         name: The slot.
         bundle: The bundle.
         head: Its head.
-        positive: The label, of two, whose F1 the threshold is for; None takes the second.
     """
-    threshold = public_threshold(head.link, head.position(positive))
-    return slot_record(name, bundle, Change(head.vendor_model(), threshold))
+    return slot_record(name, bundle, Change(head.vendor_model()))

@@ -388,7 +388,7 @@ def load_adapter(
             bundle = install(release.bundle, folder.path, folder.releases)
             chosen = store.slots.positive() if positive is None else positive
             label = release.head.kept_positive(chosen)
-            store.slots.put(vendor_record(slot, bundle, release.head, label))
+            store.slots.put(vendor_record(slot, bundle, release.head))
             store.slots.activate(slot, None)
             if label is not None:
                 store.slots.set_positive(label)

@@ -148,22 +148,6 @@ def fit(
     )  # fmt: skip
 
 
-def on_public(training: TrainingSet, calibrated: Candidate) -> Floats | None:
-    """The calibrated model's logits of public examples, shape (m, C); None without any.
-
-    Args:
-        training: The user's examples.
-        calibrated: The calibrated model of a fit to them.
-    """
-    public = np.array(training.link.public_logits).T
-    if not public.size:
-        return None
-    vendor = np.hstack([block.weight for block in training.blocks], dtype=np.float64)
-    slope = (np.hstack(calibrated.weights) * vendor).sum(axis=1)
-    slope /= np.maximum(np.square(vendor).sum(axis=1), np.finfo(np.float32).tiny)
-    return np.asarray(calibrated.bias + slope * (public - training.bias))
-
-
 @dataclass(frozen=True, eq=False)
 class State:
     """A minimum with its problem, from which the minimum with further examples is found.

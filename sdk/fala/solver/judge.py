@@ -1,6 +1,6 @@
 """Judge a fit: is the personal model better than the vendor's, on examples that are left out?
 
-With the decision threshold. Each tag is judged by itself.
+Each tag is judged by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from fala.errors import be, counted
 from fala.model.links import LABELS, Link, PerTag
-from fala.model.losses import Floats, probabilities
+from fala.model.losses import Floats
 
 #: Labelled examples, and examples of each label, that are needed to judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
@@ -25,12 +25,6 @@ NORMAL_95 = 1.6449
 
 #: The share of a model half way between the calibrated one and the full fit.
 HALF = 0.5
-
-# Weight of the public examples' F1, in positive examples of the user.
-_PUBLIC = 5.0
-# The same of an F1 of 1, a threshold at a probability of 1/2, without public examples, if labels
-# are too few to judge by.
-_HELD = 0.5
 
 #: The active model: the personal one, the vendor's with the user's own slope and bias, or the
 #: vendor's own.
@@ -47,7 +41,6 @@ class Verdict:
         trust: Its share between the calibrated model and the full fit; of tags one each.
         measure: The kind of loss; empty where labels are too few to judge by.
         losses: Mean loss in nats, each example left out, by candidate; empty likewise.
-        threshold: Logit above which the second of two labels is decided; of tags one each.
         scores: Of a rating, ``"rmse"`` and ``"rank_correlation"`` of the chosen model, each
             example left out; empty of labels.
     """
@@ -57,7 +50,6 @@ class Verdict:
     trust: PerTag = 0.0
     measure: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
-    threshold: PerTag = 0.0
     scores: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -73,9 +65,7 @@ def judge(
     full: Floats,
     calibrated: Floats,
     vendor: Floats,
-    positive: int = -1,
     link: Link = LABELS,
-    public: Floats | None = None,
     trust: float = 1.0,
 ) -> Verdict:
     """Choose the active model by leave-one-out logits.
@@ -102,20 +92,15 @@ def judge(
         full: Logits (n, C) of the full fit, each left out.
         calibrated: Those of the vendor's direction with the user's own slope and bias.
         vendor: The vendor's own logits.
-        positive: Of two labels, the one whose F1 the threshold is for.
         link: The meaning of the logits.
-        public: The calibrated model's logits of public examples, (m, C); None if the release
-            has none.
         trust: The expected share of the full fit.
     """
     tags = link.kind == "tags"
-    single, positive = (LABELS, -1) if tags else (link, positive)
     parts = [
-        (labels[:, part], full[:, part], calibrated[:, part], vendor[:, part],
-         None if public is None else public[:, part])
+        (labels[:, part], full[:, part], calibrated[:, part], vendor[:, part])
         for part in ([slice(tag, tag + 1) for tag in range(labels.shape[1])] if tags else [...])
-    ]  # fmt: skip
-    verdicts = [_personal(*part, trust, positive, single) for part in parts]
+    ]
+    verdicts = [_personal(*part, trust, LABELS if tags else link) for part in parts]
     verdict = _join(verdicts, link) if tags else verdicts[0]
     if not verdict.losses:
         return verdict
@@ -131,14 +116,9 @@ def judge(
     )
     if gain <= error:
         return replace(verdict, reason=f"{reason}within a standard error")
-    thresholds = [
-        _threshold(part[0], part[3], positive, single, part[4], judged=bool(each.losses))
-        for part, each in zip(parts, verdicts, strict=True)
-    ]
     return replace(
         verdict, decision="vendor", reason=f"{reason}more than a standard error",
-        trust=(0.0,) * len(parts) if tags else 0.0,
-        threshold=tuple(thresholds) if tags else thresholds[0], scores=link.scores(labels, vendor),
+        trust=(0.0,) * len(parts) if tags else 0.0, scores=link.scores(labels, vendor),
     )  # fmt: skip
 
 
@@ -147,9 +127,7 @@ def _personal(
     full: Floats,
     calibrated: Floats,
     vendor: Floats,
-    public: Floats | None,
     expected: float,
-    positive: int,
     link: Link,
 ) -> Verdict:
     """The verdict between the calibrated model, half way, and the full fit; see ``judge``."""
@@ -159,13 +137,9 @@ def _personal(
         trust, reason = expected, "; what is personal has its expected share"
         if not len(labels):  # the old logits were judged when they were made
             trust, reason = 1.0, ": the model follows the old logits"
-        z = logits[trust]
-        threshold = _threshold(labels, z, positive, link, public, judged=False)
         few = f"{counted(len(labels), 'label')} {be(len(labels))} too few to judge by"
-        decision = _decision(trust)
-        return Verdict(
-            decision, few + reason, trust, threshold=threshold, scores=link.scores(labels, z)
-        )
+        scores = link.scores(labels, logits[trust])
+        return Verdict(_decision(trust), few + reason, trust, scores=scores)
     losses = {share: link.losses(labels, z) for share, z in logits.items()}
     means = {share: float(loss.mean()) for share, loss in losses.items()}
     better = [share for share in shares if np.greater(*_gain(losses[expected], losses[share]))]
@@ -175,12 +149,10 @@ def _personal(
         "calibrated": means[0.0],
         "vendor": float(link.losses(labels, vendor).mean()),
     }
-    z = logits[trust]
-    threshold = _threshold(labels, z, positive, link, public, judged=True)
     measure = f"{link.measure} of labels"
     reason = f"{measure} on {len(labels)} examples, each left out: {_in_words(by_candidate)}"
-    scores = link.scores(labels, z)
-    return Verdict(_decision(trust), reason, trust, measure, by_candidate, threshold, scores)
+    scores = link.scores(labels, logits[trust])
+    return Verdict(_decision(trust), reason, trust, measure, by_candidate, scores)
 
 
 def _decision(trust: float) -> Decision:
@@ -211,7 +183,6 @@ def _join(tags: Sequence[Verdict], link: Link) -> Verdict:
     return Verdict(
         "personal" if personal else "calibrated", reason,
         tuple(np.hstack([verdict.trust for verdict in tags]).tolist()), measure, losses,
-        tuple(np.hstack([verdict.threshold for verdict in tags]).tolist()),
     )  # fmt: skip
 
 
@@ -233,82 +204,3 @@ def student95(freedom: int) -> float:
 def can_judge(labels: Floats, link: Link = LABELS) -> bool:
     """Whether labels, as class shares or numbers (n, C), are enough to judge a model by."""
     return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)
-
-
-def expected_f1(logits: Floats) -> float:
-    """The F1 of the best threshold, expected by the probabilities; without examples 0.
-
-    Args:
-        logits: Of n examples, shape (n,).
-    """
-    positive = np.sort(probabilities(logits[:, None])[:, 0])[::-1]
-    f1 = 2 * np.cumsum(positive) / (np.arange(1, len(positive) + 1) + positive.sum())
-    return float(f1.max(initial=0.0))
-
-
-def f1_threshold(
-    logits: Floats, positive: int = -1, others: float = 0.0, others_f1: float = 1.0
-) -> float:
-    """The logit above which to decide for the second of two labels, to maximize F1.
-
-    The threshold that maximizes F1 of calibrated probabilities is half the F1 that it reaches
-    (Lipton, Elkan and Naryanaswamy, 2014). Here both are expectations under the probabilities
-    themselves.
-
-    Args:
-        logits: Of n examples, shape (n, 1), each left out of the fit.
-        positive: 0 where F1 is the first label's, else the second's.
-        others: The share, from 0 to 1, that other examples have in the expected F1.
-        others_f1: Their F1.
-    """
-    sign = -1.0 if positive == 0 else 1.0
-    best = (1 - others) * expected_f1(sign * logits[:, 0]) + others * others_f1
-    best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
-    return sign * float(np.log(best / (2 - best)))
-
-
-def public_threshold(link: Link, positive: int = -1) -> PerTag:
-    """The threshold of a vendor's own model, by the F1 of public examples alone.
-
-    Without a label there is no other F1. On 34 and on 51 people who are in no published figure
-    that of the vendor's decisions was .589 and .410, and at a probability of 1/2 .467 and .111
-    (``docs/tried.md``).
-
-    Args:
-        link: The head's link, with its logits of public examples; without any the threshold is a
-            probability of 1/2.
-        positive: Of two labels, the one whose F1 the threshold is for.
-    """
-    public = np.array(link.public_logits).T
-    if not public.size:
-        return 0.0
-    empty = np.empty((0, public.shape[1]))
-    return judge(empty, empty, empty, empty, positive, link, public).threshold
-
-
-def _threshold(
-    labels: Floats,
-    logits: Floats,
-    positive: int,
-    link: Link,
-    public: Floats | None,
-    *,
-    judged: bool,
-) -> float:
-    """``f1_threshold`` of a device, by the F1 of its examples and that of public ones.
-
-    The expectation over few positive examples is uncertain. The F1 of public examples, with the
-    user's slope and bias, counts as ``_PUBLIC`` further positive examples. Without public examples,
-    few labels give a threshold near a probability of 1/2. On 34 and on 51 people who are in no
-    published figure F1 at 5 labels was .591 and .440, near 1/2 .534 and .329, and that of the
-    vendor's own model .594 and .433 (``docs/tried.md``).
-    """
-    if link.kind != "labels" or logits.shape[1] > 1:
-        return 0.0
-    count = float((labels if positive else 1 - labels).sum())
-    if public is not None:
-        sign = -1.0 if positive == 0 else 1.0
-        share, f1 = _PUBLIC / (count + _PUBLIC), expected_f1(sign * public[:, 0])
-    else:
-        share, f1 = (0.0 if judged else _HELD / (count + _HELD)), 1.0
-    return f1_threshold(logits, positive, share, f1)

@@ -82,7 +82,6 @@ _SCHEMA = """
         model TEXT NOT NULL,
         teacher TEXT,
         teacher_vendor TEXT,
-        threshold REAL NOT NULL,
         labels TEXT NOT NULL,
         loss REAL,
         fit_data INTEGER,

@@ -37,7 +37,7 @@ SLOTS = ("a", "b")
 #: The columns of a slot's row that its record has, but the adapter.
 _COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
+    "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
     "fit_decision", "fit_trust", "fit_scales",
 )  # fmt: skip
 
@@ -64,7 +64,7 @@ class TaskState:
         slot: The name of the active slot.
         previous: The one to roll back to; None without one.
         to_fit: Whether the active model is to be fitted to labels that are newer than its fit.
-        positive: The label that ranking and thresholds are about; None is the release's.
+        positive: The label that a ranking is by; None is the release's.
     """
 
     version: Version
@@ -123,7 +123,6 @@ class SlotRecord:
         model: Digest of backbone, head and weights, the provenance of logits.
         teachers: Digests of the personal model whose stored logits it was fitted to, and of that
             one's vendor model, whose logits are stored beside them; None without any.
-        threshold: Logit above which the second of two labels is decided; of tags one each.
         labels: The labels, in the device's order.
         words: The user's own weights of n-grams; None where they are the vendor's, or there are
             none.
@@ -139,7 +138,6 @@ class SlotRecord:
     model: str
     labels: tuple[str, ...]
     teachers: tuple[str, str] | None = None
-    threshold: PerTag = 0.0
     words: OwnWords | None = None
     loss: float | None = None
     fit: FitRecord | None = None
@@ -355,14 +353,14 @@ class Slots:
     # What belongs to the task
 
     def positive(self) -> str | None:
-        """The label that was chosen for rankings and thresholds; None without a choice."""
+        """The label that was chosen for rankings; None without a choice."""
         with self._db.rows("its settings are damaged") as db:
             query = "SELECT positive FROM tasks WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
             return None if row is None else optional_text(row[0])
 
     def set_positive(self, label: str) -> None:
-        """Write the label that rankings and thresholds are about. In a transaction."""
+        """Write the label that rankings are by. In a transaction."""
         with self._db.connection() as db:
             db.execute(
                 "INSERT INTO tasks (adapter, positive) VALUES (?, ?)"
@@ -416,7 +414,6 @@ def _decode_slot(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
         bias=bias,
         model=text(cells["model"]),
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
-        threshold=per_tag(cells["threshold"]),
         labels=decode_labels(cells["labels"]),
         words=_words(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
@@ -445,7 +442,6 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
         "weight": encode_floats(record.weight),
         "bias": encode_floats(record.bias),
         "model": record.model,
-        "threshold": encode_cell(record.threshold),
         "labels": json.dumps(record.labels),
         "loss": None if record.loss is None else float(record.loss),
     }

@@ -251,7 +251,6 @@ def test_a_task_of_three_labels_ranks_by_its_positive_one(tmp_path, releases, ch
         ):
             change()
             assert device.adapters["kinds"].positive == positive
-            assert device.adapters["kinds"].thresholds == {}
             if positive is None:
                 with pytest.raises(DataError, match="pass label="):
                     device.rank(PROBES, adapter="kinds")

@@ -1,7 +1,6 @@
 """The lexical view of a release, and further details of its head."""
 
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,10 +16,9 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import lexical_files, rounded
 from fala.errors import BundleFormatError
 from fala.model.heads import Head, Lexical
-from fala.model.links import Labels
 from fala.model.scales import Scales, scales_at
 from fala.text.ngrams import BUCKETS, Lexicon
-from fala_export import write_bundle, write_release
+from fala_export import write_release
 
 TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
 
@@ -168,25 +166,3 @@ def test_scales_that_json_does_not_have_are_rejected(tmp_path, with_words, text)
             archive.writestr(name, content.replace(b"0.625", text.encode()))
     with pytest.raises(BundleFormatError):
         Bundle.open(path)
-
-
-def test_a_release_stores_its_heads_public_logits(tmp_path):
-    path, plain = tmp_path / "release.fala", make_head()
-    link = Labels(((-2.5, 0.25, 1.0),))
-    with_logits = Head(plain.task, plain.labels, plain.weight, plain.bias, link=link)
-    write_word_vector_release(path, with_logits)
-    bundle = Bundle.open(path)
-    assert bundle.manifest.details["public_logits"] == [[-2.5, 0.25, 1.0]]
-    head = bundle.head()
-    assert head == plain and head.link.public_logits == link.public_logits
-    # With the labels in the other order the logits change sign.
-    assert head.in_order(["1", "0"]).link.public_logits == ((-1.0, -0.25, 2.5),)
-    write_release(path, bundle, plain, {})  # the plain head has no public logits
-    assert Bundle.open(path).head().link.public_logits == ()
-    details = bundle.manifest.details
-    files = {name: bundle.read(name) for name in bundle.manifest.files}
-    wrongs = ([1, 2], [[]], [[2, 1]], [[1, "x"]], [[1], [2]], [[float(n) for n in range(65)]], {})
-    for wrong in wrongs:
-        manifest = replace(bundle.manifest, details={**details, "public_logits": wrong})
-        with pytest.raises(BundleFormatError, match="public logits"):
-            write_bundle(tmp_path / "wrong.fala", manifest, files)

@@ -89,7 +89,6 @@ def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridg
         assert (report.decision, report.forward_passes) == ("vendor", 0)
         assert report.reason == "the budget allows no representative"
         assert (report.waiting, report.counts.scales) == (len(TEXTS), ())
-        assert report.thresholds == {"1": 0.0}
         assert embedded(tmp_path / "device", unbridged["mid"]) == set()
         np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(unbridged["mid"]))
         # Pending texts are encoded when there is time.

@@ -34,8 +34,9 @@ def test_learning_continues_after_a_replacement(tmp_path, releases, labels, trut
         device.learn(TEXTS[HALF:], labels[HALF:])
         for values, expected in zip(state(device), before, strict=True):
             np.testing.assert_allclose(values, expected, atol=1e-5)
+        learned = state(device)
     with Device.open(path) as again:
-        assert again.thresholds["1"] == before[3][0]
+        assert same(state(again), learned)
 
 
 def test_rollbacks_restore_both_models(device, path, releases):
@@ -43,7 +44,7 @@ def test_rollbacks_restore_both_models(device, path, releases):
     device.replace(releases["mid"], Budget(20))
     mid = state(device)
     device.rollback()
-    assert same(state(device), old) and device.thresholds["1"] != 0
+    assert same(state(device), old)
     with Device.open(path) as again:
         assert same(state(again), old)
     device.rollback()

@@ -41,7 +41,6 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert [work.size for work in report.counts.fits] == [8 + 1 + 1]
     assert 0 < report.instant.seconds <= report.seconds["total"]
     assert report.counts.agreement > 0.7
-    assert report.thresholds["1"] == report.instant.thresholds["1"] == device.thresholds["1"] < 0
     json.dumps(report.to_dict())
     assert embedded(path, releases["mid"]) == set()
     of_vendor = vendor[range(len(PROBES)), [int(y) for y in truth]]
@@ -85,14 +84,11 @@ def test_new_coordinates_are_fitted_where_they_are_fewer(tmp_path, releases, lab
         np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
 
 
-def test_decisions_use_the_users_threshold(device, releases):
+def test_decisions_are_the_most_probable_labels(device, releases):
     device.learn(TEXTS, ["1" if i % 6 == 0 else "0" for i in range(len(TEXTS))])
-    report = device.replace(releases["mid"], Budget(0))
+    device.replace(releases["mid"], Budget(0))
     p = device.predict_proba(PROBES)[:, 1]
-    cut = 1 / (1 + np.exp(-device.thresholds["1"]))
-    assert report.thresholds["1"] < -0.5
-    assert device.predict(PROBES).tolist() == ["1" if share > cut else "0" for share in p]
-    assert device.predict(PROBES).tolist() != ["1" if share > 0.5 else "0" for share in p]
+    assert device.predict(PROBES).tolist() == ["1" if share > 0.5 else "0" for share in p]
     assert device.predict([]).tolist() == []
     with pytest.raises(DataError):
         device.predict("good")
@@ -108,7 +104,6 @@ def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
         report = device.replace(releases["mid"], Budget(0))
         assert len(encoded) == report.counts.probes == 4
         assert (report.decision, report.forward_passes) == ("personal", 0)
-        assert report.thresholds == device.thresholds == {}
         vendor = vendor_of(releases["mid"])
         of_vendor = vendor[range(len(PROBES)), ["abc".index(y) for y in truth]]
         assert loss(device, truth) < -np.log(of_vendor).mean()
@@ -162,7 +157,7 @@ def test_without_examples_the_vendors_model_is_installed(tmp_path, releases, enc
     with Device.create(tmp_path / "device", releases["old"]) as device:
         report = device.replace(releases["mid"], budget)
         assert encoded == [*FEW_EDGE_CASES]
-        assert device.model.is_vendor and device.thresholds["1"] == 0
+        assert device.model.is_vendor
         np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
         assert report.decision == "vendor"
         assert report.reason == "the device has no examples yet"

@@ -1,15 +1,13 @@
-"""The check against the vendor's model, and the threshold."""
+"""The check against the vendor's model."""
 
 import numpy as np
 import pytest
 
-from fala.model.losses import cross_entropy, probabilities
+from fala.model.losses import cross_entropy
 from fala.solver.judge import (
     HALF,
     MIN_LABELLED,
     can_judge,
-    expected_f1,
-    f1_threshold,
     judge,
 )
 
@@ -44,7 +42,6 @@ def test_a_better_fit_is_trusted_whole_whatever_is_expected(n, trust):
         "vendor": pytest.approx(cross_entropy(shares, vendor).mean()),
     }
     assert verdict.measure == "cross-entropy of labels" and f"on {n} examples" in verdict.reason
-    assert verdict.threshold == pytest.approx(f1_threshold(full)) != 0
     assert f"on {n} examples, each left out" in verdict.reason
 
 
@@ -54,7 +51,6 @@ def test_a_worse_fit_keeps_the_vendors_ranking(trust):
     full, calibrated, vendor = candidates(shares, -sure(shares))
     verdict = judge(shares, full, calibrated, vendor, trust=trust)
     assert (verdict.decision, verdict.trust) == ("calibrated", 0.0)
-    assert verdict.threshold == f1_threshold(calibrated)
     assert verdict.losses["personal"] > verdict.losses["calibrated"]
 
 
@@ -116,8 +112,6 @@ def test_the_vendors_own_model_is_chosen_by_the_same_rule(gain, spread, decision
         other = "the vendor's with the user's own slope and bias"
         assert f"the last is lower than that of {other} by {gain:.3f} ± " in verdict.reason
         assert verdict.reason.endswith(why)
-    chosen = vendor if decision == "vendor" else calibrated
-    assert verdict.threshold == pytest.approx(f1_threshold(chosen))
 
 
 def test_without_a_label_the_old_logits_are_followed():
@@ -127,10 +121,10 @@ def test_without_a_label_the_old_logits_are_followed():
     assert verdict.reason == "0 labels are too few to judge by: the model follows the old logits"
 
 
-def test_three_labels_have_no_threshold():
+def test_three_labels_are_judged_together():
     shares = np.eye(3)[np.arange(30) % 3]
     verdict = judge(shares, 4 * shares, 0 * shares, 0 * shares)
-    assert verdict.decision == "personal" and verdict.threshold == 0.0
+    assert verdict.decision == "personal"
     assert verdict.losses["personal"] < verdict.losses["vendor"] == pytest.approx(np.log(3))
 
 
@@ -150,38 +144,6 @@ def test_can_judge_needs_labels_of_both_classes(positives, zeros, enough):
         assert verdict.decision == ("personal" if trust else "calibrated")
         assert (verdict.trust, verdict.losses, verdict.measure) == (trust, {}, "")
         assert f"{positives + zeros} labels are too few" in verdict.reason
-        assert verdict.threshold == judge(shares, *[right + trust * (wrong - right)] * 3).threshold
-
-
-def test_few_positive_examples_change_the_threshold_little():
-    z = np.array([[-1.0], [-2.0], [-3.0], [0.5], [-0.5]])
-    rule, thresholds = f1_threshold(z), []
-    for positives in range(6):
-        verdict = judge(shares_of(*[1] * positives, *[0] * (5 - positives)), z, z, z)
-        assert not verdict.losses
-        thresholds.append(verdict.threshold)
-        inverted = shares_of(*[0] * positives, *[1] * (5 - positives))
-        mirrored = judge(inverted, -z, -z, -z, positive=0)
-        assert mirrored.threshold == pytest.approx(-verdict.threshold)
-    assert thresholds[0] == 0.0 and rule < thresholds[-1]
-    assert thresholds == sorted(thresholds, reverse=True) and len(set(thresholds)) == 6
-    # One positive example weighs twice what is held: F1 is a third of 1 and two of its own.
-    best = 2 * probabilities(np.array([[rule]]))[0, 0]
-    held = (best + 0.5) / 1.5
-    assert probabilities(np.array([[thresholds[1]]]))[0, 0] == pytest.approx(held / 2)
-
-
-@pytest.mark.parametrize("positives", [0, 1, 20])
-@pytest.mark.parametrize("positive", [0, -1])
-def test_the_public_f1_counts_as_five_positive_examples(positives, positive):
-    z = np.linspace(-3, 1, 40)[:, None]
-    public = np.array([[-4.0], [-1.0], [2.0]])
-    shares = shares_of(*((np.arange(40) < positives) == bool(positive)))
-    verdict = judge(shares, z, z, z, positive, public=public)
-    sign = -1 if positive == 0 else 1
-    best = 2 * probabilities(np.array([[sign * f1_threshold(z, positive)]]))[0, 0]
-    mixed = (positives * best + 5 * expected_f1(sign * public[:, 0])) / (positives + 5)
-    assert probabilities(np.array([[sign * verdict.threshold]]))[0, 0] == pytest.approx(mixed / 2)
 
 
 @pytest.mark.parametrize(
@@ -192,55 +154,3 @@ def test_two_of_three_labels_need_three_examples_each(counts, enough):
     assert sum(counts) == MIN_LABELLED
     assert can_judge(np.repeat(np.eye(3), counts, axis=0)) == enough
     assert not can_judge(np.empty((0, 3)))
-
-
-# The threshold
-
-
-def brute_force(p, decided):
-    """Twice the expected true positives over expected plus decided positives."""
-    return 2 * p[decided].sum() / (decided.sum() + p.sum()) if decided.any() else 0.0
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("n", [1, 2, 7, 60])
-@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 30.0])
-@pytest.mark.parametrize("centre", [-20.0, -3.0, 0.0, 3.0, 20.0])
-def test_the_threshold_has_the_best_expected_f1(n, spread, centre):
-    z = centre + spread * np.random.default_rng(n).normal(size=(n, 1))
-    p = probabilities(z)[:, 0]
-    edges = np.append(np.sort(z[:, 0]), -np.inf)
-    best = max(brute_force(p, z[:, 0] > edge) for edge in edges)
-    threshold = f1_threshold(z)
-    assert brute_force(p, z[:, 0] > threshold) == pytest.approx(best, rel=1e-12)
-    # Half the best F1, as a probability; so never above one half.
-    assert probabilities(np.array([[threshold]]))[0, 0] == pytest.approx(best / 2)
-    assert threshold <= 0
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("z", [-700.0, -800.0, -1e6])
-def test_a_threshold_is_finite_for_extreme_logits(z):
-    assert np.isfinite(f1_threshold(np.full((12, 1), z)))
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("seed", range(5))
-def test_thresholds_of_both_labels_are_mirrored(seed):
-    z = 1 + 2 * np.random.default_rng(seed).normal(size=(40, 1))
-    threshold = f1_threshold(z, positive=0)
-    assert threshold == -f1_threshold(-z) >= 0
-    # Deciding for the first label below it is expected to be best at that label's F1.
-    p = 1 - probabilities(z)[:, 0]
-    edges = np.append(z[:, 0], np.inf)
-    best = max(brute_force(p, z[:, 0] < edge) for edge in edges)
-    assert brute_force(p, z[:, 0] < threshold) == pytest.approx(best, rel=1e-12)
-    assert f1_threshold(z, positive=1) == f1_threshold(z)
-
-
-def test_a_verdicts_threshold_is_for_the_positive_label():
-    shares = shares_of(*[0, 1, 1] * 10)
-    full = (2 * shares - 1) + 0.1
-    vendor = np.zeros_like(full)
-    assert judge(shares, full, vendor, vendor, 0).threshold == f1_threshold(full, 0) > 0
-    assert judge(shares, full, vendor, vendor, 1).threshold == f1_threshold(full) < 0

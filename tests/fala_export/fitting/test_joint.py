@@ -210,9 +210,6 @@ def test_word_weights_are_scaled_on_held_out_rows(backbone, names):
     assert loss(head).mean() < loss(plain).mean() - 0.05
     assert loss(head).mean() < loss(sure).mean() - 0.3
     assert rounded(head.lexical) == head.lexical
-    second_inputs = head.inputs(documents[second], embeddings), head.words(documents[second])
-    of_second = head.vendor_model().logits(*second_inputs)[:, 0]
-    assert head.link.public_logits[0][16] == pytest.approx(np.quantile(of_second, 0.516), abs=0.05)
 
 
 @pytest.mark.parametrize("names", [("0", "1"), ("0", "1", "2")])

@@ -65,28 +65,6 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
         np.testing.assert_allclose(head.bias, peer.intercept_, atol=2e-4)
 
 
-@pytest.mark.parametrize("lexical", [False, True])
-def test_a_head_stores_quantiles_of_its_public_logits(backbone, lexical):
-    documents = texts(80)
-    labels = [str(int(words.split()[0] < words.split()[1])) for words in documents]
-    rows, row_labels = documents * 2, labels + labels[:40] + ["1"] * 40
-    head = fit_head(backbone, rows, row_labels, lexical=lexical)
-    model = head.vendor_model()
-    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
-    z = model.logits(head.inputs(rows, embeddings), head.words(rows))[:, 0]
-    (column,) = head.link.public_logits
-    expected = np.quantile(z, (np.arange(32) + 0.5) / 32, method="hazen")
-    tolerance = 0.1 * float(np.ptp(z)) + 1e-3
-    assert column == pytest.approx(expected, abs=tolerance / 5)
-    tags = [{"a"} if label == "1" else {"b"} for label in row_labels]
-    tagged = fit_head(backbone, rows, tags, lexical=lexical, exclusive=False)
-    of_a, of_b = tagged.link.public_logits
-    assert of_a == pytest.approx(column, abs=tolerance)
-    assert of_b == pytest.approx([-z for z in column[::-1]], abs=tolerance)
-    three = fit_head(backbone, rows, [*row_labels[:-1], "2"], lexical=lexical)
-    assert three.link.public_logits == ()
-
-
 def test_a_head_of_three_noisy_labels_is_not_overconfident():
     """With a one-step estimate of the held-out loss this head was worse than none."""
     random = np.random.default_rng(6)

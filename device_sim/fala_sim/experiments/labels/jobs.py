@@ -14,7 +14,7 @@ from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import TRAINED, find_method
-from fala_sim.metric.quality import figures_of, own_threshold
+from fala_sim.metric.quality import figures_of
 from fala_sim.records import Key
 from fala_sim.situation import User
 
@@ -91,10 +91,7 @@ def labels(key: Key, path: Path, settings: Mapping[str, Settings], done: frozens
         head, truth = situation.new.head, part.user.test_labels
         content = part.about() | {"title": method.title, "settings": chosen}
         content["scores"] = figures_of(head, logits, truth)
-        content["own_threshold"] = figures_of(head, own_threshold(logits), truth)
         if isinstance(scores, Replaced):
-            decided = logits - np.array([*scores.report.thresholds.values()] or 0.0)
-            content["decided"] = figures_of(head, decided, truth)
             content["decision"] = scores.report.decision
         yield Made(key.of(draw), content)
 

@@ -30,8 +30,7 @@ _FIGURES = {
     "wrong of 100": "scores.wrong",
     "log loss": "scores.loss",
     "AUC": "scores.auc",
-    "F1 at the expected threshold": "own_threshold.f1",
-    "F1 as decided": "decided.f1",
+    "F1": "scores.f1",
 }
 
 SECTIONS["labels"] = "Few labels"
@@ -44,11 +43,9 @@ def labels(records: pd.DataFrame) -> Table:
     So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. Mean over people,
     each the mean of the draws [95 % t interval over people]. Less the vendor's: the difference from
     the vendor's model with words on the same people. Wrong of 100: how many of 100 new texts are
-    decided otherwise than the person would, at probability 1/2. F1 is by one rule for all: at the
-    threshold where a method's own probabilities of the test texts expect the best F1. As decided: a
-    device does not know those texts; it goes by its labelled examples, and by the F1 that its
-    release expects of public ones. Settings are those that validation users chose at that number of
-    labels, or at all of theirs. All data sets together: the methods that were run on each of them.
+    decided otherwise than the person would, at probability 1/2, and F1 is of these decisions.
+    Settings are those that validation users chose at that number of labels, or at all of theirs.
+    All data sets together: the methods that were run on each of them.
     """
     runs = of(records, "labels")
     rows: list[TableRow] = []
@@ -94,6 +91,5 @@ def over_draws(runs: pd.DataFrame) -> pd.DataFrame:
     runs = having(runs, *figures)
     runs = runs.assign(labels=runs["variant"].str.partition(".")[0])
     runs[figures] = runs[figures].astype(float)
-    runs["decided.f1"] = runs["decided.f1"].fillna(runs["own_threshold.f1"])
     keys = [*SPLIT, "new", "method", "title", "labels"]
     return runs.groupby(keys, as_index=False)[figures].mean()

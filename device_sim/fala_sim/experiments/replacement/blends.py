@@ -1,4 +1,4 @@
-"""Second rows of a method: with words or the old personal model blended in, or its own threshold.
+"""Second rows of a method: with words or the old personal model blended in.
 
 Blends use the logits in records. A record may lack the truth of its test examples and their words'
 logits; these are in the record of the method ``words``.
@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from fala_sim.data_frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best
-from fala_sim.metric.quality import own_threshold
 from fala_sim.metric.statistics import SPLIT, mean_over_users
 from fala_sim.records import Record
 from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, title
@@ -23,9 +22,9 @@ from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, ti
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Suffixes of a method's name: words blended in, the old personal model blended in, the best of
-#: these blends, and labels decided at the device's own threshold.
-WORDED, BLENDED, BEST, DECIDED = "+words", "+old", "+best", "+threshold"
+#: Suffixes of a method's name: words blended in, the old personal model blended in, and the best
+#: of these blends.
+WORDED, BLENDED, BEST = "+words", "+old", "+best"
 
 #: The title of a ``BEST`` blend.
 IN_HINDSIGHT = "blend best in hindsight"
@@ -76,38 +75,6 @@ def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
         )
     ]
     return joined(runs, pd.DataFrame(blends))
-
-
-def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Add ``own_threshold.f1`` to some runs, the F1 at an own threshold, if it can be computed.
-
-    Our device has a threshold. All others get the one with the best F1 that their probabilities of
-    the test examples expect, which needs no label.
-    """
-    f1 = [
-        None if examples is None else examples.f1(own_threshold(examples.peer))
-        for examples in _with_examples(runs, records)["examples"]
-    ]
-    runs = runs.assign(**{"own_threshold.f1": np.array(f1, dtype=float)})
-    if "decided.f1" in runs:
-        runs["own_threshold.f1"] = runs["decided.f1"].fillna(runs["own_threshold.f1"])
-    return runs
-
-
-def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add rows to some runs: ours again, with labels decided at the device's own threshold."""
-    if "decided.f1" not in runs:
-        return runs
-    decided = runs.dropna(subset="decided.f1")
-    titles = {
-        method: f"{title(method, part)}, own threshold" for method, part in by_method(decided)
-    }
-    again = decided.drop(columns=runs.filter(regex=r"^(scores|flips)\.").columns)
-    again = again.rename(columns=lambda name: name.replace("decided.flips.", "flips."))
-    again = again.rename(columns=lambda name: name.replace("decided.", "scores."))
-    again["title"] = again["method"].map(titles)
-    again["method"] += DECIDED
-    return joined(runs, again)
 
 
 def best_blends(runs: pd.DataFrame) -> pd.DataFrame:

@@ -55,7 +55,7 @@ def headline(records: pd.DataFrame) -> Table:
 
     Wrong of 100: how many of 100 new texts are decided otherwise than these people would, at
     probability 1/2; it, the log loss and AUC are means over people [95 % t interval over people].
-    F1: at an own threshold, found without the test examples' labels. Blend best in hindsight: with
+    F1 is of the decisions at probability 1/2, for every method. Blend best in hindsight: with
     words alone, with the old personal model, or with both, whichever has the highest AUC on these
     very people, by weights that validation people chose or, without them, the best in hindsight,
     too. Cost: mean over people of one whole replacement, with whatever chooses, encodes, solves and
@@ -67,13 +67,13 @@ def headline(records: pd.DataFrame) -> Table:
     if not trained.empty:
         blended = blends.best_blends(blends.with_blends(trained, records))
         plain = joined(plain, blended[blended["method"].str.endswith(blends.BEST)])
-    runs = blends.with_own_threshold(plain, records)
+    runs = plain
     rows: list[TableRow] = [
         {
             "data": setting.data,
             "method": title(name, group),
             **{words: interval_only(mean(group, figure)) for words, figure in FELT.items()},
-            "F1, own threshold": interval_only(mean_over_users(group, "own_threshold.f1")),
+            "F1": interval_only(mean_over_users(group, "scores.f1")),
             "people": group["user"].nunique() or None,
             "forward passes": plain_mean(group, "cost.total.forward_passes"),
             "FLOPs": plain_mean(group, "cost.total.flops"),
@@ -89,23 +89,20 @@ def headline(records: pd.DataFrame) -> Table:
 def table_2(records: pd.DataFrame) -> Table:
     """All methods on all data sets, with the paper's scores.
 
-    Scores: mean over users ± deviation [95 % t interval over users]. {blends.WORDS} Own threshold:
-    labels are decided where the best F1 is expected, by the device from labels left out of its fit,
-    by all other methods from their probabilities of the test examples themselves, without labels;
-    elsewhere at the logit 0. p: two-sided sign-flip test of the AUC against the best baseline (of
-    the highest mean AUC on these very users) over the same users and seeds, and with Holm's
-    correction over all methods of the data set. Negative flips: share of test examples that were
-    right before and are wrong after, against the old personal model and against the vendor's new
-    one. {paper.DIFFERENCE}
+    Scores: mean over users ± deviation [95 % t interval over users]. {blends.WORDS} Decisions
+    are at probability 1/2, for every method. p: two-sided sign-flip test of the AUC against the
+    best baseline (of the highest mean AUC on these very users) over the same users and seeds, and
+    with Holm's correction over all methods of the data set. Negative flips: share of test examples
+    that were right before and are wrong after, against the old personal model and against the
+    vendor's new one. {paper.DIFFERENCE}
     """
-    blended = blends.with_blends(of_tasks(records, "replacement"), records)
-    runs = blends.with_decisions(blends.with_own_threshold(blended, records))
+    runs = blends.with_blends(of_tasks(records, "replacement"), records)
     rows: list[TableRow] = []
     notes: list[str] = []
     for setting, part in by_setting(runs):
         methods = dict(by_method(part, list(METHODS)))
         best = _best_baseline(part)
-        compared = [name for name in methods if name != best and blends.DECIDED not in name]
+        compared = [name for name in methods if name != best]
         tests = _tests({name: methods[name] for name in compared}, methods.get(best))
         corrected = holm({name: test.p for name, test in tests.items()})
         rows += [
@@ -115,7 +112,6 @@ def table_2(records: pd.DataFrame) -> Table:
                 "method": title(name, group),
                 "seeds": group["seed"].nunique() or None,
                 **score_cells(group),
-                "F1, own threshold": mean_over_users(group, "own_threshold.f1"),
                 "blended": blends.blend_cell(group),
                 "p": "best baseline" if name == best else tests[name].p if name in tests else None,
                 "p (Holm)": corrected.get(name),
@@ -137,15 +133,15 @@ def frontier(records: pd.DataFrame) -> Table:
 
     FaLA as shipped by its budget, between the vendor's new model and FaLA with all documents
     through the new backbone. Scores: mean over users ± deviation [95 % t interval over users]; F1:
-    decided at the device's own threshold for the user, and, at zero, at the logit 0. Share of the
+    decided at probability 1/2. Share of the
     gain: the mean's part of the way between the two ends, over the users and seeds that all have;
     no share where there is no gain. Cost: mean over users of one whole replacement.
     """
     runs = of_tasks(records, "frontier")
-    replaced = _with_decided(of(records, "replacement"))
+    replaced = of(records, "replacement")
     vendor = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[TableRow] = []
-    for setting, part in by_setting(_with_decided(runs)):
+    for setting, part in by_setting(runs):
         same = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
         low, high = (
             shared_by(same[same["method"] == name], part) for name in (vendor, Everything.name)
@@ -159,9 +155,8 @@ def frontier(records: pd.DataFrame) -> Table:
                 "budget (passes)": budget,
                 "AUC": mean(group, "scores.auc"),
                 "share of the gain in AUC": _share(low, group, high, "scores.auc"),
-                "F1": mean(group, "decided_f1"),
-                "share of the gain in F1": _share(low, group, high, "decided_f1"),
-                "F1 at zero": mean(group, "scores.f1"),
+                "F1": mean(group, "scores.f1"),
+                "share of the gain in F1": _share(low, group, high, "scores.f1"),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
                 "FLOPs": plain_mean(group, "cost.total.flops"),
                 "seconds to the first answer": plain_mean(group, "report.instant.seconds"),
@@ -280,9 +275,8 @@ def ratings(records: pd.DataFrame) -> Table:
 def tags(records: pd.DataFrame) -> Table:
     """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs.
 
-    AUC and F1 are means over the tags, and then over people [95 % t interval over people]. F1 is by
-    one rule for all: at the thresholds where a method's own probabilities of the test texts expect
-    the best. As decided: a device goes by its own labelled examples. AUC less the vendor's: the
+    AUC and F1 are means over the tags, and then over people [95 % t interval over people]. F1 is
+    at probability 1/2, for every method. AUC less the vendor's: the
     difference from the vendor's model with words on the same people. Cost: mean over people of one
     whole replacement. Settings: those that validation users chose.
     """
@@ -293,8 +287,7 @@ def tags(records: pd.DataFrame) -> Table:
             "AUC": interval_only(mean(group, "scores.auc")),
             "AUC less the vendor's": interval_only(gain.difference) if gain else None,
             "people above": gain.above if gain else None,
-            "F1": interval_only(mean(group, "own_threshold.f1")),
-            "F1 as decided": interval_only(mean(group, "decided.f1")),
+            "F1": interval_only(mean(group, "scores.f1")),
         }
 
     return _of_task(records, "tags", quality)
@@ -368,12 +361,6 @@ def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
         f"{data}: against {best}. With {users} {word} the smallest p possible is {smallest:.4g}, "
         f"before Holm's correction over {len(tests)} methods."
     )
-
-
-def _with_decided(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add the F1 at the device's own threshold, or at the logit 0 if there is none."""
-    f1 = runs["scores.f1"]
-    return runs.assign(decided_f1=runs["decided.f1"].fillna(f1) if "decided.f1" in runs else f1)
 
 
 def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: str) -> Cell:
