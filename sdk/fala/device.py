@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +23,16 @@ from fala.arguments import (
     check_items,
     check_labelled,
     check_name,
+    check_of_release,
+    check_one_source,
+    check_own_encoder,
+    check_own_labels,
     check_product,
     check_progress,
     check_terms,
     check_threshold,
     check_top,
+    check_unsigned,
     check_update_limits,
     ids_where,
     label_to_find,
@@ -36,7 +42,7 @@ from fala.arguments import (
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, UsageError, counted, needs, type_of
-from fala.examples import Example, check_examples, texts_of
+from fala.examples import CLASSIFICATION, Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
@@ -52,6 +58,7 @@ from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
+from fala.slots.own import OwnRelease
 from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
@@ -110,22 +117,45 @@ class Device:
     def create(
         cls: type[_Device],
         path: str | os.PathLike[str],
-        bundle: str | os.PathLike[str],
+        bundle: str | os.PathLike[str] | None = None,
         *,
+        labels: Iterable[OneLabel] | None = None,
+        tags: Iterable[OneLabel] | None = None,
+        ratings: tuple[float, float] | None = None,
+        encoder: Encoder | Mapping[str, Encoder] | None = None,
+        encoder_name: str | None = None,
+        dimension: int | None = None,
         positive: OneLabel | None = None,
         trust: Trust | None = None,
         key: Key | None = None,
         keep_text: KeepText = "always",
-        encoder: Encoder | Mapping[str, Encoder] | None = None,
         releases: Releases | None = None,
     ) -> _Device:
-        """Create a device's folder, with a release installed.
+        """Create a device's folder: of the app's own encoder and labels, or of a vendor's release.
 
-        A creation that was killed is finished by calling it again.
+        An app that has an encoder needs no vendor. It passes the encoder, and one of ``labels``,
+        ``tags`` and ``ratings``; everything is then learned from the user. A vendor's release has
+        an encoder and labels of its own, and a head that other people have taught. A creation that
+        was killed is finished by calling it again.
 
         Args:
             path: A folder that does not exist, is empty, or was never finished.
-            bundle: The release's file; it is copied.
+            bundle: A vendor's release; the file is copied. None for the app's own labels.
+            labels: Two or more names or integers, one of which an example has. ``add_labels`` adds
+                further ones.
+            tags: One or more names or integers, of which an example has any number.
+            ratings: The lowest and the highest number of a rating, as ``(1, 5)``.
+            encoder: The app's own encoder: a function that takes a list of n texts or keys and
+                returns their embeddings, (n, d), as an array, a tensor or a sparse matrix. Or
+                several by their names, to replace one by another. Without a release it is asked for
+                a few short texts, twice; these recognize it at the next ``open``. A vendor's
+                release of kind ``external`` needs one, too, which is checked on the vendor's
+                probes. It may be called in any of the app's threads, and in one of FaLA's; it may
+                not use a device that asks it. A device without it takes only ``fala.Item``.
+            encoder_name: The encoder's name, which tells it from the next one; None takes its class
+                or function, and its dimension: ``"SentenceTransformer 384"``.
+            dimension: Length of an embedding, for items or an encoder of other data than texts: the
+                encoder is not asked then, and recognized by its name alone.
             positive: The label that ``rank`` orders by, and that ``predict(threshold=)`` is for. If
                 None, the conventional positive label of two is used (yes, 1, true), else the
                 second; of three or more, ``rank`` then needs ``label=``.
@@ -141,34 +171,50 @@ class Device:
                 release's words cannot be fitted. ``"ngrams"`` keeps hashed n-grams, too, so that
                 words can be fitted; whoever has the device can test single words against them. The
                 choice holds for the device's life.
-            encoder: The app's own encoder, for a release that has none (of kind ``external``): a
-                function that takes a list of n texts or keys and returns their embeddings, (n, d).
-                Or several by their names (``Bundle.encoder``), to replace one by another. It is
-                checked on the vendor's probes. It may be called in any of the app's threads, and in
-                one of FaLA's; it may not use a device that asks it. A device without it takes only
-                ``fala.Item``.
             releases: Where the release is kept once for many devices. None keeps a copy in the
                 device's folder.
 
         Raises:
-            EncoderError: The encoder is not the release's, or failed.
+            EncoderError: The encoder is not the release's, failed, or returns other embeddings for
+                the same texts.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
             MissingExtraError: A library that it needs is missing, or cannot be loaded.
-            DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
-                its values.
+            DataError: An argument cannot be used.
             DeviceError: The folder is in use, or cannot be written.
 
         Examples:
             >>> with fala.Device.create("other", fala_sim.sample_release("glove")) as other:
             ...     print(other.task, other.labels)
             classification ('0', '1')
+
+            Without a release:
+
+            >>> def encoder(texts):
+            ...     return [[len(text), text.count("!"), text.count("e")] for text in texts]
+            >>> own = fala.Device.create("own", labels=["fine", "rude"], encoder=encoder)
+            >>> own.learn(["Hello there", "Go away!!"], ["fine", "rude"]).labelled
+            2
         """
-        opened = create(
-            check_folder(path), check_path(bundle, "bundle"), positive=positive, trust=trust,
-            codec=codec_of(key), names=TextNames.new(check_keep_text(keep_text)),
-            encoders=Encoders(encoder), releases=check_releases(releases),
-        )  # fmt: skip
+        check_one_source(bundle, labels=labels, tags=tags, ratings=ratings)
+        folder, shared = check_folder(path), check_releases(releases)
+        codec, names = codec_of(key), TextNames.new(check_keep_text(keep_text))
+        with contextlib.ExitStack() as files:
+            if bundle is None:
+                check_unsigned(trust)
+                own_labels, link = check_own_labels(labels, tags, ratings)
+                asked = check_own_encoder(encoder, encoder_name, dimension)
+                own = OwnRelease(asked, CLASSIFICATION, own_labels, link)
+                file = files.enter_context(own.written())
+                encoders = Encoders(encoder)
+                encoders.assign(own.encoder.name)
+            else:
+                check_of_release(encoder_name=encoder_name, dimension=dimension)
+                file, encoders = check_path(bundle, "bundle"), Encoders(encoder)
+            opened = create(
+                folder, file, positive=positive, trust=trust, codec=codec, names=names,
+                encoders=encoders, releases=shared,
+            )  # fmt: skip
         device = cls(opened)
         _log.info("%s: created with %s", opened.path, device.backbone)
         return device

@@ -13,6 +13,7 @@
     │   ├── OlderReleaseError       older than a release that this device has had
     │   └── MissingAdapterError     a task would have no adapter for the new backbone
     ├── DataError                   the caller's texts, labels or numbers
+    │   ├── UnknownLabelError       a label that the device does not have
     │   └── UsageError              arguments that the method does not have; a TypeError, too
     ├── DeviceError                 a device folder: missing, in use, damaged, no access
     │   ├── DeviceChangedError      the active model was changed meanwhile
@@ -139,6 +140,10 @@ class OlderReleaseError(BundleError):
 
 class DataError(FalaError):
     """Texts, labels or numbers that cannot be used."""
+
+
+class UnknownLabelError(DataError):
+    """A label or tag is not one of the device's."""
 
 
 class UsageError(DataError, TypeError):

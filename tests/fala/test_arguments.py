@@ -43,7 +43,7 @@ def test_wrong_paths_are_rejected(wrong, releases, tmp_path, device):
     before = state(device)
     for call in (
         lambda: Device.create(wrong, releases["old"]),
-        lambda: Device.create(tmp_path / "new", wrong),
+        lambda: Device.create(tmp_path / "new", b"" if wrong is None else wrong),
         lambda: Device.open(wrong),
         lambda: Device.examine(wrong),
         lambda: Device.repair(wrong),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +25,22 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+
+#: Texts that an encoder without a vendor is asked for once: of several languages, as an encoder may
+#: know one alone.
+ASKED = (
+    "A short text.", "I do not like this at all!", "Thank you for the good news of today",
+    "Das ist nicht gut.", "Merci pour la photo", "¿Dónde está el libro?", "Спасибо за новости",
+    "这是一个测试。", "هذا خبر جيد", "यह अच्छा है", "1 2 3 2024",
+)  # fmt: skip
+#: The most that two embeddings of the same text may differ, as a share of their length. Dropout
+#: makes .2 and more, another order of sums .01 at most.
+LARGEST_CHANGE = 0.05
+
+_OTHER = (
+    "Pass that encoder; or, for an encoder of your own, open the device without encoder= and go "
+    "over to it with Device.replace(encoder=...)"
+)
 
 #: An encoder is accepted as a release's if the probes' mean cosine is at least this, and the
 #: lengths of its embeddings differ by this share at most. The same model in int8 has .99.
@@ -50,10 +68,39 @@ class Encoders:
                 )
         self._functions = functions
 
-    def of(self, name: str) -> Encoder | None:
-        """The function for a release's encoder; None without one."""
+    def of(self, name: str, *, probed: bool = True) -> Encoder | None:
+        """The function for a release's encoder; None without one.
+
+        Args:
+            name: The encoder's name.
+            probed: Whether the release has probes, by which a function is recognized. If not, a
+                function without a name is not the encoder's.
+        """
         functions = self._functions
-        return functions.get(name) if isinstance(functions, Mapping) else functions
+        if isinstance(functions, Mapping):
+            return functions.get(name)
+        return functions if probed else None
+
+    def assign(self, name: str) -> None:
+        """Let a function without a name be that of one encoder alone."""
+        functions = self._functions
+        if functions is not None and not isinstance(functions, Mapping):
+            self._functions = {name: functions}
+
+    def add(self, name: str, function: Encoder | None, before: str) -> None:
+        """Add the function of a further encoder.
+
+        Args:
+            name: The encoder's name.
+            function: Its function; None adds none.
+            before: The encoder in use, which a function without a name was passed for; unless it is
+                the further encoder's.
+        """
+        if self._functions != function:
+            self.assign(before)
+        if function is not None:
+            named = self._functions if isinstance(self._functions, Mapping) else {}
+            self._functions = {**named, name: function}
 
 
 class ExternalEncoder:
@@ -109,18 +156,23 @@ class ExternalEncoder:
         return embeddings
 
     def check(self, inputs: Sequence[str], expected: NDArray[np.float32]) -> None:
-        """Compare the app's function with the embeddings of the vendor's probes.
+        """Compare the app's function with the embeddings of a release's probes.
 
         Args:
-            inputs: n inputs.
+            inputs: n inputs; without any nothing is asked.
             expected: Their embeddings, (n, dimension).
 
         Raises:
             EncoderError: It is another encoder.
         """
-        if self._function is None:
+        if self._function is None or not inputs:
             return
-        computed = self._ask(list(inputs)).astype(np.float64)
+        computed = _embedded(self._function, self._name, list(inputs)).astype(np.float64)
+        if computed.shape[1] != self._dimension:
+            raise EncoderError(
+                f"this encoder is not {self._name}, which the release was made for: its embeddings "
+                f"have {counted(computed.shape[1], 'dimension')}, not {self._dimension}. {_OTHER}"
+            )
         lengths = np.linalg.norm(computed, axis=1), np.linalg.norm(expected, axis=1)
         products = (computed * expected).sum(axis=1)
         cosine = float(np.mean(products / np.maximum(lengths[0] * lengths[1], 1e-12)))
@@ -129,7 +181,7 @@ class ExternalEncoder:
             raise EncoderError(
                 f"this encoder is not {self._name}, which the release was made for: mean cosine "
                 f"{cosine:.2f} on {counted(len(inputs), 'probe')}, and embeddings {ratio:.2f} "
-                "times as long"
+                f"times as long. {_OTHER}"
             )
 
     def _ask(self, inputs: list[str]) -> NDArray[np.float32]:
@@ -140,37 +192,130 @@ class ExternalEncoder:
                 f"pass its function as encoder=, or as encoder={{{self._name!r}: function}}, to "
                 "Device.create or Device.open; or pass fala.Item objects"
             )
-        function, name = self._function, f"the app's encoder {self._name}"
-        before = _thread.running
-        if function in before:
-            raise UsageError(
-                f"{name} uses a device that asks the same encoder: compute the embeddings without "
-                "the device"
-            )
+        return _embedded(self._function, self._name, inputs, self._dimension)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnEncoder:
+    """The encoder of an app without a vendor, asked once.
+
+    Attributes:
+        name: Tells it from other encoders.
+        dimension: Length of an embedding.
+        function: The app's function; None for the vectors of items only.
+        probes: Its embeddings, (d,), by text; without any it is recognized by its name alone.
+    """
+
+    name: str
+    dimension: int
+    function: Encoder | None = None
+    probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+
+    @classmethod
+    def asked(cls, function: Encoder, name: str | None) -> OwnEncoder:
+        """Ask an app's function for its dimension, twice: equal texts must be equal.
+
+        Args:
+            function: The app's function.
+            name: The encoder's name; None takes the function's or its class's, and the dimension.
+
+        Raises:
+            EncoderError: It fails, returns no embeddings, or others for the same texts.
+        """
+        called = name or function_name(function)
         try:
-            _thread.running = (*before, function)
-            returned = without_texts(
-                partial(function, list(inputs)),
-                lambda kind: EncoderError(
-                    f"{name} failed on {counted(len(inputs), 'input')}: {kind}"
-                ),
-            )
-        finally:
-            _thread.running = before
-        embeddings = without_texts(
-            partial(as_float32, returned),
-            lambda kind: EncoderError(
-                f"{name} returned no array of numbers, but {shown(returned)}: {kind}"
-            ),
+            first = _embedded(function, called, list(ASKED))
+            second = _embedded(function, called, list(ASKED[::-1]), first.shape[1])[::-1]
+        except EncoderError as error:
+            raise EncoderError(
+                f"{error}. It was asked for {len(ASKED)} short texts; an encoder of keys or of "
+                "other data than texts is not asked if you pass its dimension="
+            ) from None
+        changes = np.linalg.norm(first - second, axis=1) / np.maximum(
+            np.linalg.norm(first, axis=1), 1e-12
         )
-        if embeddings.shape != (len(inputs), self._dimension):
+        if (changes > LARGEST_CHANGE).any():
             raise EncoderError(
-                f"{name} returned shape {embeddings.shape} for "
-                f"{counted(len(inputs), 'input')}; ({len(inputs)}, {self._dimension}) is expected"
+                f"the app's encoder {called} returned another embedding for the same text: it must "
+                "return one row for each text, in their order, and be deterministic (in PyTorch, "
+                "model.eval() turns dropout off)"
             )
-        if not (np.abs(embeddings) <= LARGEST).all():
-            raise EncoderError(
-                f"{name} returned a number that is not finite, or too large for float16 "
-                f"({LARGEST:g})"
-            )
-        return embeddings
+        # Rounded as a device stores embeddings, so that equal encoders make equal releases.
+        rounded = first.astype(np.float16).astype(np.float32)
+        probes = {text: row for text, row in zip(ASKED, rounded, strict=True) if row.any()}
+        dimension = first.shape[1]
+        return cls(name or default_name(function, dimension), dimension, function, probes)
+
+
+def default_name(function: Encoder | None, dimension: int) -> str:
+    """The name of an encoder that the app has not named."""
+    return f"{'vectors' if function is None else function_name(function)} {dimension}"
+
+
+def function_name(function: Encoder) -> str:
+    """The name of a function; of a method or another object that of its class."""
+    while isinstance(function, partial):
+        function = function.func
+    owner = getattr(function, "__self__", None)
+    kind = type(function if owner is None else owner).__name__
+    name = getattr(function, "__name__", None) if owner is None else None
+    return name if isinstance(name, str) and name.isidentifier() else kind
+
+
+def _embedded(
+    function: Encoder, encoder: str, inputs: list[str], dimension: int | None = None
+) -> NDArray[np.float32]:
+    """The embeddings of n inputs by an app's function, checked, (n, dimension).
+
+    Args:
+        function: The function.
+        encoder: The encoder's name, for errors.
+        inputs: The inputs.
+        dimension: Length of an embedding; None takes what it returns.
+
+    Raises:
+        EncoderError: It raises, or does not return n embeddings.
+        UsageError: It uses a device that asks it again.
+    """
+    name = f"the app's encoder {encoder}"
+    before = _thread.running
+    if function in before:
+        raise UsageError(
+            f"{name} uses a device that asks the same encoder: compute the embeddings without "
+            "the device"
+        )
+    try:
+        _thread.running = (*before, function)
+        returned = without_texts(
+            partial(function, list(inputs)),
+            lambda kind: EncoderError(f"{name} failed on {counted(len(inputs), 'input')}: {kind}"),
+        )
+    finally:
+        _thread.running = before
+    embeddings = without_texts(
+        lambda: as_float32(_dense(returned)),
+        lambda kind: EncoderError(
+            f"{name} returned no array of numbers, but {shown(returned)}: {kind}"
+        ),
+    )
+    wanted = "d" if dimension is None else dimension
+    any_dimension = dimension is None and embeddings.ndim == 2 and embeddings.shape[1] > 0
+    if embeddings.shape != (len(inputs), embeddings.shape[-1] if any_dimension else dimension):
+        raise EncoderError(
+            f"{name} returned shape {embeddings.shape} for "
+            f"{counted(len(inputs), 'input')}; ({len(inputs)}, {wanted}) is expected"
+        )
+    if not (np.abs(embeddings) <= LARGEST).all():
+        raise EncoderError(
+            f"{name} returned a number that is not finite, or too large for float16 ({LARGEST:g})"
+        )
+    return embeddings
+
+
+def _dense(returned: Any) -> ArrayLike:  # noqa: ANN401 - what an app's function returns
+    """A sparse matrix of SciPy, or a tensor of PyTorch, as an array; anything else as it is."""
+    if hasattr(returned, "toarray"):
+        return cast(ArrayLike, returned.toarray())
+    if hasattr(returned, "detach"):
+        return cast(ArrayLike, returned.detach().cpu().float().numpy())
+    return cast(ArrayLike, returned)

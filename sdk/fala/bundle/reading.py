@@ -375,6 +375,16 @@ class Bundle:
             return read_encoder(self.manifest.dimension, self._read)
 
     @property
+    def probes(self) -> tuple[list[str], NDArray[np.float32]]:
+        """The probes of the app's encoder: n inputs, and their embeddings (n, d); n may be 0.
+
+        Raises:
+            BundleError: The bundle changed since it was opened, or is not for such an encoder.
+        """
+        with named_errors(self.path):
+            return read_probes(self.manifest.dimension, self._read)
+
+    @property
     def scales(self) -> tuple[Scales, ...]:
         """The fit's scales, chosen on public annotators, by number of labels; may be empty."""
         return scales_of(self.manifest.details.get("scales", [])) or ()
@@ -437,8 +447,10 @@ class Bundle:
 
     def _external(self, encoders: Encoders) -> ExternalEncoder:
         name = read_encoder(self.manifest.dimension, self._read)
-        encoder = ExternalEncoder(name, self.manifest.dimension, encoders.of(name))
-        encoder.check(*read_probes(self.manifest.dimension, self._read))
+        inputs, expected = read_probes(self.manifest.dimension, self._read)
+        function = encoders.of(name, probed=bool(inputs))
+        encoder = ExternalEncoder(name, self.manifest.dimension, function)
+        encoder.check(inputs, expected)
         return encoder
 
     def _encoder(self) -> OnnxEncoder:

@@ -179,6 +179,11 @@ class Head:
         return PersonalModel(self, self.weight, self.bias)
 
     @property
+    def constant(self) -> bool:
+        """Whether its logits are the same for all examples: it knows nothing of the labels."""
+        return self.lexical is None and not self.weight.any()
+
+    @property
     def described(self) -> str:
         """Its task and its labels, in words."""
         return f"{self.task} with {self.link.described(self.labels)}"

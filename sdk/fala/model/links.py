@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, shown
+from fala.errors import BundleFormatError, DataError, UnknownLabelError, shown
 from fala.model.labels import (
     Label,
     is_missing,
@@ -238,7 +238,8 @@ class Labels:
             if is_missing(label):
                 shares[position] = np.nan
             elif (name := label_name(label, labels)) not in index:
-                raise _wrong_label(label, position, f"one of {', '.join(labels)}")
+                wrong = _wrong_label(label, position, f"one of {', '.join(labels)}")
+                raise UnknownLabelError(str(wrong))
             else:
                 shares[position, index[name]] = 1.0
         return shares[:, 1:] if len(labels) == 2 else shares
@@ -350,7 +351,9 @@ class Tags:
                 continue
             for name in tags_of(label, labels, f" of example {position}"):
                 if name not in index:
-                    raise DataError(f"a tag of example {position} is none of {', '.join(labels)}")
+                    raise UnknownLabelError(
+                        f"a tag of example {position} is none of {', '.join(labels)}"
+                    )
                 shares[position, index[name]] = 1.0
         return shares
 

@@ -123,7 +123,9 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: Releases
         folder = Folder(path, store, encoders, releases)
         _tidy_bundles(folder)
         check_tries(folder)
-        opened(folder)
+        active = opened(folder).release.bundle
+        if active.encoder is not None and not active.probes[0]:
+            encoders.assign(active.encoder)
         store.rest()
         return folder
     except BundleError as error:

@@ -103,6 +103,11 @@ class Release:
         return self.parts.prior
 
     @property
+    def own(self) -> bool:
+        """Whether the app made it itself: its head knows nothing of the labels."""
+        return self.bundle.external and self.head.constant
+
+    @property
     def name(self) -> str:
         """The backbone's name."""
         return self.bundle.manifest.name

@@ -1,0 +1,196 @@
+"""Devices of an app's own labels and encoder, without a vendor."""
+
+import numpy as np
+import pytest
+
+import fala
+from fala import DataError, Device, EncoderError, Item, UnknownLabelError, UsageError
+from fala.backbones.external import Encoders
+from fala.bundle.reading import Bundle
+from fala.slots.admit import Signed, admit
+from fala.testing import labels_of, texts, write_releases
+
+TEXTS = [texts()[position] for position in np.random.default_rng(0).permutation(192)]
+LEARNED, UNSEEN = TEXTS[:96], TEXTS[96:]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    """Two encoders that an app may have: of word vectors, and a transformer."""
+    paths = write_releases(tmp_path_factory.mktemp("models"))
+    return {
+        name: Bundle.open(paths[name]).backbone().encode
+        for name in ("glove", "bert without a bridge")
+    }
+
+
+@pytest.fixture
+def old(encoders):
+    return encoders["glove"]
+
+
+@pytest.fixture
+def new(encoders):
+    return encoders["bert without a bridge"]
+
+
+@pytest.fixture
+def device(tmp_path, old):
+    """A device that has learned two labels."""
+    with Device.create(tmp_path / "device", labels=["fine", "rude"], encoder=old) as device:
+        device.learn(LEARNED, labels_of(LEARNED))
+        yield device
+
+
+def right(device, among=UNSEEN):
+    return np.mean(device.predict(among) == np.array(labels_of(among)))
+
+
+def test_labels_and_an_encoder_make_a_device(tmp_path, device, old, new):
+    assert device.labels == ("fine", "rude") and device.backbone == "WordVectors 100"
+    assert right(device) > 0.9
+    before = device.predict_proba(UNSEEN)
+    device.close()
+    with Device.open(device._folder.path, encoder=old) as again:
+        np.testing.assert_array_equal(again.predict_proba(UNSEEN), before)
+    for encoder, message in (
+        (None, "pass its function as encoder="),
+        (new, r"not WordVectors 100.*Device.replace\(encoder="),
+    ):
+        opened = Device.open(device._folder.path, encoder=encoder)
+        with opened as again, pytest.raises(EncoderError, match=message):
+            again.predict(UNSEEN)
+
+
+def test_equal_labels_and_encoders_share_a_release_that_the_door_admits(tmp_path, old):
+    shared = fala.Releases(tmp_path / "releases")
+    for user in ("ann", "bob"):
+        Device.create(
+            tmp_path / user, labels=["fine", "rude"], encoder=old, releases=shared
+        ).close()
+    (digest,) = shared
+    assert shared.devices(digest) == 2
+    release = admit(tmp_path / "releases" / f"{digest}.fala", Signed(), Encoders(old))
+    assert release.own and release.backbone.loaded.dimension == 100
+
+
+def test_a_label_that_is_not_among_them_is_named(device):
+    with pytest.raises(UnknownLabelError, match=r"one of fine, rude; device.add_labels"):
+        device.learn(["A text"], ["kind"])
+    assert sum(1 for _ in device.examples()) == len(LEARNED)
+
+
+def test_tags_and_ratings(tmp_path, old):
+    rude = np.array(labels_of(LEARNED)) == "rude"
+    vile = np.array(["vile" in text or "stupid" in text for text in LEARNED])
+    sets = [
+        {name for name, has in (("rude", one), ("vile", other)) if has}
+        for one, other in zip(rude, vile, strict=True)
+    ]
+    with Device.create(tmp_path / "tags", tags=["rude", "vile"], encoder=old) as device:
+        assert device.predict(["A text"]).tolist() == [frozenset()]
+        device.learn(LEARNED, sets)
+        equal = device.predict(LEARNED) == np.array(sets, dtype=object)
+        assert equal.mean() > 0.8
+    with Device.create(tmp_path / "stars", ratings=(1, 5), encoder=old) as device:
+        assert device.predict(["A text"]).tolist() == [3.0]
+        device.learn(LEARNED, np.where(rude, 2, 5))
+        assert np.abs(device.predict(LEARNED) - np.where(rude, 2, 5)).mean() < 0.75
+
+
+def test_items_need_a_dimension_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    items = [Item(f"{position}.jpg", rng.normal(size=8)) for position in range(40)]
+    liked = [int(item.vector[0] > 0) for item in items]
+    with Device.create(tmp_path / "items", labels=[0, 1], dimension=8) as device:
+        device.learn(items, liked)
+        assert np.mean(device.predict(items).astype(int) == liked) > 0.9
+    with Device.open(tmp_path / "items") as device:
+        assert device.backbone == "vectors 8"
+        device.predict(items)
+        with pytest.raises(DataError, match="has 3 numbers"):
+            device.predict([Item("41.jpg", [1, 2, 3])])
+
+
+def test_a_function_of_keys_is_not_asked_with_a_dimension(tmp_path):
+    vectors = {"a.jpg": [1, 0], "b.jpg": [0, 1]}
+
+    def embed(keys):
+        return [vectors[key] for key in keys]
+
+    with pytest.raises(EncoderError, match=r"KeyError in line .* if you pass its dimension="):
+        Device.create(tmp_path / "keys", labels=[0, 1], encoder=embed)
+    with Device.create(tmp_path / "keys", labels=[0, 1], encoder=embed, dimension=2) as device:
+        device.learn(list(vectors), [0, 1])
+    with Device.open(tmp_path / "keys", encoder=embed) as device:
+        assert device.backbone == "embed 2" and device.predict(["b.jpg"]).tolist() == ["1"]
+
+
+def test_every_kind_of_array_is_taken(tmp_path, old):
+    torch, sparse = pytest.importorskip("torch"), pytest.importorskip("scipy.sparse")
+    kinds = {
+        "list": lambda rows: rows.tolist(),
+        "double": lambda rows: rows.astype(np.float64),
+        "sparse": sparse.csr_matrix,
+        "tensor": lambda rows: torch.tensor(rows, requires_grad=True),
+    }
+    states = []
+    for name, kind in kinds.items():
+        with Device.create(
+            tmp_path / name, labels=["fine", "rude"], encoder_name="words",
+            encoder=lambda inputs, kind=kind: kind(old(inputs)),
+        ) as device:  # fmt: skip
+            device.learn(LEARNED, labels_of(LEARNED))
+            states.append(device.predict_proba(UNSEEN))
+    for state in states[1:]:
+        np.testing.assert_allclose(state, states[0], atol=1e-6)
+
+
+class Model:
+    def encode(self, inputs):
+        return np.ones((len(inputs), 3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, UsageError, "not none"),
+        ({"labels": "ab", "tags": "c"}, UsageError, "not labels= and tags="),
+        ({"labels": ["a", "b"], "trust": bytes(32)}, UsageError, "trust= is the key of a vendor"),
+        ({"labels": ["a"]}, DataError, "two or more names or integers, not 1"),
+        ({"labels": ["a", "a"]}, DataError, "distinct"),
+        ({"labels": ["a", 1]}, DataError, "all names or all integers"),
+        ({"labels": ["a", "b\n"]}, DataError, r"labels\[1\]"),
+        ({"labels": ["a", None]}, DataError, r"labels\[1\]"),
+        ({"tags": []}, DataError, "tags are up to"),
+        ({"ratings": (5, 1)}, DataError, "the lowest and the highest"),
+        ({"ratings": (1, float("nan"))}, DataError, "the lowest and the highest"),
+        ({"labels": ["a", "b"], "encoder": None}, DataError, "pass encoder=.*or dimension="),
+        ({"labels": ["a", "b"], "encoder": Model()}, DataError, "as model.encode"),
+        ({"labels": ["a", "b"], "encoder_name": " "}, DataError, "encoder_name"),
+        ({"labels": ["a", "b"], "dimension": 0}, DataError, "dimension is"),
+        ({"labels": ["a", "b"], "encoder": {"x": len, "y": len}}, DataError, "encoder_name="),
+    ],
+)
+def test_wrong_arguments(tmp_path, arguments, error, message):
+    with pytest.raises(error, match=message):
+        Device.create(tmp_path / "device", **{"encoder": Model().encode, **arguments})
+    assert not (tmp_path / "device").exists()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        (lambda inputs: np.ones(len(inputs)), r"shape \(11,\) for 11 inputs; \(11, d\)"),
+        (lambda inputs: np.ones((1, 4)), r"shape \(1, 4\)"),
+        (lambda inputs: np.full((len(inputs), 2), np.nan), "not finite"),
+        (lambda inputs: np.random.default_rng().normal(size=(len(inputs), 9)), "deterministic"),
+        (lambda inputs: np.eye(len(inputs)), "in their order"),
+        (lambda inputs: list(inputs), "no array of numbers"),
+        (lambda inputs: 1 / 0, "ZeroDivisionError in line"),
+    ],
+)
+def test_an_encoder_that_is_none_is_named(tmp_path, encoder, message):
+    with pytest.raises(EncoderError, match=message):
+        Device.create(tmp_path / "device", labels=["a", "b"], encoder=encoder)
+    assert not (tmp_path / "device").exists()
