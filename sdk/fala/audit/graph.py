@@ -1,8 +1,5 @@
 """A model's graph, and its reader: of an ONNX file, within bounds, without the onnx package.
 
-An ONNX file is a protocol buffer: messages of numbered fields. The field numbers are those of
-onnx.proto3.
-
 A graph may have optional inputs: constants that are also inputs, so that a run may omit them. They
 are those of a task's adapter: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a
 bottleneck after a sub-layer and the norm that follows it. Constants with other names are constants
@@ -13,15 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit.limits import BOTTLENECK, GRAPH
+from fala.audit.messages import Reader
 from fala.errors import ExternalDataError
 
 #: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
@@ -43,23 +40,26 @@ _PARTS = {
     ("up", "bias"): (1, None), ("norm", "weight"): (1, None), ("norm", "bias"): (1, None),
 }  # fmt: skip
 
-#: Fields of one file, in all its messages: some fifty for each of 20,000 operators.
-MOST_FIELDS = 1_000_000
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_LIST = 1 << 16  # bytes of the longest decoded list of varints
-
-_GRAPH, _TRAINING, _FUNCTIONS = 7, 20, 25  # of a model
-# Fields of a tensor that list its numbers: the wire type of a single number, and its bytes; None
-# for varints.
+#: The lists of a tensor's numbers, by their type; of other types they are int32_data.
 _LISTS = {
-    4: (_FIXED32, 4), 5: (_VARINT, None), 7: (_VARINT, None), 10: (_FIXED64, 8),
-    11: (_VARINT, None),
+    1: "float_data", 7: "int64_data", 11: "double_data", 12: "uint64_data", 13: "uint64_data",
 }  # fmt: skip
-# Types of an attribute: f, i, (s), t, g, floats, ints.
-_FLOAT, _INT, _TENSOR, _SUBGRAPH, _FLOATS, _INTS = 1, 2, 4, 5, 6, 7
+#: NumPy's types for such lists. Without one, NumPy reads small and large numbers as floats.
+_LISTED = {
+    "float_data": np.float64, "double_data": np.float64, "int32_data": np.int64,
+    "int64_data": np.int64, "uint64_data": np.uint64,
+}  # fmt: skip
 
-Field = tuple[int, int, "int | memoryview"]
+#: The types of an attribute that encoders have, its field of each, and the value without the field;
+#: a value of None is not needed.
+_ATTRIBUTES: dict[int, tuple[str, Any]] = {
+    1: ("f", 0.0), 2: ("i", 0), 3: ("s", None), 4: ("t", None), 5: ("g", None), 6: ("floats", []),
+    7: ("ints", []), 8: ("strings", None),
+}  # fmt: skip
+_TENSOR, _SUBGRAPH = 4, 5
+_NAMING = {"name", "type", "doc_string"}
+
+_Fields: TypeAlias = Iterator[tuple[str, Any]]
 
 
 class UnsoundError(ValueError):
@@ -110,7 +110,8 @@ class Tensor:
             return None
         if self.raw is not None:
             return np.frombuffer(self.raw, np.dtype(dtype).newbyteorder("<")).reshape(self.dims)
-        numbers = np.array(self.numbers)
+        listed = _LISTS.get(self.kind, "int32_data")
+        numbers = np.array(self.numbers, _LISTED[listed])
         if dtype is np.float16:  # listed as the bits of a whole number
             return numbers.astype(np.uint16).view(np.float16).reshape(self.dims)
         return numbers.astype(dtype).reshape(self.dims)
@@ -275,232 +276,124 @@ def read_onnx(model: bytes) -> Graph:
         ExternalDataError: A tensor keeps its numbers outside the file, where no digest covers them
             and a path could name any file of the device.
         UnsoundError: It has functions, or more than any encoder has.
-        ValueError: It is no ONNX file.
+        ValueError: It is no ONNX file, or one that is not read by all readers alike.
     """
-    reader, graph, graphs = _Reader(), Graph(), []
-    for number, wire, value in reader.fields(memoryview(model)):
-        if number in (_TRAINING, _FUNCTIONS):
+    graph = None
+    for name, value in Reader().fields(memoryview(model), "Model"):
+        if name in ("training_info", "functions"):
             # The runtime inlines functions, so that their size can grow exponentially.
             raise UnsoundError(
                 "the model defines functions or training of its own; inline functions before the "
                 "export (onnx.inliner)"
             )
-        if number == _GRAPH and wire == _BYTES and isinstance(value, memoryview):
-            graphs.append(value)
-    if len(graphs) != 1:
-        raise ValueError(f"not an ONNX model: it holds {len(graphs)} graphs")
-    reader.read(graphs[0], graph)
+        if name == "graph":
+            graph = Graph()
+            _read_graph(value, graph)
+    if graph is None:
+        raise ValueError("not an ONNX model: it holds no graph")
     graph.split_inputs()
     return graph
 
 
-class _Reader:
-    """Reads the messages of one file, with a bound on their total number of fields."""
-
-    def __init__(self) -> None:
-        self._fields = 0
-
-    def fields(self, data: memoryview) -> Iterator[Field]:
-        """Yield a message's fields: number, wire type, and a whole number or bytes in place.
-
-        Raises:
-            ValueError: It is no message, or there are too many fields.
-        """
-        position, end = 0, len(data)
-        while position < end:
-            self._fields += 1
-            if self._fields > MOST_FIELDS:
-                raise ValueError(f"more than {MOST_FIELDS} fields")
-            key, position = _varint(data, position)
-            if key >> 32:
-                # Other readers drop the upper bits, and see a field that this one skips.
-                raise ValueError("a field's number is too large")
-            number, wire = key >> 3, key & 7
-            if wire == _VARINT:
-                value, position = _varint(data, position)
-                yield number, wire, value
-                continue
-            if wire == _BYTES:
-                length, position = _varint(data, position)
-            elif wire in (_FIXED64, _FIXED32):
-                length = 8 if wire == _FIXED64 else 4
-            else:
-                raise ValueError(f"unknown wire type {wire}")
-            if position + length > end:
-                raise ValueError("a field runs past the end")
-            yield number, wire, data[position : position + length]
-            position += length
-
-    def read(self, data: memoryview, graph: Graph) -> None:
-        """Read a graph."""
-        for number, value in self._messages(data):
-            if number == 1:
-                graph.add_node(self._node(value, graph))
-            elif number == 5:
-                graph.add_constant(*self._tensor(value))
-            elif number == 11:
-                graph.inputs.append(self._name(value))
-            elif number == 12:
-                graph.outputs.append(self._name(value))
-            elif number == 15:
-                raise UnsoundError("the model holds sparse constants")
-
-    def _messages(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield only the fields of bytes."""
-        for number, wire, value in self.fields(data):
-            if wire == _BYTES and isinstance(value, memoryview):
-                yield number, value
-
-    def _name(self, data: memoryview) -> str:
-        names = [value for number, value in self._messages(data) if number == 1]
-        return _text(names[-1]) if names else ""
-
-    def _node(self, data: memoryview, graph: Graph) -> Node:
-        node, domain = Node(), ""
-        for number, value in self._messages(data):
-            if number == 1:
-                node.inputs.append(_text(value))
-            elif number == 2:
-                node.outputs.append(_text(value))
-            elif number == 4:
-                node.operator = _text(value)
-            elif number == 7:
-                domain = _text(value)
-            elif number == 5:
-                name, setting = self._attribute(value, graph)
-                if name in node.attributes:
-                    raise UnsoundError(f"an operator has the attribute {name!r:.60} twice")
-                node.attributes[name] = setting
-        if domain not in ("", "ai.onnx"):
-            node.operator = f"{domain}.{node.operator}"
-        return node
-
-    def _attribute(self, data: memoryview, graph: Graph) -> tuple[str, Any]:
-        """An attribute's name and value, which is the field of its type; None of texts."""
-        name, kind = "", 0
-        values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _FLOATS: [], _INTS: []}
-        for number, wire, value in self.fields(data):
-            if isinstance(value, int):
-                if number == 20:
-                    kind = value
-                elif number == 3:
-                    values[_INT] = _signed(value)
-                elif number == 8:
-                    values[_INTS].append(_signed(value))
-            elif wire == _FIXED32:
-                if number == 2:
-                    values[_FLOAT] = struct.unpack("<f", value)[0]
-                elif number == 7:
-                    values[_FLOATS] += struct.unpack("<f", value)
-            elif wire != _BYTES:
-                continue
-            elif number == 1:
-                name = _text(value)
-            elif number == 5 and _TENSOR not in values:
-                values[_TENSOR] = self._tensor(value)[1]
-                graph.check_tensor(values[_TENSOR], f"the attribute {name!r:.60}")
-            elif number == 6 and _SUBGRAPH not in values:
-                values[_SUBGRAPH] = graph.branch()
-                self.read(value, values[_SUBGRAPH])
-            elif number in (7, 8):
-                if len(value) > 8 * GRAPH.small:
-                    raise ValueError("a list of numbers is too long")
-                kind_of_list, size = (_FLOATS, 4) if number == 7 else (_INTS, None)
-                values[kind_of_list] += _listed(size, value)
-                if len(values[kind_of_list]) > GRAPH.small:
-                    raise ValueError("a list of numbers is too long")
-            elif number in (5, 6, 10, 11, 14, 15, 22, 23):
-                raise UnsoundError("an attribute of a kind that no encoder has")
-        return name, values.get(kind)
-
-    def _tensor(self, data: memoryview) -> tuple[str, Tensor]:
-        name, tensor = "", Tensor()
-        dims: list[int] = []
-        count = 0
-        numbers: list[float] = []
-        for number, wire, value in self.fields(data):
-            if (number == 13 and wire == _BYTES) or (number == 14 and value):
-                raise ExternalDataError(
-                    "the ONNX model keeps weights outside its own file; export it as a single file"
-                )
-            if number in _LISTS and wire in (_BYTES, _LISTS[number][0]):
-                size = _LISTS[number][1]
-                count += _list_length(size, value)
-                if count <= GRAPH.small:
-                    numbers += _listed(size, value)
-            elif isinstance(value, int):
-                if number == 1:
-                    dims.append(_signed(value))
-                elif number == 2:
-                    tensor.kind = value
-            elif wire != _BYTES:
-                continue
-            elif number == 1:
-                dims += _varints(value)
-                if len(dims) > GRAPH.dimensions:
-                    raise UnsoundError("a constant of too many dimensions")
-            elif number == 8:
-                name = _text(value)
-            elif number == 9:
-                tensor.raw = value
-            elif number in (3, 6):
-                raise UnsoundError("a constant of texts, or in parts")
-        tensor.dims = tuple(dims)
-        # Readers differ if there are both raw and listed numbers; the tensor's check rejects this.
-        if count or tensor.raw is None:
-            tensor.listed, tensor.numbers = count, numbers
-        return name, tensor
+def _read_graph(fields: _Fields, graph: Graph) -> None:
+    for name, value in fields:
+        if name == "node":
+            graph.add_node(_node(value, graph))
+        elif name == "initializer":
+            graph.add_constant(*_tensor(value))
+        elif name == "input":
+            graph.inputs.append(_name(value))
+        elif name == "output":
+            graph.outputs.append(_name(value))
+        elif name == "sparse_initializer":
+            raise UnsoundError("the model holds sparse constants")
 
 
-def _list_length(size: int | None, value: int | memoryview) -> int:
-    """The number of numbers of ``size`` bytes (None: varints) in a field of a tensor."""
-    if isinstance(value, int):
-        return 1
-    if size is None:
-        return int(np.count_nonzero(np.frombuffer(value, np.uint8) < 0x80))
-    if len(value) % size:
-        raise ValueError("a list of numbers is cut short")
-    return len(value) // size
+def _name(fields: _Fields) -> str:
+    names = [value for name, value in fields if name == "name"]
+    return names[0] if names else ""
 
 
-def _listed(size: int | None, value: int | memoryview) -> Sequence[float]:
-    """The numbers in a field."""
-    if isinstance(value, int):
-        return [_signed(value)]
-    if size is None:
-        return _varints(value)
-    numbers: list[float] = np.frombuffer(value, f"<f{size}").tolist()
-    return numbers
+def _node(fields: _Fields, graph: Graph) -> Node:
+    node, domain = Node(), ""
+    for name, value in fields:
+        if name == "input":
+            node.inputs.append(value)
+        elif name == "output":
+            node.outputs.append(value)
+        elif name == "op_type":
+            node.operator = value
+        elif name == "domain":
+            domain = value
+        elif name == "attribute":
+            named, setting = _attribute(value, graph)
+            if named in node.attributes:
+                raise UnsoundError(f"an operator has the attribute {named!r:.60} twice")
+            node.attributes[named] = setting
+    if domain not in ("", "ai.onnx"):
+        node.operator = f"{domain}.{node.operator}"
+    return node
 
 
-def _varints(data: memoryview) -> list[int]:
-    """The signed numbers of a packed field."""
-    if len(data) > _LONGEST_LIST:
-        raise ValueError("a list of numbers is too long")
-    numbers, position = [], 0
-    while position < len(data):
-        value, position = _varint(data, position)
-        numbers.append(_signed(value))
-    return numbers
+def _attribute(fields: _Fields, graph: Graph) -> tuple[str, Any]:
+    """An attribute's name and value, which is the field of its type; None of texts."""
+    values: dict[str, Any] = {}
+    for name, value in fields:
+        if name == "t":
+            values[name] = _tensor(value)[1]
+            graph.check_tensor(values[name], "an attribute")
+        elif name == "g":
+            values[name] = graph.branch()
+            _read_graph(value, values[name])
+        elif name in ("floats", "ints"):
+            numbers = values.setdefault(name, [])
+            if len(numbers) + len(value) > GRAPH.small:
+                raise ValueError("a list of numbers is too long")
+            numbers += value.tolist()
+        else:
+            values[name] = None if name in ("s", "strings") else value
+    name, kind = values.get("name", ""), values.get("type", 0)
+    valued, default = _ATTRIBUTES.get(kind, ("", None))
+    # The runtime reads the field that it expects, whatever the type says.
+    if values.keys() - _NAMING - {valued} or not valued:
+        raise UnsoundError(
+            f"the attribute {name!r:.60} is of a kind that no encoder has, or of two kinds"
+        )
+    if kind in (_TENSOR, _SUBGRAPH) and valued not in values:
+        raise UnsoundError(f"the attribute {name!r:.60} has no value")
+    return name, values.get(valued, default)
 
 
-def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= len(data) or shift > 63:
-            raise ValueError("a number runs past the end")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-
-
-def _signed(value: int) -> int:
-    """A varint as a signed number of 64 bits."""
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _text(value: memoryview) -> str:
-    return bytes(value).decode("utf-8", "replace")
+def _tensor(fields: _Fields) -> tuple[str, Tensor]:
+    named, tensor = "", Tensor()
+    dims: list[int] = []
+    counts: dict[str, int] = {}
+    numbers: list[float] = []
+    for name, value in fields:
+        if name == "external_data" or (name == "data_location" and value):
+            raise ExternalDataError(
+                "the ONNX model keeps weights outside its own file; export it as a single file"
+            )
+        if name == "dims":
+            dims += value[: GRAPH.dimensions + 1].tolist()
+            if len(dims) > GRAPH.dimensions:
+                raise UnsoundError("a constant of too many dimensions")
+        elif name == "data_type":
+            tensor.kind = value
+        elif name == "name":
+            named = value
+        elif name == "raw_data":
+            tensor.raw = value
+        elif name in ("segment", "string_data"):
+            raise UnsoundError("a constant of texts, or in parts")
+        elif isinstance(value, np.ndarray) and len(value):
+            counts[name] = counts.get(name, 0) + len(value)
+            if counts[name] <= GRAPH.small:
+                numbers += value.tolist()
+    tensor.dims = tuple(dims)
+    if counts.keys() - {_LISTS.get(tensor.kind, "int32_data")}:
+        raise UnsoundError("a constant's numbers are listed as those of another type")
+    # Readers differ if there are both raw and listed numbers; the tensor's check rejects this.
+    if counts or tensor.raw is None:
+        tensor.listed, tensor.numbers = sum(counts.values()), numbers
+    return named, tensor

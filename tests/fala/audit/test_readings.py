@@ -1,0 +1,131 @@
+"""What the audit accepts, it reads as protobuf does: the graph that the runtime runs."""
+
+import pytest
+
+pytest.importorskip("onnx")
+
+from changed_wires import Part, changed, compared, joined, parts_of, varied_model, varint
+from fala.audit import messages
+from fala.audit.model import audit_model, check_onnx
+from fala.bundle.format import ONNX_MODEL
+from fala.bundle.reading import Bundle
+from fala.errors import BundleError, BundleFormatError
+from fala.testing.releases import write_releases
+
+_INT32, _INT64 = 1 << 32, 1 << 64
+
+
+def test_what_is_written_usually_is_accepted():
+    whole = varied_model()
+    assert joined(parts_of(whole)) == whole
+    assert compared(whole) == ""
+
+
+@pytest.mark.parametrize("name", ["small", "bert"])
+def test_changed_fields_are_read_as_protobuf_reads_them_or_are_rejected(name, tmp_path):
+    model = varied_model()
+    if name == "bert":
+        model = Bundle.open(write_releases(tmp_path)["bert"]).read(ONNX_MODEL)
+    results = []
+    for number in range(500 if name == "small" else 60):
+        data, changes = changed(model, f"{name}-{number}")
+        results.append(compared(data))
+        assert not results[-1], (number, changes, results[-1])
+    assert results.count("") > len(results) / 5 < results.count(None)
+
+
+def found(parts, *numbers):
+    """A field of a message inside others, by the numbers of the fields around it."""
+    for number in numbers[:-1]:
+        parts = next(part for part in reversed(parts) if part.number == number).value
+    return next(part for part in parts if part.number == numbers[-1])
+
+
+def hidden():
+    """A model whose branch's attribute has a type that protobuf cuts to that of a graph."""
+    from onnx import helper, load_from_string
+
+    model = load_from_string(varied_model())
+    branch = helper.make_graph(
+        [helper.make_node("RandomNormal", [], ["out"], shape=[1])], "b", [],
+        [helper.make_empty_tensor_value_info("out")],
+    )  # fmt: skip
+    model.graph.node[-1].attribute[0].g.CopyFrom(branch)
+    parts = parts_of(model.SerializeToString())
+    found(parts, 7, 1, 5, 20).value += _INT32
+    return joined(parts)
+
+
+def test_a_branch_cannot_be_hidden_by_the_type_of_its_attribute():
+    for read in (check_onnx, audit_model):
+        with pytest.raises(BundleFormatError, match="32 bits"):
+            read(hidden())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "change", "match"),
+    [
+        ((7, 5, 2), lambda part: part.value + _INT32, "32 bits"),  # a constant's type
+        ((7, 5, 14), None, "outside its own file"),
+        ((7, 1, 5, 20), lambda part: part.value + _INT64, "longer than it needs"),
+        ((7, 1, 5, 20), lambda part: 0, "of a kind that no encoder has"),
+        ((1,), lambda part: part.value + _INT64, "longer than it needs"),
+    ],
+)
+def test_numbers_beyond_their_type_are_rejected(numbers, change, match):
+    parts = parts_of(varied_model())
+    if change is None:
+        found(parts, *numbers[:-1]).value.append(Part(numbers[-1], 0, 1))
+    else:
+        part = found(parts, *numbers)
+        part.value = change(part)
+    with pytest.raises(BundleError, match=match):
+        check_onnx(joined(parts))
+
+
+@pytest.mark.parametrize(
+    ("around", "added", "match"),
+    [
+        ((), varint(7 << 3 | 2) + varint(0), "a Model has graph twice"),
+        ((7,), varint(1 << 3 | 3) + varint(1 << 3 | 4), "another type"),  # a group
+        ((7,), varint(30 << 3), "field 30, which no encoder has"),
+        ((7, 12, 2), b"\x22\x00", "field 4, which no encoder has"),  # a sequence
+        ((7, 11, 2, 1, 2, 1), b"\x08\x01", "one of a choice twice"),
+        ((7, 5), b"\x62\xff", "runs past the end"),
+        ((7, 1), b"\x22\x01\xff", "op_type twice"),
+        ((7,), b"\x12\x01g", "a Graph has name twice"),
+        ((7,), b"\x52\x01\xff", "twice"),
+        ((7, 5), b"\x2a\x02\x80\x00", "longer than it needs"),  # a packed list
+        ((7, 5), b"\x2a\x01\x80", "cut short"),
+        ((7, 5), b"\x3a\x01\x01", "listed as those of another type"),
+        ((7, 1, 5), b"\x15" + bytes(4), "of two kinds"),  # a float beside the attribute's value
+        ((7, 1, 5), b"\xaa\x01\x01x", "of two kinds"),  # a reference to a function's attribute
+    ],
+)
+def test_what_readers_read_differently_is_rejected(around, added, match):
+    parts = parts_of(varied_model())
+    inner = found(parts, *around).value if around else parts
+    inner.append(Part(0, 2, b"", written=added))
+    with pytest.raises(BundleError, match=match):
+        check_onnx(joined(parts))
+
+
+@pytest.mark.parametrize("lenient", ["32 bits", "twice", "UTF-8"])
+def test_the_comparison_finds_a_reader_that_is_not_strict(monkeypatch, lenient):
+    """Without a rule some changed file is read in another way than protobuf reads it."""
+    if lenient == "32 bits":
+        monkeypatch.setattr(messages, "_INT32", 1 << 62)
+    elif lenient == "twice":
+        forms = {
+            message: {
+                number: messages.Form(each.name, each.kind, True, False, each.wire)
+                if each.kind in ("text", "bytes") else each
+                for number, each in fields.items()
+            }
+            for message, fields in messages.MESSAGES.items()
+        }  # fmt: skip
+        monkeypatch.setattr(messages, "MESSAGES", forms)
+    else:
+        monkeypatch.setattr(messages, "_text", lambda content: str(content, "utf-8", "replace"))
+    model = varied_model()
+    assert any(compared(changed(model, f"lenient-{number}")[0]) for number in range(1500))
