@@ -1,5 +1,6 @@
-"""A record's scores of logits: alone, and blended."""
+"""A record's scores of logits, and the decisions that they turn."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -40,13 +41,28 @@ def where():
     return situation(test=60)
 
 
-def replacement():
-    """A replacement that has only a report."""
-    return Replaced(None, None, SimpleNamespace(to_dict=dict))
+def test_flips_of_a_device_are_from_its_own_old_model(where):
+    """A peer's are from the old model without words, which it started from."""
+    test, truth = where.user.test, np.array(where.user.test_labels) == "b"
+    logits = np.random.default_rng(1).normal(size=(60, 1))
+    with_words = np.random.default_rng(2).normal(size=(60, 1))
+    installed = SimpleNamespace(learned=lambda user: user, logits=lambda model, texts: with_words)
+    now = (logits[:, 0] > 0) == truth
+    before = {
+        "old": (where.old_logits(test)[:, 0] > 0) == truth,
+        "device": (with_words[:, 0] > 0) == truth,
+    }
+    device = replace(where, installed=installed)
+    counted = outcome(device, None, logits, words=True)["flips"]
+    for name, then in before.items():
+        assert counted[name]["negative"] == int((then & ~now).sum())
+        assert counted[name]["positive"] == int((now & ~then).sum())
+    assert set(outcome(where, None, logits)["flips"]) == {"old", "vendor"}
 
 
 def test_vendor_scores_are_those_of_the_vendor_s_new_model(where):
-    vendor_scores = outcome(where, replacement(), np.zeros((60, 1)))["vendor"]
+    replacement = Replaced(None, None, SimpleNamespace(to_dict=dict))
+    vendor_scores = outcome(where, replacement, np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
     assert vendor_scores == pytest.approx(
         figures_of(where.new.head, vendor, where.user.test_labels)

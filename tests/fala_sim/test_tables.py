@@ -225,16 +225,8 @@ def test_ratings_have_a_table_of_their_own_beside_labels():
 # --- our own method ----------------------------------------------------------------------------
 
 
-def budgeted(passes, gain, f1, **fields):
-    """Frontier records: AUC is ``gain`` above ``USERS``, F1 at the device's threshold ``f1``."""
-    records = replaced("fala", gain, variant=str(passes), cost=cost(passes), **fields)
-    for record in records:
-        record["decided"] = {"f1": f1, "accuracy": 0.8}
-    return records
-
-
 def test_a_share_without_a_gain_or_an_end_is_empty():
-    runs = budgeted(0, 0.05, 0.5)
+    runs = replaced("fala", 0.05, variant="0", cost=cost(0))
     peers = replaced("lora")
     table = TABLES["frontier"](frame_of({"replacement": peers, "frontier": runs}))
     assert column(table, "share of the gain in AUC") == [NOT_RUN] * 3
@@ -255,3 +247,37 @@ def test_a_method_without_a_data_set_is_left_out_of_all_together():
     assert (size, list(groups)) == ("5", ["fala"])
     ((_, groups, _),) = by_size(runs[runs["data"] == "a"])
     assert set(groups) == {"fala", "lora"}
+
+
+# --- flips -------------------------------------------------------------------------------------
+
+
+def test_flips_are_from_the_old_model_that_the_user_had():
+    """A device's are from the one with words, if it is recorded, else from the one without."""
+
+    def of_four(method, logits):
+        (run,) = replaced(method, users={"Ann": 0.7})  # 10 of 200 flip
+        examples = {"truth": [0, 0, 1, 1], "logits": logits, "old_logits": [-1, -1, 1, 1]}
+        return run | examples | {"digests": {"data": "d"}}
+
+    ours, peer = (of_four(method, [-1, 1, 1, -1]) for method in ("fala", "lora"))
+    installed = of_four("old-words", [-1, -1, -1, -1])
+    name = "right before, wrong now"
+
+    def made(table, *runs):
+        return TABLES[table](frame_of({"replacement": runs}))
+
+    assert cell(made("2", ours, peer), name, method="FaLA") == pytest.approx(5)
+    table = made("2", ours, peer, installed)
+    assert cell(table, name, method="FaLA") == 25
+    assert cell(table, name, method="LoRA") == pytest.approx(5)
+    assert cell(made("headline", ours, installed), name, method="FaLA").mean == 25
+    against = made("comparisons", ours, peer, installed)
+    difference = cell(against, f"difference in {name}", against="LoRA")
+    assert difference.mean == pytest.approx(25 - 5)
+
+    counted = {"device": {"negative": 40, "positive": 0}}
+    budgets = replaced("fala", variant="20", flips=counted)
+    ends = [*replaced("global"), *replaced("fala-all")]
+    table = TABLES["frontier"](frame_of({"replacement": ends, "frontier": budgets}))
+    assert cell(table, name, **{"budget (passes)": 20}) == pytest.approx(20)

@@ -13,6 +13,7 @@ import numpy as np
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
+from fala_sim.methods.unfitted import OldWords
 from fala_sim.metric.quality import Figures, figures_of, flips, positions
 from fala_sim.situation import Logits, Situation
 
@@ -41,7 +42,8 @@ def outcome(
         situation: Its user's test examples are scored.
         scores: The model after the replacement.
         logits: The model's, of the test examples, shape (n, C).
-        words: Whether flips are counted against the vendor's model with words; true of a device.
+        words: Whether the model has words; true of a device. Flips are then counted from the
+            vendor's model with words, and ``device`` are those from the device's old model.
 
     Returns:
         ``scores`` and ``flips``; the same in ``blended``, with equal weights; and ``blends``,
@@ -51,12 +53,14 @@ def outcome(
     test = situation.user.test
     before = situation.old_logits(test)
     vendor = (shipped_scores if words else vendor_scores)(situation)(test)
+    installed = {"device": OldWords().fit(situation, {})(test)} if words else {}
 
     def turned(now: Logits) -> dict[str, Any]:
         if not situation.exclusive:
             return {}
         truth = positions(situation.user.test_labels, situation.labels)
-        return {"old": flips(now, before, truth), "vendor": flips(now, vendor, truth)}
+        models = {"old": before, "vendor": vendor, **installed}
+        return {name: flips(now, model, truth) for name, model in models.items()}
 
     def both(now: Logits) -> dict[str, Any]:
         return {"scores": _figures(situation, now), "flips": turned(now)}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala_export.fitting.metrics import auc
-from fala_sim.metric.quality import Figures, Positions, f1, figures, flips
+from fala_sim.metric.quality import Figures, Positions, figures, flips
 from fala_sim.situation import Logits
 
 
@@ -63,10 +63,6 @@ class Examples:
         if logits.shape[1] > 1:
             return self.figures(logits)["auc"]
         return auc(self.truth == 1, logits[:, 0])
-
-    def f1(self, logits: Logits) -> float:
-        """The F1 of some logits of these examples."""
-        return f1(logits, self.truth)
 
     def flips(self, logits: Logits, before: Logits) -> dict[str, int]:
         """Flips from another model's decisions."""

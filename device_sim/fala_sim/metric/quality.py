@@ -12,6 +12,12 @@ from fala.model.heads import Head
 from fala_export.fitting import metrics
 from fala_sim.situation import Logits, UserLabel
 
+#: How the tables' errors, flips and F1 are decided, for captions.
+DECIDED = (
+    "All methods decide as a device's predict does: for the most probable label, which of two "
+    "labels has a probability above 1/2; errors, flips and F1 are of these decisions."
+)
+
 Figures = dict[str, float | None]
 #: Of labels among all.
 Positions = NDArray[np.int64]
@@ -94,7 +100,10 @@ def flips(logits: Logits, before: Logits, truth: Positions) -> dict[str, int]:
 
 
 def decisions(logits: Logits) -> Positions:
-    """The decided label's position, shape (n,), of logits (n, C)."""
+    """Return the position (n,) of the most probable label by logits (n, C), as ``Device.predict``.
+
+    Of two labels the second one is decided where its probability is above 1/2.
+    """
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).astype(np.int64)
     return np.asarray(logits.argmax(axis=1), dtype=np.int64)

@@ -90,15 +90,8 @@ def by_data(runs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     return sets + [("all", new, part) for new, part in several]
 
 
-def by_method(
-    runs: pd.DataFrame, expected: Sequence[str] = ()
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each method's runs, in the registry's order.
-
-    Args:
-        runs: Of one setting, or of several together.
-        expected: Methods that get an empty frame if they were not run.
-    """
+def by_method(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each method's runs, in the registry's order."""
     groups = dict(parts(runs, "method"))
     order = list(METHODS)
 
@@ -106,16 +99,14 @@ def by_method(
         plain, _, suffix = name.partition("+")
         return order.index(plain) if plain in order else len(order), suffix
 
-    for name in sorted({*groups, *expected}, key=position):
-        yield name, groups.get(name, runs.iloc[:0])
+    for name in sorted(groups, key=position):
+        yield name, groups[name]
 
 
-def grouped(
-    runs: pd.DataFrame, expected: Sequence[str] = ()
-) -> Iterator[tuple[Setting, str, pd.DataFrame]]:
-    """Each method's runs in each setting; ``expected`` as in ``by_method``."""
+def grouped(runs: pd.DataFrame) -> Iterator[tuple[Setting, str, pd.DataFrame]]:
+    """Each method's runs in each setting."""
     for setting, part in by_setting(runs):
-        for method, group in by_method(part, expected):
+        for method, group in by_method(part):
             yield setting, method, group
 
 

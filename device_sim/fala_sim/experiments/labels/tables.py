@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fala_sim.experiments.labels import jobs
 from fala_sim.methods.registry import VENDOR
+from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
 from fala_sim.metric.statistics import SPLIT, compare
 from fala_sim.report.groups import (
     by_data,
@@ -43,9 +44,9 @@ def labels(records: pd.DataFrame) -> Table:
     So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. Mean over people,
     each the mean of the draws [95 % t interval over people]. Less the vendor's: the difference from
     the vendor's model with words on the same people. Wrong of 100: how many of 100 new texts are
-    decided otherwise than the person would, at probability 1/2, and F1 is of these decisions.
-    Settings are those that validation users chose at that number of labels, or at all of theirs.
-    All data sets together: the methods that were run on each of them.
+    decided otherwise than the person would. {DECIDED} Settings are those that validation
+    users chose at that number of labels, or at all of theirs. All data sets together: the methods
+    that were run on each of them.
     """
     runs = of(records, "labels")
     rows: list[TableRow] = []

@@ -22,8 +22,8 @@ from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, ti
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Suffixes of a method's name: words blended in, the old personal model blended in, and the best
-#: of these blends.
+#: Suffixes of a method's name: words blended in, the old personal model blended in, and the best of
+#: these blends.
 WORDED, BLENDED, BEST = "+words", "+old", "+best"
 
 #: The title of a ``BEST`` blend.

@@ -13,12 +13,13 @@ from fala_sim.experiments.replacement import (
     blends,
     comparisons,  # noqa: F401 - it registers the table of comparisons
     cost,  # noqa: F401 - it registers the tables of costs
+    flips,
 )
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
+from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
 from fala_sim.report.groups import (
-    FELT,
     MB,
     by_method,
     by_setting,
@@ -53,13 +54,12 @@ _BESIDE = "100"
 def headline(records: pd.DataFrame) -> Table:
     """What a replacement keeps, and what it costs, by the methods that matter most.
 
-    Wrong of 100: how many of 100 new texts are decided otherwise than these people would, at
-    probability 1/2; it, the log loss and AUC are means over people [95 % t interval over people].
-    F1 is of the decisions at probability 1/2, for every method. Blend best in hindsight: with
-    words alone, with the old personal model, or with both, whichever has the highest AUC on these
-    very people, by weights that validation people chose or, without them, the best in hindsight,
-    too. Cost: mean over people of one whole replacement, with whatever chooses, encodes, solves and
-    trains.
+    Wrong of 100: how many of 100 new texts are decided otherwise than these people would; it and
+    the other figures are means over people [95 % t interval over people]. {DECIDED}
+    {flips.ABOUT} Blend best in hindsight: with words alone, with the old personal model, or with
+    both, whichever has the highest AUC on these very people, by weights that validation people
+    chose or, without them, the best in hindsight, too. Cost: mean over people of one whole
+    replacement, with whatever chooses, encodes, solves and trains.
     """
     plain = of_tasks(records, "replacement")
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
@@ -67,20 +67,23 @@ def headline(records: pd.DataFrame) -> Table:
     if not trained.empty:
         blended = blends.best_blends(blends.with_blends(trained, records))
         plain = joined(plain, blended[blended["method"].str.endswith(blends.BEST)])
-    runs = plain
+    runs = flips.with_flips(plain, records)
     rows: list[TableRow] = [
         {
             "data": setting.data,
             "method": title(name, group),
-            **{words: interval_only(mean(group, figure)) for words, figure in FELT.items()},
-            "F1": interval_only(mean_over_users(group, "scores.f1")),
+            **{
+                words: interval_only(mean(group, figure))
+                for words, figure in flips.FELT_WITH_FLIPS.items()
+            },
+            "F1": interval_only(mean(group, "scores.f1")),
             "people": group["user"].nunique() or None,
             "forward passes": plain_mean(group, "cost.total.forward_passes"),
             "FLOPs": plain_mean(group, "cost.total.flops"),
             "seconds": plain_mean(group, "cost.total.seconds"),
             "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
         }
-        for setting, name, group in grouped(runs, HEADLINE)
+        for setting, name, group in grouped(runs)
     ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
@@ -89,18 +92,18 @@ def headline(records: pd.DataFrame) -> Table:
 def table_2(records: pd.DataFrame) -> Table:
     """All methods on all data sets, with the paper's scores.
 
-    Scores: mean over users ± deviation [95 % t interval over users]. {blends.WORDS} Decisions
-    are at probability 1/2, for every method. p: two-sided sign-flip test of the AUC against the
-    best baseline (of the highest mean AUC on these very users) over the same users and seeds, and
-    with Holm's correction over all methods of the data set. Negative flips: share of test examples
-    that were right before and are wrong after, against the old personal model and against the
-    vendor's new one. {paper.DIFFERENCE}
+    Scores: mean over users ± deviation [95 % t interval over users]. {DECIDED}
+    {flips.ABOUT} Vendor right, wrong now: the same, from the vendor's new model. {blends.WORDS} p:
+    two-sided sign-flip test of the AUC against the best baseline (of
+    the highest mean AUC on these very users) over the same users and seeds, and with Holm's
+    correction over all methods of the data set. {paper.DIFFERENCE}
     """
-    runs = blends.with_blends(of_tasks(records, "replacement"), records)
+    blended = blends.with_blends(of_tasks(records, "replacement"), records)
+    runs = flips.with_flips(blended, records)
     rows: list[TableRow] = []
     notes: list[str] = []
     for setting, part in by_setting(runs):
-        methods = dict(by_method(part, list(METHODS)))
+        methods = dict(by_method(part))
         best = _best_baseline(part)
         compared = [name for name in methods if name != best]
         tests = _tests({name: methods[name] for name in compared}, methods.get(best))
@@ -112,11 +115,11 @@ def table_2(records: pd.DataFrame) -> Table:
                 "method": title(name, group),
                 "seeds": group["seed"].nunique() or None,
                 **score_cells(group),
+                flips.TITLE: plain_mean(group, flips.COLUMN),
+                "vendor right, wrong now": plain_mean(group, "flips.vendor.share", 0.01),
                 "blended": blends.blend_cell(group),
                 "p": "best baseline" if name == best else tests[name].p if name in tests else None,
                 "p (Holm)": corrected.get(name),
-                "negative flips, old": plain_mean(group, "flips.old.share"),
-                "negative flips, vendor": plain_mean(group, "flips.vendor.share"),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
                 **paper.score_cells("2", setting.task, name),
             }
@@ -132,16 +135,16 @@ def frontier(records: pd.DataFrame) -> Table:
     """What a budget of forward passes buys, and what it costs.
 
     FaLA as shipped by its budget, between the vendor's new model and FaLA with all documents
-    through the new backbone. Scores: mean over users ± deviation [95 % t interval over users]; F1:
-    decided at probability 1/2. Share of the
-    gain: the mean's part of the way between the two ends, over the users and seeds that all have;
-    no share where there is no gain. Cost: mean over users of one whole replacement.
+    through the new backbone. Scores: mean over users ± deviation [95 % t interval over users].
+    {DECIDED} {flips.ABOUT} Share of the gain: the mean's part of the way between the two
+    ends, over the users and seeds that all have; no share where there is no gain. Cost: mean over
+    users of one whole replacement.
     """
     runs = of_tasks(records, "frontier")
-    replaced = of(records, "replacement")
+    replaced = flips.with_flips(of(records, "replacement"), records)
     vendor = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[TableRow] = []
-    for setting, part in by_setting(runs):
+    for setting, part in by_setting(flips.with_flips(runs, records)):
         same = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
         low, high = (
             shared_by(same[same["method"] == name], part) for name in (vendor, Everything.name)
@@ -157,6 +160,7 @@ def frontier(records: pd.DataFrame) -> Table:
                 "share of the gain in AUC": _share(low, group, high, "scores.auc"),
                 "F1": mean(group, "scores.f1"),
                 "share of the gain in F1": _share(low, group, high, "scores.f1"),
+                flips.TITLE: plain_mean(group, flips.COLUMN),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
                 "FLOPs": plain_mean(group, "cost.total.flops"),
                 "seconds to the first answer": plain_mean(group, "report.instant.seconds"),
@@ -275,10 +279,10 @@ def ratings(records: pd.DataFrame) -> Table:
 def tags(records: pd.DataFrame) -> Table:
     """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs.
 
-    AUC and F1 are means over the tags, and then over people [95 % t interval over people]. F1 is
-    at probability 1/2, for every method. AUC less the vendor's: the
-    difference from the vendor's model with words on the same people. Cost: mean over people of one
-    whole replacement. Settings: those that validation users chose.
+    AUC and F1 are means over the tags, and then over people [95 % t interval over people]. An
+    example has the tags whose probability is above 1/2, as a device's predict decides. AUC less the
+    vendor's: the difference from the vendor's model with words on the same people. Cost: mean over
+    people of one whole replacement. Settings: those that validation users chose.
     """
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:

@@ -1,0 +1,71 @@
+"""Flips: decisions that were right with the old personal model, and are wrong after a replacement.
+
+The literature on updates calls them negative flips (Yan et al., CVPR 2021).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fala_sim.methods.registry import WITH_WORDS
+from fala_sim.methods.unfitted import OldWords
+from fala_sim.metric.mixing import as_logits
+from fala_sim.metric.quality import Positions, flips
+from fala_sim.metric.statistics import SPLIT
+from fala_sim.report.groups import FELT, having, of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: The title of the column, and its name in a frame of ``with_flips``.
+TITLE, COLUMN = "right before, wrong now", "flipped"
+
+#: What a user feels first, with the flips.
+FELT_WITH_FLIPS = {"wrong of 100": FELT["wrong of 100"], TITLE: COLUMN, **FELT}
+
+ABOUT = (
+    "Right before, wrong now: how many of 100 test texts the old personal model decides right and "
+    "this one decides wrong. For FaLA and the vendor's model with words, the old personal model is "
+    "the one with words if the records have it; for every other method it has no words."
+)
+
+
+def with_flips(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+    """Add ``flipped`` to some runs: how many of 100 test examples were right and are wrong.
+
+    A record made on a device has its flips from that device's own old model (``flips.device``). If
+    it has none, they are counted by the logits of the method ``old-words`` on the same examples.
+
+    Args:
+        runs: Replacements.
+        records: Contains the records of ``old-words``, if it was run.
+    """
+    same = [*SPLIT, "digests.data"]
+    needed = having(of(records, "replacement"), *same, "truth", "logits")
+    before = needed[needed["method"] == OldWords.name].dropna(subset=["truth", "logits"])
+    columns = ["flips.device.share", "flips.old.share", "logits"]
+    merged = having(runs, *same, *columns).merge(
+        before.drop_duplicates(same)[[*same, "truth", "logits"]], "left", same,
+        suffixes=("", "_before"),
+    )  # fmt: skip
+    shares = [
+        _share(np.asarray(truth), logits, earlier)
+        if method in WITH_WORDS and isinstance(logits, list) and isinstance(earlier, list)
+        else np.nan
+        for method, truth, logits, earlier in zip(
+            merged["method"], merged["truth_before" if "truth" in runs else "truth"],
+            merged["logits"], merged["logits_before"], strict=True,
+        )
+    ]  # fmt: skip
+    counted = merged["flips.device.share"].astype(float).fillna(dict(enumerate(shares)))
+    flipped = counted.fillna(merged["flips.old.share"].astype(float))
+    return runs.assign(**{COLUMN: 100 * flipped.to_numpy()})
+
+
+def _share(truth: Positions, logits: ArrayLike, before: ArrayLike) -> float:
+    """The share of examples that were right and are wrong."""
+    turned = flips(as_logits(logits), as_logits(before), truth)
+    return turned["negative"] / len(truth)
