@@ -140,7 +140,6 @@ def test_every_budget_has_a_record_with_cost_and_decision(path, tmp_path, monkey
         assert record["report"]["decision"] in ("personal", "vendor")
         assert record["vendor"]["loss"] > 0
         assert record["cost"]["stages"]["solve"]["forward_flops"] > 1e6
-        assert set(record["decided"]) > {"f1", "accuracy", "flips"}
     instant, most = (by_budget[passes]["cost"]["total"] for passes in jobs.BUDGETS)
     assert instant["forward_passes"] == 0
     assert instant["forward_flops"] < most["forward_flops"] / 5
