@@ -157,7 +157,7 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     works(*words, "--out", first)
     works("release", first)
-    works(*words, "--old", tmp_path / "first.fala", "--out", second)
+    works(*words, "--old", tmp_path / "posts.fala", "--out", second)
     assert msgspec.toml.decode(second.read_bytes())["prior"] == {"scales_only": True}
     second.write_text(
         second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 from tuf.api.metadata import Metadata
@@ -148,8 +149,10 @@ class TestKeys:
         assert "passphrase" in message.lower() or "password" in message.lower()
         publish = ("publish", repo, releases / "old.fala", "--passphrase-file")
         works(*publish, phrase)
-        works(*publish, "-", stdin="a long one\n")
-        fails(run(*publish, "-", stdin="another\n"), "must sign; 0 did", notices=True)
+        works(*publish, "-", "--republish", stdin="a long one\n")
+        fails(
+            run(*publish, "-", "--republish", stdin="another\n"), "must sign; 0 did", notices=True
+        )
 
     def test_a_key_is_never_written_over(self, tmp_path):
         key = make_key(tmp_path / "k.pem").private_bytes_raw()
@@ -215,7 +218,36 @@ class TestRepository:
         assert (tmp_path / "vendor" / "repository").joinpath(
             published["file"]
         ).read_bytes() == path.read_bytes()
-        assert vendor.publish(releases / "new.fala")["version"] == 42
+        assert vendor.publish(releases / "new.fala", republish=True)["version"] == 42
+
+    def test_a_release_is_published_once(self, tmp_path, vendor, releases):
+        new, folder, keys = releases / "new.fala", vendor.folder, vendor.keys
+        done("publish", folder, new, "--key", keys)
+        add_version(tmp_path / "low.fala", Bundle.open(new), 1, "model")
+        copy = done("repository", "show", folder)
+        for release, told in (
+            (releases / "old.fala", "already, as version 1 of model, and version 2 is the newest"),
+            (new, "already, as version 2 of model, the newest one"),
+            (tmp_path / "low.fala", "already, as version 2 of model, the newest one"),
+        ):
+            message = failed("publish", folder, release, "--key", keys)
+            assert told in message and "--republish" in message, message
+        assert done("repository", "show", folder) == copy
+        low = failed("publish", folder, new, "--key", keys, "--version", 2, "--republish")
+        assert "devices take only newer versions" in low
+        vendor.delegate("model")  # its history moves with it
+        failed("publish", folder, new, "--key", keys)
+        again = done("publish", folder, tmp_path / "low.fala", "--key", keys, "--republish")
+        assert again["version"] == 3
+        manifest = installed_manifest(tmp_path, vendor, releases=releases)
+        assert (manifest.product, manifest.version) == ("model", 3)
+
+    def test_a_killed_beginning_begins_again(self, tmp_path):
+        repo = tmp_path / "repo"
+        works("repository", "begin", repo)
+        (repo / "metadata" / "1.root.json").unlink()  # written last
+        works("repository", "begin", repo)
+        assert "not empty" in failed("repository", "begin", repo)
 
     def test_only_one_process_publishes(self, vendor, releases):
         with (
@@ -247,9 +279,10 @@ def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, relea
             # A release is published with its last file.
             whole = folder.name == "publish-4"
             assert found == ("2" if whole else "1"), folder
-            vendor.publish(releases / "new.fala")
+            with pytest.raises(ExportError, match="already") if whole else nullcontext():
+                vendor.publish(releases / "new.fala")
             with FileServer(vendor.files()) as server:
-                assert offered_version(device, server, vendor) == ("3" if whole else "2"), folder
+                assert offered_version(device, server, vendor) == "2", folder
 
 
 def offered_version(device, server, vendor):

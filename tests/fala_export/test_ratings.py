@@ -38,12 +38,12 @@ def released(folder):
     data, old, new = (folder / name for name in ("films.csv", "old.toml", "new.toml"))
     common = ("--name", "films")
     works("init", data, "--from", folder / "old.txt", "--out", old, *common)
-    works("release", old)
+    works("release", old, "--out", old.with_suffix(".fala"))
     works("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
         folder / "old.fala", "--publish", folder / "REPO")  # fmt: skip
     recipe = new.read_text().replace("[check]", "[check]\nusers = 2")
     new.write_text(recipe.replace("rating = [1, 5]", "rating = [1, 6]"))  # a wider range
-    return done("release", new)
+    return done("release", new, "--out", new.with_suffix(".fala"))
 
 
 def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
@@ -76,7 +76,7 @@ def test_a_release_of_ratings_has_all_its_parts(folder, released):
     assert figures["rmse"] < 0.5 and figures["rank_correlation"] > 0.9
     assert released["prior"]["measure"] == "squared error in nats"
     assert released["published"]["version"] == 1
-    again = works("release", folder / "new.toml").stdout
+    again = works("release", folder / "new.toml", "--out", folder / "new.fala").stdout
     assert "RMSE" in again and "half the squared error" in again and "entropy" not in again
 
 
@@ -122,9 +122,9 @@ def test_a_writers_device_has_a_lower_rmse_on_real_reviews(tmp_path):
     write_table(tmp_path / "reviews.csv", ["review", "rating", "author"], rows)
     data, old, new = (tmp_path / name for name in ("reviews.csv", "old.toml", "new.toml"))
     works("init", data, "--from", vectors, "--name", "old", "--out", old)
-    works("release", old)
+    works("release", old, "--out", old.with_suffix(".fala"))
     works("init", data, "--from", vectors, "--name", "new", "--old", tmp_path / "old.fala",
         "--out", new)  # fmt: skip
     new.write_text(new.read_text().replace("[bridge]", "# [bridge]").replace("\nfrom = [", "\n# ["))
-    check = done("release", new)["check"]
+    check = done("release", new, "--out", new.with_suffix(".fala"))["check"]
     assert check["gain"] > 0 and check["rmse"]["fala"] < 0.25

@@ -89,10 +89,10 @@ def test_a_recipe_without_training_fits_the_head_to_the_exported_bundle(kitchen,
     path = recipe(kitchen, 'name = "f"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\n'
                            'min_cosine = 0.5\nmax_length = 32\n', "frozen")  # fmt: skip
     done(path)
-    bundle = Bundle.open(kitchen / "frozen.fala")
+    bundle = Bundle.open(kitchen / "f.fala")
     head = bundle.head()
     again = tmp_path / "again.fala"
-    write_head(kitchen / "frozen.fala", load_public_rows(kitchen / "rows.jsonl"), again)
+    write_head(kitchen / "f.fala", load_public_rows(kitchen / "rows.jsonl"), again)
     assert Bundle.open(again).head() == head
     rows = text_rows()
     texts = [row["text"] for row in rows]
@@ -111,7 +111,7 @@ def test_a_recipe_without_data_gives_a_backbone(kitchen):
     path = recipe(kitchen, 'name = "b"\n[backbone]\nsource = "tiny"\nmax_length = 32\n'
                            'min_cosine = 0.5\nadapters = true\n', "bare")  # fmt: skip
     done(path)
-    bundle = Bundle.open(kitchen / "bare.fala")
+    bundle = Bundle.open(kitchen / "b.fala")
     assert (bundle.manifest.kind, bundle.manifest.task) == (ONNX, None)
     assert bundle.manifest.details["optional_inputs"] == ["adapters"]
     assert bundle.manifest.details["recipe"]["backbone"]["adapters"] is True
@@ -176,7 +176,7 @@ def test_a_recipe_of_word_vectors(kitchen, data):
     path = recipe(kitchen, f'name = "v"\n{data}[word-vectors]\nsource = "vectors.txt"\ntop = 4\n'
                            'precision = "float16"\n', "words")  # fmt: skip
     done(path)
-    bundle = Bundle.open(kitchen / "words.fala")
+    bundle = Bundle.open(kitchen / "v.fala")
     assert bundle.manifest.details["words"] == 4
     assert (bundle.head() is not None) == bool(data)
 

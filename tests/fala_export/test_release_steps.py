@@ -1,5 +1,7 @@
 """The steps of a recipe from a table to a signed update, and their reuse."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from fala import Bundle, Device
 from fala.model.heads import Head
 from fala_export import write_external
 from fala_export.release.steps import Steps
+from fala_export.updates.repository import load
 from file_server import FileServer
 from public_data import write_table
 from vector_files import write_old_and_new
@@ -18,6 +21,7 @@ pytestmark = pytest.mark.slow
 WORDS = ("good", "fine", "kind", "bad", "vile", "cruel")
 RECIPE = """
 name = "second"
+product = "posts"
 data = "posts.csv"
 
 [word-vectors]
@@ -74,7 +78,8 @@ def begun(tmp_path_factory):
             text = f"{WORDS[at % 6]} {WORDS[(at * 5 + user) % 6]} post {user * 36 + at}"
             rows.append([text, int(at % 6 > 2 or own), f"u{user}"])
     write_table(folder / "posts.csv", ["text", "label", "user"], rows)
-    write_recipe(folder, 'name = "first"\ndata = "posts.csv"\n[word-vectors]\nsource = "old.txt"\n')
+    names = 'name = "first"\nproduct = "posts"\ndata = "posts.csv"\n'
+    write_recipe(folder, f'{names}[word-vectors]\nsource = "old.txt"\n')
     release(folder, "--out", folder / "old.fala")
     works("key", folder / "vendor.pem")
     return folder
@@ -92,7 +97,7 @@ def kitchen(begun, tmp_path):
 
 def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     summary = done("release", kitchen / "recipe.toml")
-    bundle = Bundle.open(kitchen / "recipe.fala")
+    bundle = Bundle.open(kitchen / "second.fala")
     old = Bundle.open(kitchen / "old.fala")
     assert list(bundle.bridges()) == [old.backbone_digest]
     assert bundle.manifest.details["scales"] == summary["scales"]
@@ -104,7 +109,7 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     assert 0 <= summary["check"]["wrong"]["fala"] <= 100
     assert summary["published"]["version"] == 1
     with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
-        device.replace(kitchen / "recipe.fala", trust=kitchen / "vendor.pub")
+        device.replace(kitchen / "second.fala", trust=kitchen / "vendor.pub")
         assert device.backbone == "second"
     files = {
         path.relative_to(kitchen / "REPO").as_posix(): path.read_bytes()
@@ -126,22 +131,22 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(fala_export.release.pipeline, "play_devices", killed)
         assert "the same command continues" in release(kitchen, code=130).stderr
-    assert not (kitchen / "recipe.fala").exists()
+    assert not (kitchen / "second.fala").exists()
     before = steps(kitchen)
     assert len(before) == 8  # backbone, head, bridge, scales: a bundle and a summary each
     write_recipe(kitchen, RECIPE.replace("-1.0", "0.9"))
     done = release(kitchen, code=1)
     assert "[check] demands minimum_gain = 0.9, and 3 held-out annotators gain" in done.stderr
-    assert not (kitchen / "recipe.fala").exists() and not (kitchen / "REPO").exists()
+    assert not (kitchen / "second.fala").exists() and not (kitchen / "REPO").exists()
     assert done.stderr.count("done before") == 4
     assert before.items() <= steps(kitchen).items()
     write_recipe(kitchen)
     again = release(kitchen)
     assert again.stderr.count("done before") == 5
     assert "published: version 1" in again.stdout
-    first = (kitchen / "recipe.fala").read_bytes()
+    first = (kitchen / "second.fala").read_bytes()
     release(kitchen)
-    assert (kitchen / "recipe.fala").read_bytes() == first
+    assert (kitchen / "second.fala").read_bytes() == first
     # Changed rows affect all steps; a changed check affects no earlier step.
     assert {cost["texts"] for cost in dry_run(kitchen)["costs"]} == {0}
     write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
@@ -161,7 +166,7 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
     bundle.write_bytes(whole[:-100] + bytes(100))
     assert dry_run(kitchen)["steps"] == {"backbone": "done", "head": "to do"}
     assert release(kitchen).stderr.count("done before") == 1
-    assert bundle.read_bytes() == (kitchen / "recipe.fala").read_bytes() == whole
+    assert bundle.read_bytes() == (kitchen / "second.fala").read_bytes() == whole
     (bundle.parent / "folder").mkdir()
     release(kitchen)  # a folder there is left alone
     beside = bundle.parent / "x.fala"
@@ -188,7 +193,7 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
         ("", ("--out", "hard.fala"), "old.fala"),
         ("", ("--out", "new.txt"), "new.txt"),
         ("", ("--out", "vendor.pem"), "vendor.pem"),
-        ("vendor.pem", ("--out", "recipe.fala"), "recipe.fala.sig"),
+        ("vendor.pem", ("--out", "second.fala"), "second.fala.sig"),
         ("", ("--work", "."), "recipe.toml"),
     ],
 )
@@ -234,7 +239,7 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     write_recipe(kitchen, RECIPE.replace("new.txt", "old.txt"))
     done = release(kitchen)
     assert "bridge from first: none is needed, it has the same backbone" in done.stdout
-    assert not Bundle.open(kitchen / "recipe.fala").bridges()
+    assert not Bundle.open(kitchen / "second.fala").bridges()
     assert "played as devices from first" in done.stdout
 
 
@@ -256,16 +261,44 @@ def test_a_release_that_cannot_be_published_is_named_before_any_work(kitchen):
     write_recipe(kitchen, f"version = 7\n{only}")
     release(kitchen)
     for text, message in (
-        (f"version = 6\n{only}", "version 6 of model, and version 7 is published"),
+        (f"version = 6\n{only}", "version 6 of posts, and version 7 is published.*--republish"),
         (f'version = 8\n{only}key = ["vendor.pem"]\n', "key"),
     ):
         write_recipe(kitchen, text)
         done = release(kitchen, code=1)
-        assert message in done.stderr and "step 1" not in done.stderr
+        assert re.search(message, done.stderr) and "step 1" not in done.stderr
     for key in (kitchen / "REPO.keys").iterdir():
         key.unlink()
     write_recipe(kitchen, f"version = 7\n{only}")
-    assert "published: version 7" in release(kitchen).stdout  # it is published already
+    again = release(kitchen).stdout
+    assert "published: nothing to do: this release is version 7 of posts" in again
+
+
+def test_an_old_recipe_does_not_publish_its_release_as_the_newest(kitchen):
+    """Devices install the newest version, so an old one would replace its successor."""
+    tables = '[publish]\nrepository = "REPO"\n'
+    first = 'name = "posts"\ndata = "posts.csv"\n[word-vectors]\nsource = "old.txt"\n'
+    write_recipe(kitchen, first + tables)
+    second = first.replace("old.txt", "new.txt") + '[bridge]\nfrom = ["one.fala"]\n' + tables
+    (kitchen / "two.toml").write_text(second)
+    works("release", kitchen / "recipe.toml", "--out", kitchen / "one.fala")
+    works("release", kitchen / "two.toml")
+    assert Bundle.open(kitchen / "posts.fala").manifest.product == "posts"
+    repository = load(kitchen / "REPO").release("posts/release.fala")[1]
+    assert repository.custom["version"] == 2
+
+    again = release(kitchen, "--out", kitchen / "one.fala").stdout
+    assert "nothing to do: this release is version 1 of posts" in again
+    assert "already, version 2 is the newest there" in again
+    assert dry_run(kitchen)["steps"]["publish"] == "done"
+    assert load(kitchen / "REPO").release("posts/release.fala")[1].custom["version"] == 2
+    # A little change of the old recipe makes another release, which is older all the same.
+    write_recipe(kitchen, f"lexical = false\n{first}{tables}")
+    older = release(kitchen, "--out", kitchen / "other.fala", code=1).stderr
+    assert "older than version 2 of posts" in older and "--republish" in older
+    write_recipe(kitchen, first + tables)
+    forced = release(kitchen, "--out", kitchen / "one.fala", "--republish").stdout
+    assert "published: version 3 of posts" in forced
 
 
 def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
@@ -281,6 +314,10 @@ def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
 def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen):
     posts = (kitchen / "posts.csv").read_text()
     (kitchen / "posts.csv").write_text(posts.replace(",0,", ",fine,").replace(",1,", ",rude,"))
+    write_recipe(kitchen, RECIPE.replace('"posts"', '"news"'))
+    told = 'a release of posts, whose devices refuse one of news; write product = "posts"'
+    assert told in release(kitchen, "--dry-run", code=1).stderr
+    write_recipe(kitchen)
     why = "with labels 0, 1, and the rows are for classification with labels fine, rude;"
     assert why in release(kitchen, "--dry-run", code=1).stderr
     assert why in release(kitchen, code=1).stderr

@@ -47,17 +47,17 @@ def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
     works("init", folder / "names.csv", "--tags", "--from", folder / "old.txt", "--out", old)
     works("release", old)
     works("init", folder / "columns.csv", "--tags", "--labels", "sport,money", "--from",
-        folder / "new.txt", "--old", folder / "old.fala", "--out", new)  # fmt: skip
+        folder / "new.txt", "--old", folder / "names.fala", "--out", new)  # fmt: skip
     assert "tags = true" in new.read_text() and "scales_only = true" in new.read_text()
     new.write_text(new.read_text().replace("[check]", "[check]\nusers = 2"))
     summary = done("release", new)
-    bundle = Bundle.open(folder / "new.fala")
+    bundle = Bundle.open(folder / "columns.fala")
     assert bundle.head().link == TAGS and bundle.head().labels == ("money", "sport")
     assert summary["check"]["auc"]["fala"] > 0.9 and len(bundle.scales[0].numbers) == 4
     assert summary["training"]["figures"]["frozen"]["pooled"]["auc"] > 0.9
-    with Device.create(tmp_path / "device", folder / "old.fala") as device:
+    with Device.create(tmp_path / "device", folder / "names.fala") as device:
         device.learn(["goal news", "budget news", "rain news"], [{"sport"}, {"money"}, set()])
-        device.replace(folder / "new.fala")
+        device.replace(folder / "columns.fala")
         assert device.predict(["transfer transfer news"]) == [{"sport", "money"}]
 
 

@@ -23,7 +23,7 @@ class Init:
         data: The rows.
         out: Recipe to write; it must not exist.
         source: Folder of a model, or a text file of word vectors (default: to be filled in).
-        name: The release's (default: the name of the rows' file).
+        name: The release's (default: the name of the rows' file, numbered after --old).
         old: The release that devices have: with a bridge from it, and a check on held-out users.
         publish: Folder of the repository to publish in.
     """

@@ -75,12 +75,15 @@ class Publish:
         bundle: The release.
         product: Whose release it is (default: the bundle's own, or 'model').
         version: Counts the product's releases (default: the next).
+        republish: Publish a release that is in the repository already, or is older than the newest
+            one, as the newest version: devices go back to it.
     """
 
     repository: Repository
     bundle: Annotated[File, Argument("x.fala")]
     product: str | None = None
     version: Count | None = None
+    republish: bool = False
     keys: Keys
 
 
@@ -98,7 +101,7 @@ def publish(settings: Publish) -> Summary:
     ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
     return publishing.publish(
         folder, settings.bundle, ring, _now(),
-        product=settings.product, version=settings.version,
+        product=settings.product, version=settings.version, republish=settings.republish,
     )  # fmt: skip
 
 

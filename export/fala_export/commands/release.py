@@ -17,10 +17,12 @@ class Release:
 
     Attributes:
         recipe: The recipe.
-        out: Bundle to write (default: the recipe's name, beside it).
+        out: Bundle to write (default: named after the recipe's name, beside the recipe).
         work: Folder of finished steps, which do not run again (default: beside the recipe).
         dry_run: Print the steps and an estimate of their time, without running them.
         lexical: Whether the head has weights of words, too (default: the recipe's setting).
+        republish: Publish the release as the newest version even if it is in the repository
+            already, or is older than the newest one: devices go back to it.
     """
 
     recipe: Annotated[File, Argument("RECIPE.toml")]
@@ -28,6 +30,7 @@ class Release:
     work: Folder | None = None
     dry_run: bool = False
     lexical: Lexical | None = None
+    republish: bool = False
 
 
 @command(Release)
@@ -37,7 +40,8 @@ def release(settings: Release) -> Summary:
     The steps are the backbone's bundle, the head, bridges, prior and scales, and the check on
     held-out annotators, all on the bundle's own embeddings; then the release is signed and
     published. Finished steps are kept in --work: an interrupted command resumes, and after a change
-    of the recipe only the changed steps run again.
+    of the recipe only the changed steps run again. A release that is published already is not
+    published again without --republish.
 
     The same recipe and files give the same bytes on one machine, except for a model in ONNX
     Runtime's own format.
@@ -45,12 +49,12 @@ def release(settings: Release) -> Summary:
     with progress("loading libraries"):
         from fala_export.release.pipeline import build_release
         from fala_export.release.plan import plan
-        from fala_export.release.recipe import read_recipe
+        from fala_export.release.recipe import product_of, read_recipe
 
     path = settings.recipe
     recipe = read_recipe(path, lexical=settings.lexical)
-    out, work = (
-        settings.out or path.with_suffix(".fala"),
-        settings.work or path.with_suffix(".work"),
-    )
-    return (plan if settings.dry_run else build_release)(recipe, out, work)
+    out = settings.out or path.with_name(f"{product_of(recipe.name)}.fala")
+    work = settings.work or path.with_suffix(".work")
+    if settings.dry_run:
+        return plan(recipe, out, work)
+    return build_release(recipe, out, work, republish=settings.republish)

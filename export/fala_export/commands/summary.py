@@ -199,7 +199,15 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _published(published: Mapping[str, Any]) -> Iterator[str]:
-    yield f"  published: version {published['version']} in {published['repository']}"
+    version = f"version {published['version']} of {published['product']}"
+    where = published["repository"]
+    if "newest" not in published:
+        yield f"  published: {version} in {where}"
+        return
+    newest = f"version {published['newest']} is the newest there"
+    if published["newest"] == published["version"]:
+        newest = "the newest there"
+    yield f"  published: nothing to do: this release is {version} in {where} already, {newest}"
 
 
 def _steps(steps: Mapping[str, str]) -> Iterator[str]:

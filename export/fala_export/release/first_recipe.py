@@ -77,7 +77,8 @@ def write_recipe(
         columns: The columns that the vendor names; the others are guessed.
         labels: The vendor's settings of labels.
         source: Folder of a model, or file of word vectors; None leaves it to be filled in.
-        name: The release's name; None takes that of the rows' file.
+        name: The release's name; None takes that of the rows' file, numbered where the earlier
+            release has it: two releases of one name would be one file.
         earlier: The release that devices have; without it its tables are commented out.
         repository: Where to publish the release; without it its table is commented out.
 
@@ -95,7 +96,8 @@ def write_recipe(
         raise ExportError(f"{data}: is not a file, which the recipe's release could read again")
     if os.path.lexists(out):
         raise ExportError(f"{out} exists; name another with --out")
-    release = name or data.stem
+    old = None if earlier is None else open_earlier(earlier)
+    release = name or _next_name(data.stem, old)
     check_name(release)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, named_columns(data, columns)))
@@ -103,8 +105,10 @@ def write_recipe(
     counts = _count(data, file.rows, labels)
     divided = file.divided(seed=0)
     public = PublicRows.of(divided.rows, labels.link)
-    if earlier is not None:
-        public.check_devices(open_earlier(earlier))
+    product = None
+    if old is not None:
+        public.check_devices(old)
+        product = old.manifest.product
     used_columns = {key: value for key, value in asdict(file.columns).items() if value}
     skips = used_columns.pop("skip_bad_rows", False)
     facts = {
@@ -121,7 +125,8 @@ def write_recipe(
     recipe = (
         f"# A release's recipe: fala-export release {_one_line(out.name)}\n"
         "# Paths count from this file's folder.\n"
-        f"name = {_quoted(release)}\n\n"
+        f"name = {_quoted(release)}\n"
+        f"{'' if product is None else f'product = {_quoted(product)}'}\n"
         f"# Rows; the public ones make the release.\n{notes}"
         f"data = {_quoted(_relative(out, data))}\n"
         f"{_kind(labels)}\n"
@@ -132,6 +137,14 @@ def write_recipe(
     )
     write_file(out, recipe.encode())
     return {"written": str(out), **facts}
+
+
+def _next_name(name: str, old: Bundle | None) -> str:
+    """The name, with the next number after an earlier release of this name: ``posts-2``."""
+    taken = re.fullmatch(
+        rf"{re.escape(name)}(?:-([0-9]{{1,9}}))?", old.manifest.name if old else ""
+    )
+    return f"{name}-{int(taken[1] or 1) + 1}" if taken else name
 
 
 def _count(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, Any]:

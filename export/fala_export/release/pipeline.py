@@ -33,7 +33,7 @@ from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import FileRows, data_set, file_rows
-from fala_export.settings import CheckSettings, PriorSettings
+from fala_export.settings import CheckSettings, PriorSettings, PublishSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
@@ -135,6 +135,20 @@ class Pipeline:
             raise ExportError('pooling = "attention" is learned: it needs [training]')
         return load_source(table.model, pooling, table.export)[0]
 
+    def _open_earlier(self, path: Path) -> Bundle:
+        """An earlier release, whose devices can take this one.
+
+        Raises:
+            ExportError: It is of another product.
+        """
+        earlier, product = open_earlier(path), self.recipe.product
+        if earlier.manifest.product not in (None, product):
+            raise ExportError(
+                f"{path}: a release of {earlier.manifest.product}, whose devices refuse one of "
+                f'{product}; write product = "{earlier.manifest.product}" into {self.recipe.file}'
+            )
+        return earlier
+
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
@@ -150,7 +164,7 @@ class Pipeline:
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
-                old = open_earlier(earlier)
+                old = self._open_earlier(earlier)
                 bridge = partial(self._bridge, earlier, seed)
                 name, inputs = f"bridge from {old.manifest.name}", [old.backbone_digest, seed]
                 steps.add(name, "bridges", inputs, bridge)
@@ -160,7 +174,7 @@ class Pipeline:
             if not steps[-1].done:
                 check_annotators(self.rows, scales_only=prior.scales_only)
         if (check := recipe.check) is not None:
-            self.rows.check_devices(open_earlier(self.earlier_release))
+            self.rows.check_devices(self._open_earlier(self.earlier_release))
             inputs = [digest_of(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
         return steps
@@ -259,7 +273,9 @@ class Pipeline:
         return figures
 
 
-def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
+def build_release(
+    recipe: Recipe, out: Path, work: Path, *, republish: bool = False
+) -> dict[str, Any]:
     """Make a release; the same recipe and files give the same bytes on one machine.
 
     The manifest therefore keeps no time and no measured speed. A backbone in ONNX Runtime's own
@@ -272,6 +288,7 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         recipe: The recipe.
         out: The bundle; left alone when anything fails.
         work: See ``Pipeline``.
+        republish: Publish the release even if it is published already, or is older than the newest.
 
     Returns:
         The bundle, with parity, speed and the training's figures; ``bridges``, ``prior`` and
@@ -282,7 +299,7 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         DataError: The rows cannot be used.
     """
     pipeline = Pipeline(recipe, out, work)
-    deliveries = _deliveries(recipe, finished=pipeline.steps[-1].done)
+    deliveries = _deliveries(recipe, finished=pipeline.steps[-1].done, republish=republish)
     with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
@@ -311,12 +328,15 @@ def _copied(release: Path, out: Path) -> dict[str, Any]:
     return {}
 
 
-def _deliveries(recipe: Recipe, *, finished: bool) -> dict[str, Callable[[Path], Any]]:
+def _deliveries(
+    recipe: Recipe, *, finished: bool, republish: bool
+) -> dict[str, Callable[[Path], Any]]:
     """Functions that sign and publish the release; keys are read now, before the work.
 
     Args:
         recipe: The recipe.
         finished: Whether the work is done, so that the release may be published already.
+        republish: See ``build_release``.
 
     Raises:
         ExportError: A key cannot be used, a newer version is published, or the extra is missing.
@@ -330,17 +350,26 @@ def _deliveries(recipe: Recipe, *, finished: bool) -> dict[str, Callable[[Path],
         read_key(sign.key, passphrase)
         deliveries["signature"] = lambda out: sign_file(out, sign.key, passphrase)["signature"]
     if (publish := recipe.publish) is not None:
-        from fala_export.updates.publishing import check_publishing, publish_or_begin
+        from fala_export.updates.publishing import check_publishing, is_begun, publish_or_begin
 
         repository = publish.repository
         keys = publish.keys.of(repository)
-        publish_passphrase = publish.keys.passphrase.read(new=not repository.is_dir())
+        publish_passphrase = publish.keys.passphrase.read(new=not is_begun(repository))
         if not finished:
             check_publishing(
                 repository, keys, publish_passphrase, datetime.now(timezone.utc),
-                product=recipe.details.get("product"), version=recipe.details.get("version"),
+                product=recipe.product, version=recipe.details.get("version"),
+                republish=republish,
             )  # fmt: skip
         deliveries["published"] = lambda out: publish_or_begin(
-            repository, out, keys, publish_passphrase, datetime.now(timezone.utc)
-        )
+            repository, out, keys, publish_passphrase, datetime.now(timezone.utc),
+            republish=republish,
+        )  # fmt: skip
     return deliveries
+
+
+def is_in(publish: PublishSettings, release: Path) -> bool:
+    """Whether a recipe's repository has a release already, as its newest one or an earlier one."""
+    from fala_export.updates.publishing import published_before
+
+    return published_before(publish.repository, release) is not None

@@ -14,7 +14,7 @@ from fala.cli import counted
 from fala.examples import unique_texts
 from fala_export.embedding import seconds_of
 from fala_export.models.encoder import Encoder
-from fala_export.release.pipeline import Pipeline
+from fala_export.release.pipeline import Pipeline, is_in
 from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
@@ -49,8 +49,11 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     """
     pipeline = Pipeline(recipe, out, work)
     steps = {step.name: "done" if step.done else "to do" for step in pipeline.steps}
-    # Signing and publishing run each time.
-    steps |= {name: "to do" for name in ("sign", "publish") if getattr(recipe, name) is not None}
+    if recipe.sign is not None:
+        steps["sign"] = "to do"  # runs each time
+    if recipe.publish is not None:
+        is_published = pipeline.steps[-1].done and is_in(recipe.publish, pipeline.steps[-1].bundle)
+        steps["publish"] = "done" if is_published else "to do"
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
         return summary

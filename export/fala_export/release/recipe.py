@@ -16,6 +16,7 @@ from fala import FalaError
 from fala.bundle.manifest import MAX_VERSION, PRODUCT
 from fala.errors import safe_line
 from fala.model.links import Link
+from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_name
 from fala_export.errors import ExportError
 from fala_export.options import Only, Options, Positive, T
@@ -36,6 +37,7 @@ from fala_export.training.settings import LabelSettings, TrainingSettings
 # Bytes of the longest recipe, and its deepest table or list. One in use has 2 kB and a depth of 2.
 _MOST_BYTES, _DEEPEST = 1 << 18, 16
 _MOST_BITS = 63  # of a whole number
+_LONGEST_PRODUCT = 64
 # Texts and comments, whose signs are not TOML's; one that does not end is an error of the library.
 _STRINGS = re.compile(
     r'"""(?:[^\\]|\\.?)*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)'
@@ -141,6 +143,7 @@ class Recipe:
     Attributes:
         file: The TOML file.
         name: In the manifest.
+        product: Whose release it is: the file's ``product``, or its name in a product's letters.
         source: The backbone's table.
         data: File of rows, whose public ones the head is fitted on; None gives no head.
         columns: The names of the file's columns.
@@ -148,8 +151,8 @@ class Recipe:
         training: How the backbone is trained; None keeps it as it is, and fits the head in closed
             form.
         lexical: Whether the head has weights of words.
-        details: The recipe in the manifest's details; with ``product`` and ``version``, where the
-            file has them.
+        details: The recipe in the manifest's details; with ``product``, and ``version`` where the
+            file has one.
         bridge: Earlier releases that devices have; None, as below, where the file has no such
             table.
         prior: Settings of the population prior.
@@ -160,6 +163,7 @@ class Recipe:
 
     file: Path
     name: str
+    product: str
     source: BackboneTable | VectorsTable
     data: Path | None
     columns: Columns
@@ -178,6 +182,12 @@ class Recipe:
         """The export options of its backbone."""
         export = self.source.export if isinstance(self.source, BackboneTable) else ExportOptions()
         return replace(export, name=self.name, details=self.details)
+
+
+def product_of(name: str) -> str:
+    """The product that a release's name stands for: ``"My comments"`` gives ``"my-comments"``."""
+    words = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-_")[:_LONGEST_PRODUCT].rstrip("-_")
+    return words if PRODUCT.fullmatch(words) else DEFAULT_PRODUCT
 
 
 def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
@@ -258,7 +268,8 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
         source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
     else:
         raise ExportError("a recipe needs either [backbone] or [word-vectors]")
-    numbering = {"product": file.product, "version": file.version}
+    product = file.product or product_of(file.name)
+    numbering = {"product": product, "version": file.version}
     numbering = {key: value for key, value in numbering.items() if value is not None}
     # A newer key that is not set is left out, so that older recipes keep their bytes.
     newer = {"columns": file.columns, "rating": file.rating, "tags": file.tags or None}
@@ -277,6 +288,7 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
     return Recipe(
         file=path,
         name=file.name,
+        product=product,
         source=source.resolve(folder),
         data=None if file.data is None else folder / file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from fala_export.checks import check_room
 from fala_export.errors import ExportError
 from fala_export.updates import repository
 from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key
+from fala_export.updates.repository import LOCK
 from fala_export.updates.state import (
     PERIODS,
     ROOT,
@@ -38,6 +39,9 @@ from fala_export.updates.state import (
 
 #: Days for which a product's metadata are signed.
 _PRODUCT_DAYS = PERIODS[TARGETS]
+
+# A target's versions by the content of the releases, so that an old one is recognized.
+_HISTORY = "published"
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def begin(
     Raises:
         ExportError: The folder is not empty, or the keys' folder is inside it.
     """
-    if folder.exists() and any(folder.iterdir()):
+    if is_begun(folder):
         raise ExportError(f"{folder}: not empty; a repository begins in a new folder")
     _check_outside(folder, keys)
     state = new_state({**PERIODS, **(periods or {})})
@@ -105,6 +109,14 @@ def begin(
     }
 
 
+def is_begun(folder: Path) -> bool:
+    """Whether a folder has a repository, or other files than a killed ``begin`` leaves."""
+    if (folder / METADATA / f"1.{ROOT}.json").exists():  # written last
+        return True
+    own = {METADATA, TARGETS, LOCK}
+    return folder.exists() and any(file.name not in own for file in folder.iterdir())
+
+
 def publish(
     folder: Path,
     bundle: Path,
@@ -113,10 +125,13 @@ def publish(
     *,
     product: str | None = None,
     version: int | None = None,
+    republish: bool = False,
 ) -> dict[str, Any]:
     """Make a release the newest of its product.
 
-    Where a bundle has no product or no version, the published copy has them.
+    Where a bundle has no product or no version, the published copy has them. Devices install the
+    newest version, so an old release that is published again by mistake would replace its
+    successor: that needs ``republish``.
 
     Args:
         folder: The repository.
@@ -125,13 +140,15 @@ def publish(
         now: The time.
         product: None takes the bundle's, or ``DEFAULT_PRODUCT``.
         version: None takes the bundle's, or the next one.
+        republish: Publish a release that is in the repository already, or is older than the newest
+            one; where its own version is too low, the copy has the next one.
 
     Returns:
         The published file and version, and the state as of ``show``.
 
     Raises:
-        ExportError: It is not a release, is of another product, or is not newer than the published
-            one; or keys are missing.
+        ExportError: It is not a release, is of another product, is published already, or is not
+            newer than the published one; or keys are missing.
         BundleError: The bundle cannot be trusted.
     """
     opened = Bundle.open(bundle)
@@ -142,22 +159,33 @@ def publish(
     product_name = _product(product or manifest.product or DEFAULT_PRODUCT)
     if manifest.product not in (None, product_name):
         raise ExportError(f"{bundle}: a release of {manifest.product}, not of {product_name}")
+    if version is not None and manifest.version not in (None, version) and not republish:
+        raise ExportError(f"{bundle}: is version {manifest.version}, not {version}")
     with repository.locked(folder), temporary_folder() as scratch:
         state = repository.load(folder)
         path = release_path(product_name)
         published = state.release(path)
         last = 0 if published is None else _version(published[1])
         number = version or manifest.version or last + 1
-        if manifest.version not in (None, number):
-            raise ExportError(f"{bundle}: is version {manifest.version}, not {number}")
-        if number <= last:
-            raise _not_newer(f"{bundle}: version {number}", product_name, last)
+        if not republish:
+            _check_new(folder, bundle, opened, published, number)
+        elif version is None:
+            number = max(number, last + 1)
+        elif version <= last:
+            raise ExportError(
+                f"--version {version}: version {last} of {product_name} is published, and devices "
+                "take only newer versions"
+            )
         source = bundle
         if (manifest.product, manifest.version) != (product_name, number):
             source = scratch / "release.fala"
             manifest = add_version(source, opened, number, product_name)
         target = TargetFile.from_file(path, str(source), ["sha256"])
-        target.unrecognized_fields["custom"] = {"product": product_name, "version": number}
+        history = {} if published is None else _history(published[1])
+        target.unrecognized_fields["custom"] = {
+            "product": product_name, "version": number,
+            _HISTORY: {**history, _content(opened): number},
+        }  # fmt: skip
         role = product_name if product_name in state.products else TARGETS
         state.targets[role].signed.targets[path] = target
         metadata = sign(state, [role], keys, now)
@@ -171,6 +199,45 @@ def publish(
     }  # fmt: skip
 
 
+def _check_new(
+    folder: Path,
+    bundle: Path,
+    opened: Bundle,
+    published: tuple[str, TargetFile] | None,
+    number: int,
+) -> None:
+    """Check that a release is newer than all of its product.
+
+    Raises:
+        ExportError: It is published already, or is older than the newest one.
+    """
+    if published is None:
+        return
+    target = published[1]
+    last, product = _version(target), target.path.partition("/")[0]
+    remedy = f"--republish publishes it again, as version {last + 1}"
+    if (before := _history(target).get(_content(opened))) is not None:
+        newest = "the newest one" if before == last else f"and version {last} is the newest"
+        raise ExportError(
+            f"{bundle}: is in {folder} already, as version {before} of {product}, {newest}; "
+            f"{remedy}"
+        )
+    if number <= last:
+        raise _not_newer(f"{bundle}: version {number}", product, last)
+    newest_file = folder / TARGETS / target.get_prefixed_paths()[0]
+    if newest_file.exists() and _replaces(Bundle.open(newest_file), opened):
+        raise ExportError(
+            f"{bundle}: is older than version {last} of {product} in {folder}, which has a bridge "
+            f"from it; {remedy}"
+        )
+
+
+def _replaces(newer: Bundle, older: Bundle) -> bool:
+    """Whether a release leads devices away from another one's backbone, and none leads back."""
+    one, other = newer.backbone_digest, older.backbone_digest
+    return one != other and other in newer.bridges() and one not in older.bridges()
+
+
 def check_publishing(
     folder: Path,
     keys: Sequence[Path],
@@ -179,6 +246,7 @@ def check_publishing(
     *,
     product: str | None,
     version: int | None,
+    republish: bool = False,
 ) -> None:
     """Check before the work on a release that ``publish_or_begin`` can publish it.
 
@@ -189,16 +257,17 @@ def check_publishing(
         now: The time.
         product: The release's; None for ``DEFAULT_PRODUCT``.
         version: The release's; None takes the next one.
+        republish: See ``publish``.
 
     Raises:
         ExportError: Keys are missing, or a newer version is published.
     """
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not is_begun(folder):
         return
     name, state = product or DEFAULT_PRODUCT, repository.load(folder)
     published = state.release(release_path(name))
     last = 0 if published is None else _version(published[1])
-    if version is not None and version < last:
+    if version is not None and version < last and not republish:
         raise _not_newer(f"this recipe's version {version}", name, last)
     # Only the state in memory is signed.
     sign(state, [name if name in state.products else TARGETS], Keyring.read(keys, passphrase), now)
@@ -206,12 +275,19 @@ def check_publishing(
 
 def _not_newer(release: str, product: str, last: int) -> ExportError:
     return ExportError(
-        f"{release} of {product}, and version {last} is published; devices take only newer versions"
+        f"{release} of {product}, and version {last} is published; devices take only newer "
+        f"versions, and --republish publishes it as version {last + 1}"
     )
 
 
 def publish_or_begin(
-    folder: Path, bundle: Path, keys: Sequence[Path], passphrase: bytes | None, now: datetime
+    folder: Path,
+    bundle: Path,
+    keys: Sequence[Path],
+    passphrase: bytes | None,
+    now: datetime,
+    *,
+    republish: bool = False,
 ) -> dict[str, Any]:
     """Publish a release unless it is published, in a repository that is begun where missing.
 
@@ -221,38 +297,52 @@ def publish_or_begin(
         keys: Files of keys, and folders of them.
         passphrase: Of the keys.
         now: The time.
+        republish: Publish a release that is published already as the newest version.
 
     Returns:
-        As ``publish``; for a release that is published already, its repository and version.
+        As ``publish``; for a release that is published already, its repository, product and
+        version, and the ``newest`` version.
 
     Raises:
         ExportError: See ``begin`` and ``publish``.
     """
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not is_begun(folder):
         begin(folder, keys[0], now, passphrase=passphrase)
-    version = _newest(folder, bundle)
-    if version is not None:
-        return {"repository": str(folder), "version": version}
-    return publish(folder, bundle, Keyring.read(keys, passphrase), now)
+    if not republish and (before := published_before(folder, bundle)) is not None:
+        return before
+    ring = Keyring.read(keys, passphrase)
+    return publish(folder, bundle, ring, now, republish=republish)
 
 
-def _newest(folder: Path, bundle: Path) -> int | None:
-    """The version of a release that is its product's newest; None where another one is."""
+def published_before(folder: Path, bundle: Path) -> dict[str, Any] | None:
+    """The version as which a release was published, and the newest one; None if it was not."""
+    if not is_begun(folder):
+        return None
     opened = Bundle.open(bundle)
     product = opened.manifest.product or DEFAULT_PRODUCT
     published = repository.load(folder).release(release_path(product))
-    if published is None:
+    before = None if published is None else _history(published[1]).get(_content(opened))
+    if published is None or before is None:
         return None
-    target, version = published[1], _version(published[1])
-    with temporary_folder() as scratch:
-        source = bundle
-        if opened.manifest.version not in (None, version):
-            return None
-        if (opened.manifest.product, opened.manifest.version) != (product, version):
-            source = scratch / "release.fala"
-            add_version(source, opened, version, product)
-        same = TargetFile.from_file(target.path, str(source), ["sha256"]).hashes == target.hashes
-    return version if same else None
+    newest = _version(published[1])
+    return {"repository": str(folder), "product": product, "version": before, "newest": newest}
+
+
+def _content(bundle: Bundle) -> str:
+    """The identity of a release, by whatever version it is published."""
+    details = {
+        key: value
+        for key, value in bundle.manifest.details.items()
+        if key not in ("product", "version")
+    }
+    return replace(bundle.manifest, details=details).digest
+
+
+def _history(target: TargetFile) -> Mapping[str, int]:
+    """The version of every release of a product, by its content; see ``publish``."""
+    custom = target.custom
+    history = custom.get(_HISTORY) if isinstance(custom, dict) else None
+    return history if isinstance(history, dict) else {}
 
 
 def renew(

@@ -24,6 +24,9 @@ from fala_export.errors import ExportError
 from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State, check
 from fala_export.writing import write_file
 
+#: File of a repository that locks it against other writers.
+LOCK = ".lock"
+
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
@@ -35,7 +38,7 @@ def locked(folder: Path) -> Iterator[None]:
     if not folder.is_dir():
         raise ExportError(f"{folder}: no such repository; fala-export repository begin makes one")
     try:
-        with FileLock(folder / ".lock", timeout=0):
+        with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout as error:
         raise ExportError(f"{folder}: another process is publishing in it") from error

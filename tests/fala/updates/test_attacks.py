@@ -87,7 +87,7 @@ class TestArbitrarySoftware:
         """An attacker signs all of a repository but its root."""
         attacker = Vendor(tmp_path / "attacker")
         for _ in range(3):
-            attacker.publish(releases["new"])
+            attacker.publish(releases["new"], republish=True)
         forged = attacker.files()
         roots = {name: data for name, data in server.files.items() if "root" in name}
         server.files = {**forged, **roots}
@@ -266,7 +266,7 @@ class TestExtraneousDependencies:
 class TestKeys:
     def test_another_repository_is_rejected(self, outdated, vendor, server, tmp_path, releases):
         attacker = Vendor(tmp_path / "attacker")
-        attacker.publish(releases["new"])
+        attacker.publish(releases["new"], republish=True)
         attacker.rotate("root")
         server.files = attacker.files()
         rejects(outdated, vendor, server, UntrustedUpdateError, "root was signed by 0/1 keys")
@@ -279,7 +279,7 @@ class TestKeys:
         vendor.rotate("snapshot")
         assert_updates(outdated, vendor, server)
         for _ in range(3):
-            stolen.publish(releases["mid"])
+            stolen.publish(releases["mid"], republish=True)
         server.files = {**stolen.files(), **{
             name: data for name, data in vendor.files().items() if "root" in name
         }}  # fmt: skip

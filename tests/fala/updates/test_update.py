@@ -100,7 +100,7 @@ class TestVersions:
         # A release that the user rolled back is skipped until the vendor publishes another.
         assert updated.update(server.address, root=vendor.root) is None
         assert updated.backbone == "mid"
-        vendor.publish(releases["new"])
+        vendor.publish(releases["new"], republish=True)
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root).new == "new"
 
@@ -122,7 +122,7 @@ class TestVersions:
         assert updated.update(server.address, root=vendor.root, product="news").new == "new"
         # The device is of that product now.
         assert updated.update(server.address, root=vendor.root) is None
-        vendor.publish(releases["mid"], product="news")
+        vendor.publish(releases["mid"], product="news", republish=True)
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root).new == "mid"
 
