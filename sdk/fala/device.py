@@ -58,7 +58,7 @@ from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
-from fala.slots.own import OwnRelease
+from fala.slots.own import OwnRelease, on_encoder
 from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
@@ -803,9 +803,12 @@ class Device:
 
     def preview(
         self,
-        bundle: str | os.PathLike[str],
+        bundle: str | os.PathLike[str] | None = None,
         budget: Budget | None = None,
         *,
+        encoder: Encoder | Mapping[str, Encoder] | None = None,
+        encoder_name: str | None = None,
+        dimension: int | None = None,
         trust: Trust | None = None,
     ) -> Preview:
         """Estimate a release's worth to this user, and its cost; nothing is installed or written.
@@ -817,6 +820,9 @@ class Device:
         Args:
             bundle: See ``replace``.
             budget: Limits of the replacement's cost; None is ``Budget()``.
+            encoder: See ``replace``.
+            encoder_name: See ``replace``.
+            dimension: See ``replace``.
             trust: See ``replace``.
 
         Returns:
@@ -832,14 +838,18 @@ class Device:
             >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
             ('bert', 'personal', None)
         """
-        path, run = check_path(bundle, "bundle"), Run(check_budget(budget))
-        return preview(self._folder, path, run, self._folder.signed(trust))
+        run, origin = Run(check_budget(budget)), self._folder.signed(trust)
+        with self._source(bundle, encoder, encoder_name, dimension, trust) as path:
+            return preview(self._folder, path, run, origin)
 
     def replace(
         self,
-        bundle: str | os.PathLike[str],
+        bundle: str | os.PathLike[str] | None = None,
         budget: Budget | None = None,
         *,
+        encoder: Encoder | Mapping[str, Encoder] | None = None,
+        encoder_name: str | None = None,
+        dimension: int | None = None,
         accept: Accept = "always",
         trust: Trust | None = None,
         allow_older: bool = False,
@@ -869,8 +879,14 @@ class Device:
 
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
-                device's labels, in any order; it may have more.
+                device's labels, in any order; it may have more. None for the app's own ``encoder``.
             budget: Limits of its cost; None is ``Budget()``.
+            encoder: The app's next encoder, in place of a release; see ``create``. The device keeps
+                its labels, and the old embeddings stay usable without the old encoder. From now on
+                ``open`` takes this one, or both by their names, where a rollback may follow.
+            encoder_name: See ``create``. It differs from the old encoder's.
+            dimension: See ``create``. Without ``encoder`` nothing is encoded: pass the items again
+                with their new vectors to ``learn``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is worse for
                 this user than the active model, beyond noise; ``"better-than-vendor"`` one where it
                 is worse than the vendor's new model. Labels of texts that both backbones have
@@ -916,10 +932,34 @@ class Device:
             >>> device.on_trial, device.can_roll_back
             (True, True)
         """
-        path = check_path(bundle, "bundle")
         origin = self._folder.signed(trust)
         terms = check_terms(accept, origin, adapters, allow_older=allow_older)
-        return self._replace(path, terms, Run(check_budget(budget), check_progress(progress)))
+        if budget is None and bundle is None and encoder is None:
+            budget = Budget(forward_passes=0)
+        run = Run(check_budget(budget), check_progress(progress))
+        with self._source(bundle, encoder, encoder_name, dimension, trust) as path:
+            return self._replace(path, terms, run)
+
+    @contextlib.contextmanager
+    def _source(
+        self,
+        bundle: str | os.PathLike[str] | None,
+        encoder: Encoder | Mapping[str, Encoder] | None,
+        encoder_name: str | None,
+        dimension: int | None,
+        trust: Trust | None,
+    ) -> Iterator[Path]:
+        """The file of a vendor's release, or of one for the app's own encoder; see ``replace``."""
+        if bundle is not None:
+            check_of_release(encoder=encoder, encoder_name=encoder_name, dimension=dimension)
+            yield check_path(bundle, "bundle")
+            return
+        if encoder is None and dimension is None:
+            raise UsageError("pass your next encoder as encoder=, or a vendor's release")
+        check_unsigned(trust)
+        asked = check_own_encoder(encoder, encoder_name, dimension)
+        with on_encoder(self._folder, asked, named=encoder_name is not None).written() as path:
+            yield path
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fala
-from fala import DataError, Device, EncoderError, Item, UnknownLabelError, UsageError
+from fala import Budget, DataError, Device, EncoderError, Item, UnknownLabelError, UsageError
 from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
 from fala.slots.admit import Signed, admit
@@ -194,3 +194,97 @@ def test_an_encoder_that_is_none_is_named(tmp_path, encoder, message):
     with pytest.raises(EncoderError, match=message):
         Device.create(tmp_path / "device", labels=["a", "b"], encoder=encoder)
     assert not (tmp_path / "device").exists()
+
+
+def test_another_encoder_takes_over_what_was_learned(device, new):
+    device.remember(UNSEEN[:48])  # without labels: the old model's logits are carried over
+    folder, before = device._folder.path, device.predict_proba(UNSEEN)
+    preview = device.preview(encoder=new)
+    assert (preview.old, preview.new) == ("WordVectors 100", "OnnxEncoder 64")
+    report = device.replace(encoder=new, budget=Budget(forward_passes=100))
+    assert report.decision == "personal" and report.forward_passes == 100
+    assert report.comparison.releases is None and report.labelled > 0
+    assert device.on_trial and right(device) > 0.8
+    after = device.predict_proba(UNSEEN)
+    device.refine(Budget(forward_passes=100))
+    device.rollback()
+    np.testing.assert_array_equal(device.predict_proba(UNSEEN), before)
+    device.rollback()
+    device.close()
+    with Device.open(folder, encoder=new) as again:
+        assert np.abs(again.predict_proba(UNSEEN) - after).mean() < 0.1
+        again.learn(UNSEEN[:1], labels_of(UNSEEN[:1]))
+        again.forget([1])
+        again.rollback()
+        with pytest.raises(EncoderError, match="not WordVectors 100"):
+            again.predict(UNSEEN)
+        again.rollback()
+        again.replace(encoder=new)  # as an app does that was killed: nothing is lost by it
+        assert again.can_roll_back
+
+
+def test_both_encoders_serve_by_their_names(device, old, new):
+    device.replace(encoder={"words": old, "net": new}, encoder_name="net")
+    device.close()
+    functions = {"WordVectors 100": old, "net": new}
+    with Device.open(device._folder.path, encoder=functions) as again:
+        net = again.predict_proba(UNSEEN)
+        again.rollback()
+        assert np.abs(again.predict_proba(UNSEEN) - net).max() > 0.01
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_vendors_device_goes_over_to_an_encoder_of_the_app(tmp_path, new, learned):
+    """All that the vendor's head and the user have taught counts, as the new head knows nothing."""
+    glove = write_releases(tmp_path)["glove"]
+    with Device.create(tmp_path / "device", glove) as device:
+        device.learn(LEARNED, labels_of(LEARNED) if learned else None)
+        before = device.predict(UNSEEN)
+        report = device.replace(encoder=new, budget=Budget(forward_passes=96))
+        assert report.decision == "personal" and device.labels == ("fine", "rude")
+        assert np.mean(device.predict(UNSEEN) == before) > (0.8 if learned else 0.9)
+        device.forget([1, 2, 3])
+        assert np.mean(device.predict(UNSEEN) == before) > (0.8 if learned else 0.9)
+
+
+def test_a_vendors_release_takes_the_place_of_an_encoder_of_the_app(tmp_path, device):
+    bert = write_releases(tmp_path)["bert"]
+    device.remember(UNSEEN)
+    report = device.replace(bert, Budget(forward_passes=100))
+    assert report.new == "bert" and report.comparison.releases is None and right(device) > 0.8
+    assert report.examples == report.labelled + len(UNSEEN) - report.waiting
+
+
+def test_items_get_new_vectors_after_a_replacement(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(40, 8))
+    turned = vectors @ np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    liked = (vectors[:, 0] > 0).astype(int)
+    with Device.create(tmp_path / "items", tags=["liked"], dimension=8) as device:
+        device.learn(
+            [Item(str(key), row) for key, row in enumerate(vectors)],
+            [{"liked"} if like else set() for like in liked],
+        )
+        with pytest.raises(DataError, match="whether this is the same one cannot be known"):
+            device.replace(dimension=8)
+        device.replace(dimension=8, encoder_name="second")
+        items = [Item(str(key), row) for key, row in enumerate(turned)]
+        assert device.learn(items).labelled == 40
+        assert np.mean([len(tags) for tags in device.predict(items)] == liked) > 0.9
+
+
+def test_the_name_tells_encoders_apart(device, old, new):
+    before = device.predict_proba(UNSEEN)
+    for encoder, name, message in (
+        (new, "WordVectors 100", "of 100 dimensions, and this one has 64; tell .* encoder_name="),
+        (lambda inputs: old(inputs)[:, ::-1], "WordVectors 100", "another encoder of the name"),
+        (None, None, "pass your next encoder"),
+    ):
+        with pytest.raises(DataError, match=message):
+            device.replace(encoder=encoder, encoder_name=name)
+    with pytest.raises(UsageError, match="encoder= cannot be passed with a vendor's release"):
+        device.replace("release.fala", encoder=new)
+    with pytest.raises(UsageError, match="trust="):
+        device.replace(encoder=new, trust=bytes(32))
+    assert device.replace(encoder=lambda texts: old(texts)[:, ::-1], encoder_name="turned")
+    np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=0.05)

@@ -131,7 +131,7 @@ def _representatives(
 
 def _classes(rows: Sequence[StoredExample], old: OldLogits) -> NDArray[np.int64]:
     """A class an example: the label, else the old model's decision, else -1."""
-    head = old.head
+    head = old.slot.model.head
     usable = head.link.usable([row.label for row in rows], head.labels)
     z = head.label_shares(usable)
     for position, row in enumerate(rows):

@@ -187,6 +187,9 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
 
 def _correlation(first: Floats, second: Floats, *, real: bool) -> Correlation | None:
     """The correlation of numbers (n, C); None where one of them are all the same."""
+    # Exactly: the mean of equal numbers may differ from them in the last digit.
+    if not (np.ptp(first, axis=0).any() and np.ptp(second, axis=0).any()):
+        return None
     first, second = (numbers - numbers.mean(axis=0) for numbers in (first, second))
     norm = float(np.linalg.norm(first) * np.linalg.norm(second))
     return Correlation(float((first * second).sum() / norm), len(first), real) if norm else None

@@ -169,13 +169,14 @@ def _write_teachers(fits: _Fits, newer: OpenSlot, replacement: Replacement) -> O
     model = fits.at(fitted_to).model
     teachers = None
     same_labels = older.model.head.labels == newer.model.head.labels
-    if same_labels and replacement.fit_data is not None and not model.is_vendor:
-        before = older.changed(Change(model))
-        old, teachers = old_logits(reading.at(replacement.data), before), before.teachers
-        if newer.record.teachers is not None:
-            store.logits.forget(newer.record.teachers[0])
-        for digest, logits in zip(teachers, (old.logits, old.vendor), strict=True):
-            store.logits.add(digest, logits)
+    if same_labels and replacement.fit_data is not None:
+        old = old_logits(reading.at(replacement.data), older.changed(Change(model)))
+        inherited = old.passed_on(newer.release.bundle, newer.model.head)
+        if inherited is not None:
+            if newer.record.teachers is not None:
+                store.logits.forget(newer.record.teachers[0])
+            inherited.store(store)
+            teachers = inherited.teachers
     return replace(newer, record=replace(newer.record, teachers=teachers))
 
 

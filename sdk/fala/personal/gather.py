@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.bundle.reading import Bundle
 from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, PersonalModel, Vectors
@@ -16,7 +17,7 @@ from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales
 from fala.personal.run import Run
-from fala.slots.snapshot import OpenSlot
+from fala.slots.snapshot import OpenSlot, model_digest
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import StoredExample
@@ -227,18 +228,61 @@ class OldLogits:
     Attributes:
         logits: The logits, (C,), by example.
         vendor: The vendor model's logits on that backbone, (C,), by example.
+        older: The examples whose logits are a difference that a still older model has passed on.
         embeddings: The old embeddings, by text, for clustering.
-        head: The old head.
+        slot: The old model's slot.
     """
 
     logits: dict[int, NDArray[np.float32]]
     vendor: dict[int, NDArray[np.float32]]
+    older: set[int]
     embeddings: Embeddings
-    head: Head
+    slot: OpenSlot
+
+    def passed_on(self, bundle: Bundle, head: Head) -> Inherited | None:
+        """What a model on another release inherits; None where there is nothing.
+
+        A vendor's head knows what most people think: of the old model it takes what is personal,
+        the difference to the old vendor's. A head that knows nothing takes all that the old model
+        knew, and none of that model is more than a vendor's head knows by itself.
+
+        Args:
+            bundle: The new release.
+            head: Its head, with the old labels in the old order.
+        """
+        before, now = self.slot.model.head.constant, head.constant
+        if now and not before:
+            whole = {row: z for row, z in self.logits.items() if row not in self.older}
+            level = dict.fromkeys(whole, head.bias)
+            name = model_digest(bundle, head.vendor_model())
+            return Inherited((self.slot.record.model, name), whole, level)
+        if self.slot.model.is_vendor or now != before:
+            return None
+        return Inherited(self.slot.teachers, self.logits, self.vendor)
+
+
+@dataclass(frozen=True, eq=False)
+class Inherited:
+    """Old logits that a model is fitted to where there is no label.
+
+    Attributes:
+        teachers: Digests of the two models whose logits follow; see ``SlotRecord``.
+        logits: The old personal model's, (C,), by example.
+        level: Those that they are counted from.
+    """
+
+    teachers: tuple[str, str]
+    logits: Mapping[int, NDArray[np.float32]]
+    level: Mapping[int, NDArray[np.float32]]
 
     def differences(self) -> dict[int, NDArray[np.float32]]:
-        """Personal minus vendor's logits, by example."""
-        return {row: value - self.vendor[row] for row, value in self.logits.items()}
+        """The logits from their level, by example."""
+        return {row: value - self.level[row] for row, value in self.logits.items()}
+
+    def store(self, store: Store) -> None:
+        """Write them to a task's store."""
+        for name, values in zip(self.teachers, (self.logits, self.level), strict=True):
+            store.logits.add(name, values)
 
 
 def old_logits(reading: Reading, slot: OpenSlot) -> OldLogits:
@@ -259,10 +303,12 @@ def old_logits(reading: Reading, slot: OpenSlot) -> OldLogits:
     ids = [row.id for row in rows]
     logits = dict(zip(ids, slot.model.logits(inputs, ngrams), strict=True))
     vendor = dict(zip(ids, head.vendor_model().logits(inputs, ngrams), strict=True))
+    older = set[int]()
     for row, difference in old_differences(reading.store, slot).items():
         if row not in logits and difference.shape == head.bias.shape:
             logits[row], vendor[row] = difference, np.zeros_like(difference)
-    return OldLogits(logits, vendor, embeddings, head)
+            older.add(row)
+    return OldLogits(logits, vendor, older, embeddings, slot)
 
 
 def old_differences(store: Store, slot: OpenSlot) -> dict[int, NDArray[np.float32]]:

@@ -27,7 +27,7 @@ from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head
 from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
-from fala.personal.gather import OldLogits, Reading, Rows, Space, gather, old_logits
+from fala.personal.gather import Inherited, OldLogits, Reading, Rows, Space, gather, old_logits
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
 from fala.selection.representatives import affordable
@@ -68,6 +68,7 @@ class Prepared:
     Attributes:
         part: The task's part.
         old: The old logits; None if the labels differ.
+        inherited: Those that the model was fitted to where there is no label.
         model: The new model.
         choice: The texts chosen for the new backbone to encode; none over a bridge.
         embeddings: The new backbone's embeddings of those that were encoded, by text.
@@ -76,6 +77,7 @@ class Prepared:
 
     part: Part
     old: OldLogits | None
+    inherited: Inherited | None
     model: Refit
     choice: Choice
     embeddings: Encoded
@@ -184,11 +186,10 @@ def prepare(
     with run.stage("read"):
         reading = Reading(store, before.state, run)
         old = old_logits(reading, before.active) if before.head.labels == head.labels else None
+        inherited = None if old is None else old.passed_on(release.bundle, head)
         space = Space(
             head, release.bundle.backbone_digest, release.prior_for(head.labels), part.bridges,
-            release.bundle.scales,
-            # A vendor's model has no personal part to pass on.
-            {} if old is None or before.model.is_vendor else old.differences(),
+            release.bundle.scales, {} if inherited is None else inherited.differences(),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})
         if earlier is not None:
@@ -219,7 +220,7 @@ def prepare(
         reason = _vendor_reason(before, model.rows)
         model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
-    return Prepared(part, old, model, choice, embeddings, seconds)
+    return Prepared(part, old, inherited, model, choice, embeddings, seconds)
 
 
 def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:

@@ -211,12 +211,11 @@ def _install(
 
 
 def _move(prepared: Prepared, encoded: Mapping[str, Encoded]) -> Move:
-    old, model, part = prepared.old, prepared.model, prepared.part
-    logits = None
-    if old is not None and not part.before.model.is_vendor:
-        logits = old.logits, old.vendor
+    model, part, inherited = prepared.model, prepared.part, prepared.inherited
     change = model.change(encoded[part.release.bundle.backbone_digest])
-    return Move(part.before, part.release, change, logits, model.rows.reading.data)
+    teachers = None if inherited is None else inherited.teachers
+    logits = () if inherited is None else (inherited.logits, inherited.level)
+    return Move(part.before, part.release, change, teachers, logits, model.rows.reading.data)
 
 
 def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:

@@ -13,12 +13,17 @@ from pathlib import Path
 
 import numpy as np
 
-from fala.backbones.external import OwnEncoder
+from fala.backbones.external import ExternalEncoder, OwnEncoder
+from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_for_encoder
+from fala.errors import DataError, EncoderError, UsageError, counted
 from fala.files import temporary_folder
 from fala.model.heads import Head
 from fala.model.links import Link, Rating
 from fala.model.scales import Scales
+from fala.slots.folder import Folder, bundle_path
+from fala.slots.sharing import open_bundle
+from fala.slots.switching import opened
 
 #: Scales of the embedding and of the bias around a head of zeros. There is no slope, as its logits
 #: are constant, and the whole fit is the expected model.
@@ -68,3 +73,60 @@ class OwnRelease:
             details = {"scales": [scales.to_details()]}
             write_for_encoder(path, self.encoder.name, self.head, self.encoder.probes, details)
             yield path
+
+
+def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
+    """A device's labels on another encoder of the app's, whose function the folder then has.
+
+    Args:
+        folder: The device's folder.
+        encoder: The encoder.
+        named: Whether the app has named it.
+
+    Raises:
+        UsageError: The device takes releases that a vendor has signed alone.
+        DataError: An installed release has another encoder of this name.
+        EncoderError: The encoder fails.
+    """
+    if folder.store.settings.trust() is not None:
+        raise UsageError(
+            "this device was created with trust=: it takes releases that the vendor has signed, "
+            "and no encoder of your own"
+        )
+    active = opened(folder)
+    for digest in folder.store.slots.bundles():
+        bundle = open_bundle(bundle_path(folder.path, digest))
+        if bundle.encoder == encoder.name:
+            _check_same(bundle, encoder, named=named)
+    before = active.release.bundle.encoder
+    folder.encoders.add(encoder.name, encoder.function, encoder.name if before is None else before)
+    return OwnRelease(encoder, active.head.task, active.head.labels, active.head.link)
+
+
+def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
+    """Check that an encoder is the one of its name that a release was made for.
+
+    Raises:
+        DataError: It is another one, or that cannot be known.
+        EncoderError: The encoder fails.
+    """
+    name, dimension = encoder.name, bundle.manifest.dimension
+    advice = "tell the encoders apart by encoder_name="
+    if dimension != encoder.dimension:
+        raise DataError(
+            f"this device has had an encoder {name!r} of {counted(dimension, 'dimension')}, and "
+            f"this one has {encoder.dimension}; {advice}"
+        )
+    inputs, expected = bundle.probes
+    if inputs and encoder.function is not None:
+        try:
+            ExternalEncoder(name, dimension, encoder.function).check(inputs, expected)
+        except EncoderError as error:
+            raise DataError(
+                f"this device has another encoder of the name {name!r}; {advice}"
+            ) from error
+    elif not named:
+        raise DataError(
+            f"this device has an encoder {name!r} already, and whether this is the same one "
+            f"cannot be known; {advice}"
+        )

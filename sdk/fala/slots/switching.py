@@ -262,14 +262,16 @@ class Move:
         before: The task, as it was during the preparation.
         release: The release, or the adapter, to install for it, with its backbone loaded.
         change: Its personal model.
-        old_logits: The old personal and vendor model's logits to store, by example.
+        teachers: Digests of the models of ``old_logits``; see ``SlotRecord``.
+        old_logits: The two models' logits to store, by example.
         data: The task's count of data changes at the preparation.
     """
 
     before: Snapshot
     release: Release
     change: Change
-    old_logits: tuple[Logits, Logits] | None
+    teachers: tuple[str, str] | None
+    old_logits: Sequence[Logits]
     data: int
 
     @property
@@ -340,12 +342,11 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
     slot = before.active.record.name
     if not in_place:
         slot = next(name for name in slots_of(before.adapter) if name != slot)
-    teachers = None if move.old_logits is None else before.active.teachers
     generation = store.slots.advance(before.generation)
     bundle = install(move.release.bundle, folder.path, folder.releases)
-    record = slot_record(slot, bundle, change, teachers)
+    record = slot_record(slot, bundle, change, move.teachers)
     store.embeddings.add(record.backbone, change.embeddings)
-    for name, values in zip(teachers or (), move.old_logits or (), strict=True):
+    for name, values in zip(move.teachers or (), move.old_logits, strict=True):
         store.logits.add(name, values)
     store.slots.put(record)
     if not in_place:
