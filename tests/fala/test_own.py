@@ -62,6 +62,14 @@ def test_labels_and_an_encoder_make_a_device(tmp_path, device, old, new):
             again.predict(UNSEEN)
 
 
+def test_nobody_is_decided_for_by_a_coin(tmp_path, old):
+    """Labels without a pattern: the more common one, not a head that knows nothing."""
+    with Device.create(tmp_path / "device", labels=["fine", "rude"], encoder=old) as device:
+        report = device.learn(LEARNED[:20], ["rude"] * 3 + ["fine"] * 17)
+        assert "the vendor" not in report.reason and "shares of the labels alone" in report.reason
+        assert (device.predict(UNSEEN) == "fine").mean() > 0.9
+
+
 def test_equal_labels_and_encoders_share_a_release_that_the_door_admits(tmp_path, old):
     shared = fala.Releases(tmp_path / "releases")
     for user in ("ann", "bob"):

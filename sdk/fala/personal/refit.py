@@ -127,7 +127,8 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
     result = fit(training, scales, near, left_out_only=left_out_only)
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
-        result.vendor[labelled], training.link, result.scales.trust,
+        None if space.head.constant else result.vendor[labelled], training.link,
+        result.scales.trust,
     )  # fmt: skip
     if verdict.decision == "vendor":
         model, left_out = space.head.vendor_model(), result.vendor

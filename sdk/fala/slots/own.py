@@ -25,9 +25,9 @@ from fala.slots.folder import Folder, bundle_path
 from fala.slots.sharing import open_bundle
 from fala.slots.switching import opened
 
-#: Scales of the embedding and of the bias around a head of zeros. There is no slope, as its logits
-#: are constant, and the whole fit is the expected model.
-BLOCK_SCALE, BIAS_SCALE = 3.0, 1.0
+#: Scales of the embedding and of the bias around a head of zeros, and the expected share of the
+#: full fit, as users of no table chose them. The head's logits are constant: there is no slope.
+BLOCK_SCALE, BIAS_SCALE, TRUST = 4.0, 1.0, 0.5
 #: The noise of a rating, as a share of its range.
 RATING_NOISE = 0.25
 #: The name of a rating.
@@ -67,7 +67,7 @@ class OwnRelease:
             DataError: A label or the encoder's name cannot be in a file, or the disk is full.
             BundleError: The labels are too many, or too long.
         """
-        scales = Scales((BLOCK_SCALE,), 0.0, BIAS_SCALE)
+        scales = Scales((BLOCK_SCALE,), 0.0, BIAS_SCALE, TRUST)
         with temporary_folder() as folder:
             path = folder / "own.fala"
             details = {"scales": [scales.to_details()]}

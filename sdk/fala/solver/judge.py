@@ -58,13 +58,15 @@ _WORDS = {
     "calibrated": "the vendor's with the user's own slope and bias",
     "vendor": "the vendor's own",
 }
+# A head that knows nothing has no direction: its bias alone is fitted.
+_NO_DIRECTION = "the shares of the labels alone"
 
 
 def judge(
     labels: Floats,
     full: Floats,
     calibrated: Floats,
-    vendor: Floats,
+    vendor: Floats | None,
     link: Link = LABELS,
     trust: float = 1.0,
 ) -> Verdict:
@@ -91,18 +93,24 @@ def judge(
         labels: Labels of the n labelled examples, as class shares or numbers, (n, C).
         full: Logits (n, C) of the full fit, each left out.
         calibrated: Those of the vendor's direction with the user's own slope and bias.
-        vendor: The vendor's own logits.
+        vendor: The vendor's own logits; None of a head that knows nothing: it would decide by a
+            coin, and is no candidate.
         link: The meaning of the logits.
         trust: The expected share of the full fit.
     """
     tags = link.kind == "tags"
     parts = [
-        (labels[:, part], full[:, part], calibrated[:, part], vendor[:, part])
+        (
+            labels[:, part],
+            full[:, part],
+            calibrated[:, part],
+            None if vendor is None else vendor[:, part],
+        )
         for part in ([slice(tag, tag + 1) for tag in range(labels.shape[1])] if tags else [...])
     ]
     verdicts = [_personal(*part, trust, LABELS if tags else link) for part in parts]
     verdict = _join(verdicts, link) if tags else verdicts[0]
-    if not verdict.losses:
+    if not verdict.losses or vendor is None:
         return verdict
     chosen = calibrated + np.asarray(verdict.trust) * (full - calibrated)
     judged = [bool(each.losses) for each in verdicts] if tags else [True] * labels.shape[1]
@@ -126,7 +134,7 @@ def _personal(
     labels: Floats,
     full: Floats,
     calibrated: Floats,
-    vendor: Floats,
+    vendor: Floats | None,
     expected: float,
     link: Link,
 ) -> Verdict:
@@ -144,11 +152,9 @@ def _personal(
     means = {share: float(loss.mean()) for share, loss in losses.items()}
     better = [share for share in shares if np.greater(*_gain(losses[expected], losses[share]))]
     trust = min(better, key=lambda share: means[share], default=expected)
-    by_candidate = {
-        "personal": means[trust or HALF],
-        "calibrated": means[0.0],
-        "vendor": float(link.losses(labels, vendor).mean()),
-    }
+    by_candidate = {"personal": means[trust or HALF], "calibrated": means[0.0]}
+    if vendor is not None:
+        by_candidate["vendor"] = float(link.losses(labels, vendor).mean())
     measure = f"{link.measure} of labels"
     reason = f"{measure} on {len(labels)} examples, each left out: {_in_words(by_candidate)}"
     scores = link.scores(labels, logits[trust])
@@ -168,7 +174,8 @@ def _gain(losses: Floats, lower: Floats) -> tuple[float, float]:
 def _join(tags: Sequence[Verdict], link: Link) -> Verdict:
     """The verdict on all tags together; the losses are sums over those that can be judged."""
     judged = [verdict for verdict in tags if verdict.losses]
-    losses = {name: sum(verdict.losses[name] for verdict in judged) for name in _WORDS if judged}
+    names = judged[0].losses if judged else ()
+    losses = {name: sum(verdict.losses[name] for verdict in judged) for name in names}
     personal = sum(bool(verdict.trust) for verdict in tags)
     if judged and personal:  # of some tags it is the calibrated one
         losses["personal"] = sum(verdict.losses[verdict.decision] for verdict in judged)
@@ -187,7 +194,8 @@ def _join(tags: Sequence[Verdict], link: Link) -> Verdict:
 
 
 def _in_words(losses: Mapping[str, float]) -> str:
-    return ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in losses.items())
+    words = _WORDS if "vendor" in losses else {**_WORDS, "calibrated": _NO_DIRECTION}
+    return ", ".join(f"{words[name]} {loss:.3f}" for name, loss in losses.items())
 
 
 def student95(freedom: int) -> float:

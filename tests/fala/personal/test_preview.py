@@ -100,7 +100,7 @@ def test_a_preview_rejects_what_a_replacement_rejects(device, path, tmp_path):
     with pytest.raises(BundleError):
         device.preview(damaged)
     with pytest.raises(DataError, match="bundle is a path"):
-        device.preview(None)
+        device.preview(3)
     with pytest.raises(BudgetError):
         device.preview(damaged, 5)
     bundles.write_onnx_release(damaged, bundles.make_head(labels=("a", "b", "c")))
