@@ -18,6 +18,7 @@ import click
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import Bundle
 from fala.cli import Command
+from fala.errors import install_hint
 from fala_export.backbone import export_encoder
 from fala_export.bundles import versions
 from fala_export.commands.summary import text_of
@@ -116,9 +117,7 @@ def build_builtin(
         vectors, glove_figures = train_glove(corpus, work, seed, recipe.glove)
         student = distil(load_teacher(), sample(corpus, recipe, seed), recipe.bert, work, seed)
     except ImportError as error:
-        raise ExportError(
-            f"pip install 'fala-sdk[export]' to train the models ({error})"
-        ) from error
+        raise ExportError(f"to train the models: {install_hint('export')} ({error})") from error
     summaries = [
         export_word_vectors(
             vectors,

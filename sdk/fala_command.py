@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import suppress
 from functools import partial
 
 try:
@@ -62,10 +63,18 @@ class Part(click.Command):
             # Extension modules raise ImportError when Ctrl-C interrupts their import.
             if isinstance(error.__cause__, KeyboardInterrupt):
                 raise _Interruption(program) from error
-            how = f"pip install 'fala-sdk[{self.extra}]'" if self.extra else "reinstall fala-sdk"
-            message = f"'{called}' is not installed: {how} ({error})"
+            message = f"'{called}' is not installed: {self._remedy()} ({error})"
             raise _Failure(program, message) from error
         return loaded
+
+    def _remedy(self) -> str:
+        """What installs it; without its extra, or where ``fala`` is broken, all of FaLA."""
+        if self.extra:
+            with suppress(ImportError):
+                from fala.errors import install_hint
+
+                return install_hint(self.extra)
+        return "reinstall fala-sdk"
 
 
 #: The commands, in the order of the help.

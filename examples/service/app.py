@@ -1,6 +1,6 @@
 """An HTTP service with a personal model for each of many users.
 
-    pip install 'fala-sdk[demo]'
+    pip install -e '.[demo]'
     FALA_FOLDER=data FALA_RELEASE=first.fala FALA_TOKEN=secret uvicorn --factory app:make_app
 
     PUT    /users/ann/labels   {"texts": ["..."], "labels": [1]}   the first makes the user

@@ -990,7 +990,7 @@ class Device:
         vendor publishes another. An interrupted download resumes at the next call. The release is
         then installed as by ``replace``.
 
-        Needs the extra ``fala-sdk[ota]``.
+        Needs the extra ``ota``.
 
         Args:
             url: The repository's address, with http or https.
@@ -1016,7 +1016,7 @@ class Device:
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
         """
-        with needs("signed updates need an extra", "'fala-sdk[ota]'"):
+        with needs("signed updates need an extra", extra="ota"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
         download, budget = check_update_limits(limits), check_budget(budget)
         active = opened(self._folder).release.bundle.manifest

@@ -38,16 +38,21 @@ quote a text of the user (``without_texts``).
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import re
+import shlex
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 # Characters of a number that an error shows.
 _LONGEST_NUMBER = 24
+_DISTRIBUTION = "fala-sdk"
 
 
 def shown(value: object) -> str:
@@ -224,13 +229,57 @@ class BudgetError(FalaError):
     """A budget is not a budget: negative, or not a number."""
 
 
+def install_hint(extra: str) -> str:
+    """Return the command that adds an extra to FaLA, from where FaLA is installed from.
+
+    A clone, a wheel's file and an address are no names that pip finds in an index. Installers note
+    them in ``direct_url.json`` (PEP 610); what has no such note was found by its name.
+
+    Args:
+        extra: The extra's name in ``pyproject.toml``.
+    """
+    from importlib import metadata
+
+    origin: Mapping[str, Any] = {}
+    with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
+        noted = json.loads(metadata.distribution(_DISTRIBUTION).read_text("direct_url.json") or "")
+        origin = noted if isinstance(noted, dict) else {}
+    clone = Path(__file__).absolute().parents[2]  # on PYTHONPATH, nothing may be installed
+    if "url" not in origin and (clone / "pyproject.toml").is_file():
+        origin = {"url": clone.as_uri(), "dir_info": {"editable": True}}
+    url = str(origin.get("url", ""))
+    file = _path_of(url) if url.startswith("file://") else ""
+    if isinstance(folder := origin.get("dir_info"), dict):
+        return f"pip install {'-e ' * bool(folder.get('editable'))}'.[{extra}]' in {file}"
+    if isinstance(vcs := origin.get("vcs_info"), dict):
+        commit = vcs.get("requested_revision") or vcs.get("commit_id")
+        url = f"{vcs.get('vcs')}+{url}@{commit}"
+        if folder_of := origin.get("subdirectory"):
+            url += f"#subdirectory={folder_of}"
+    elif file:
+        return f"pip install {shlex.quote(f'{file}[{extra}]')}"
+    named = f"{_DISTRIBUTION}[{extra}]"
+    return f"pip install {shlex.quote(f'{named} @ {url}' if url else named)}"
+
+
+def _path_of(url: str) -> str:
+    """The path of a file's address; ``urllib`` would be a network client."""
+    path = re.sub(
+        rb"%([0-9a-fA-F]{2})",
+        lambda code: bytes.fromhex(code[1].decode()),
+        url.removeprefix("file://").encode(),
+    )
+    return os.fsdecode(path).removeprefix("/" if os.name == "nt" else "")
+
+
 @contextlib.contextmanager
-def needs(what: str, package: str) -> Iterator[None]:
+def needs(what: str, package: str = "", *, extra: str = "") -> Iterator[None]:
     """Raise one error where a library that is imported inside is missing or broken.
 
     Args:
         what: What needs which library, as the error says it.
         package: What pip installs.
+        extra: The extra of FaLA that has the library, in place of a package.
 
     Raises:
         MissingExtraError: It is.
@@ -241,7 +290,8 @@ def needs(what: str, package: str) -> Iterator[None]:
         # Extension modules raise ImportError when Ctrl-C interrupts their import.
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise
-        raise MissingExtraError(f"{what}: pip install {package} ({safe_line(error)})") from error
+        how = install_hint(extra) if extra else f"pip install {package}"
+        raise MissingExtraError(f"{what}: {how} ({safe_line(error)})") from error
 
 
 def model_changed(path: object) -> DeviceChangedError:

@@ -218,4 +218,4 @@ fala.Device.create(sys.argv[1], sys.argv[2]).close()
 """
     command = [sys.executable, "-c", code, str(tmp_path / "device"), str(releases["old"])]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ})
-    assert done.returncode == 0 and "fala-sdk[encryption]" in done.stdout, done.stderr
+    assert done.returncode == 0 and "[encryption]'" in done.stdout, done.stderr

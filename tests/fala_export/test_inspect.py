@@ -18,6 +18,7 @@ from bundles import (
     write_word_vectors,
 )
 from export_command import done, failed, works
+from fala.errors import install_hint
 from fala_export import write_bundle, write_external
 from fala_export.release import inspection
 from fala_export.release.footprint import measure
@@ -139,7 +140,7 @@ def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, unmeasured, mo
     write_noted(tmp_path / "x.fala")
     monkeypatch.setitem(sys.modules, "onnx", None)
     shown = works("inspect", tmp_path / "x.fala").stdout
-    assert "unknown: not noted at export; pip install 'fala-sdk[export]'" in shown
+    assert f"unknown: not noted at export; to count it: {install_hint('export')}" in shown
 
 
 def test_control_characters_of_a_bundle_are_not_printed(tmp_path, unmeasured):

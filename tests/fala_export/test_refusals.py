@@ -19,6 +19,7 @@ import export_command
 import warm
 from fala import Bundle
 from fala.cli import progress_bars
+from fala.errors import install_hint
 from fala_export import backbone, bundles
 from fala_export.models import tokenizer as model_tokenizer
 from fala_export.models.encoder import load_encoder
@@ -160,7 +161,7 @@ def test_an_unusable_tokenizer_is_rejected(fails, model, tmp_path, monkeypatch):
     fails(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(model_tokenizer, "find_spec", lambda name: None)
-    fails(folder, "exists only as spm.model: pip install 'fala-sdk[export]'")
+    fails(folder, f"exists only as spm.model, which sentencepiece reads: {install_hint('export')}")
     fails(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer__json=None, tokenizer_config__json=slow)

@@ -6,6 +6,7 @@ import pytest
 
 from base_install import CLIENTS, left_out
 from command_lines import data_rows, jsonl
+from fala.errors import install_hint
 
 
 def guard(names):
@@ -129,7 +130,7 @@ for line in json.loads(sys.argv[2]):
         assert exception == "SystemExit(1)", (line, exception)
         assert (status, out, errors.count("\n")) == (1, "", 1), (line, errors)
         assert errors.startswith("fala: ")
-        assert f"pip install 'fala-sdk[{NEEDY[line]}]'" in errors, (line, errors)
+        assert install_hint(NEEDY[line]) in errors, (line, errors)
 
 
 @pytest.mark.parametrize("program", ["main", "replace", "device", "export", "sim"])

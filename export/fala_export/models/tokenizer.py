@@ -14,6 +14,7 @@ from tokenizers import Encoding, Tokenizer, normalizers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
+from fala.errors import install_hint
 from fala_export.errors import ExportError
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.folder import TOKENIZER, VOCABULARIES, loading, read_json
@@ -99,9 +100,8 @@ def _make(folder: Path) -> Any:  # noqa: ANN401  # of transformers, whose classe
         raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
     if files[0].endswith(".model") and find_spec("sentencepiece") is None:
         raise ExportError(
-            f"its tokenizer exists only as {files[0]}: pip install "
-            "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
-            f"{TOKENIZER[0]}"
+            f"its tokenizer exists only as {files[0]}, which sentencepiece reads: "
+            f"{install_hint('export')}, or save the tokenizer as {TOKENIZER[0]}"
         )
     with loading("tokenizer"):
         made = AutoTokenizer.from_pretrained(

@@ -12,6 +12,7 @@ import numpy as np
 from fala import Bundle, BundleFormatError
 from fala.backbones.word_vectors import words
 from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VECTOR_TABLES, VOCABULARY
+from fala.errors import install_hint
 from fala_export.families.adapters.bundle import config_of
 from fala_export.graph.cost import LENGTHS, cost
 from fala_export.release.footprint import measure
@@ -126,7 +127,7 @@ def _cost(bundle: Bundle) -> dict[str, Any]:
 
         return {"cost": cost(onnx.load_from_string(bundle.read(ONNX_MODEL)))}
     except ImportError as error:
-        return _no_cost(f"pip install 'fala-sdk[export]' to count it ({error})")
+        return _no_cost(f"to count it: {install_hint('export')} ({error})")
 
 
 def _no_cost(reason: str) -> dict[str, Any]:

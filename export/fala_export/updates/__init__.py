@@ -1,5 +1,6 @@
 """Signed updates, the vendor's side: keys, a static repository, and signatures of single files."""
 
+from fala.errors import install_hint
 from fala_export.errors import ExportError
 
 try:
@@ -7,6 +8,6 @@ try:
     import filelock
     import tuf
 except ImportError as error:
-    raise ExportError(f"pip install 'fala-sdk[ota]' to sign and publish ({error})") from error
+    raise ExportError(f"to sign and publish: {install_hint('ota')} ({error})") from error
 
 del cryptography, filelock, tuf

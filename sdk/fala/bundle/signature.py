@@ -100,7 +100,7 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
         DataError: ``trust`` is no key.
         MissingExtraError: pyca/cryptography is not installed.
     """
-    with needs("a signature cannot be checked here", "'fala-sdk[ota]'"):
+    with needs("a signature cannot be checked here", extra="ota"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key

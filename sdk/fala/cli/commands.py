@@ -22,7 +22,7 @@ from typing import IO, Any, ClassVar
 import click
 
 from fala.cli.names import listed, with_suggestion
-from fala.errors import FalaError, printable
+from fala.errors import FalaError, install_hint, printable
 
 MISTAKE, INTERRUPTED = 1, 130
 
@@ -101,9 +101,7 @@ def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]
         # A missing module of the project is a broken installation, not a missing extra.
         if extra is None or (error.name or "").partition(".")[0] in _PROJECT:
             raise
-        raise _Failure(
-            program, f"this needs an extra: pip install 'fala-sdk[{extra}]' ({error})"
-        ) from error
+        raise _Failure(program, f"this needs an extra: {install_hint(extra)} ({error})") from error
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise  # nobody reads the output any more: click exits quietly

@@ -135,7 +135,7 @@ class Encryption(Codec):
     encrypted = True
 
     def __init__(self, key: bytes, salt: bytes = b"") -> None:
-        with needs("encryption needs pyca/cryptography", "'fala-sdk[encryption]'"):
+        with needs("encryption needs pyca/cryptography", extra="encryption"):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
             from cryptography.hazmat.primitives.hashes import SHA256
             from cryptography.hazmat.primitives.kdf.hkdf import HKDF

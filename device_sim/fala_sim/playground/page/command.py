@@ -46,9 +46,9 @@ def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_
     compare models on the same unseen posts. The devices are real, no data leave this
     machine, and the page works only with the printed address. Ctrl-C ends it.
 
-    Needs the extra demo: pip install 'fala-sdk[demo]'.
+    Needs the extra demo.
     """
-    with needs("the page needs an extra", "'fala-sdk[demo]'"):
+    with needs("the page needs an extra", extra="demo"):
         from fala_sim.playground.page.server import serve
     from fala_sim.playground.page.visit import Visit
 

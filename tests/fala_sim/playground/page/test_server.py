@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 from starlette.testclient import TestClient
 
+from fala.errors import install_hint
 from fala_sim.playground.page.command import command
 from fala_sim.playground.page.guard import HEADERS, LARGEST_BODY
 from fala_sim.playground.page.server import make_app
@@ -170,7 +171,7 @@ def test_an_aborted_request_prints_nothing(tmp_path):
 def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "fala_sim.playground.page.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "pip install 'fala-sdk[demo]'" in PROGRAM.failed()
+    assert install_hint("demo") in PROGRAM.failed()
 
 
 def test_another_folder_or_a_used_port_is_rejected(tmp_path):

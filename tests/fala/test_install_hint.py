@@ -1,0 +1,67 @@
+"""The hint how to add an extra, by the note that an installer leaves (PEP 610)."""
+
+import json
+import runpy
+import shutil
+import subprocess
+
+import pytest
+
+import fala.errors
+from checkout import ROOT
+from fala.errors import MissingExtraError, install_hint, needs
+
+COMMIT = "0" * 40
+
+
+@pytest.mark.parametrize(
+    ("origin", "hint"),
+    [
+        ({"url": "file:///a%20b/FaLA", "dir_info": {"editable": True}},
+         "pip install -e '.[ota]' in /a b/FaLA"),
+        ({"url": "file:///src/FaLA", "dir_info": {}}, "pip install '.[ota]' in /src/FaLA"),
+        ({"url": "file:///a%20b/fala_sdk-1-py3-none-any.whl", "archive_info": {}},
+         "pip install '/a b/fala_sdk-1-py3-none-any.whl[ota]'"),
+        ({"url": "https://example.org/fala_sdk-1.whl", "archive_info": {}},
+         "pip install 'fala-sdk[ota] @ https://example.org/fala_sdk-1.whl'"),
+        ({"url": "https://example.org/fala", "vcs_info": {"vcs": "git", "commit_id": COMMIT}},
+         f"pip install 'fala-sdk[ota] @ git+https://example.org/fala@{COMMIT}'"),
+        ({"url": "ssh://git@example.org/fala", "subdirectory": "py",
+          "vcs_info": {"vcs": "git", "commit_id": COMMIT, "requested_revision": "v1"}},
+         "pip install 'fala-sdk[ota] @ git+ssh://git@example.org/fala@v1#subdirectory=py'"),
+    ],
+)  # fmt: skip
+def test_the_hint_names_where_it_is_installed_from(tmp_path, monkeypatch, origin, hint):
+    write_installed(tmp_path, json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert install_hint("ota") == hint
+    with pytest.raises(MissingExtraError) as raised, needs("it needs one", extra="ota"):
+        raise ImportError("no tuf")
+    assert str(raised.value) == f"it needs one: {hint} (no tuf)"
+
+
+@pytest.mark.parametrize("note", [None, "", "{", "[]"])
+def test_without_a_note_a_clone_is_named_and_else_the_distribution(tmp_path, monkeypatch, note):
+    write_installed(tmp_path, note)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert install_hint("ota") == f"pip install -e '.[ota]' in {ROOT}"
+    alone = tmp_path / "site-packages" / "fala" / "errors.py"
+    alone.parent.mkdir(parents=True)
+    shutil.copyfile(fala.errors.__file__, alone)
+    assert runpy.run_path(str(alone))["install_hint"]("ota") == "pip install 'fala-sdk[ota]'"
+
+
+def test_a_shell_reads_the_hint_as_one_argument(tmp_path, monkeypatch):
+    write_installed(tmp_path, json.dumps({"url": "file:///it's/$HOME/x.whl", "archive_info": {}}))
+    monkeypatch.syspath_prepend(tmp_path)
+    command = install_hint("ota").replace("pip install", "printf %s")
+    assert subprocess.check_output(command, shell=True, text=True) == "/it's/$HOME/x.whl[ota]"
+
+
+def write_installed(folder, note):
+    """Write what an installer leaves of a distribution."""
+    noted = folder / "fala_sdk-1.dist-info"
+    noted.mkdir()
+    (noted / "METADATA").write_text("Metadata-Version: 2.1\nName: fala-sdk\nVersion: 1\n")
+    if note is not None:
+        (noted / "direct_url.json").write_text(note)
