@@ -36,7 +36,7 @@ from fala_sim.preparation.tuning import tune
 from fala_sim.situation import Release, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
-_FORM = 7
+_FORM = 8
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Prepared:
         words: The vendor's head on words alone; its one dense input is 0.
         transformer: See ``Source``; the new backbone's.
         vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"``, ``"scales"`` if there
-            is no prior, and ``"tuned"`` for a backbone that it first trained.
+            is no prior, and ``"tuned"`` for a backbone that it first trained; the same about people
+            for the old release in ``"installed"``.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
@@ -125,6 +126,8 @@ def prepare(
         installed = _shipped(old, first, division, None, work / f"{digest}-installed.fala", log)
         shipped = _shipped(new, second, division, trained_on, work / f"{digest}-shipped.fala", log)
         vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
+        # The old release was fitted as carefully as the new one is.
+        vendor["installed"] = _learn([], installed.path, division, None, log)
     log(f"{data}: fitting the head on words alone")
     words = fit_head(
         None, division.public, division.public_labels, label_names=division.labels,

@@ -9,11 +9,10 @@ import numpy as np
 
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
-from fala.model.scales import scales_at
 from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Change, Snapshot
-from fala.solver.fit import Fit, fit
+from fala.solver.fit import Fit, fit, scales_for
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge
 from fala.solver.threads import one_blas_thread
@@ -123,7 +122,7 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
     training, space = rows.training, rows.space
     labelled = training.labelled
     labels = training.labels[labelled]
-    scales = scales_at(space.scales, len(labels)) if space.scales else None
+    scales = scales_for(space.scales, training)
     result = fit(training, scales, near, left_out_only=left_out_only)
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],

@@ -51,8 +51,8 @@ DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
 #: The expected share of the full fit.
 TRUST = 0.5
 #: The number of labels from which on people who differ much are more than noise, and the first
-#: three scales then.
-MANY, WIDER = 100, (1.0, 3.0, 1.0)
+#: three scales then; and that from which on the full fit is expected.
+MANY, WIDER, WHOLE = 100, (1.0, 3.0, 1.0), 200
 # The least trust by which a model's distance from the calibrated one is divided.
 _LEAST_TRUST = 0.25
 
@@ -107,8 +107,7 @@ def fit(
     vendor = training.vendor_logits()
     used = training.used
     if scales is None:
-        labels = int(training.labelled.sum())
-        scales = scales_at(default_scales(training.blocks), labels)
+        scales = scales_for((), training)
     prior = gaussian_around(training, vendor, scales)
     evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
     every = prior.problem(training, vendor, evidence)
@@ -247,4 +246,21 @@ def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
         return Scales(tuple(of_blocks), slope, bias, TRUST, labels)
 
     dense = 1.0 if has_prior else DENSE_SCALE
-    return row(dense, LEXICAL_SCALE, SLOPE_SCALE, 0), row(*WIDER, MANY)
+    many = row(*WIDER, MANY)
+    whole = replace(many, trust=1.0, labels=WHOLE)
+    return row(dense, LEXICAL_SCALE, SLOPE_SCALE, 0), many, whole
+
+
+def scales_for(table: Sequence[Scales], training: TrainingSet) -> Scales:
+    """Return the scales for a user's number of labels.
+
+    A release's table ends where the public had too few annotators with as many labels. Above its
+    last row, the default rows hold: the last row is for users with far fewer labels.
+
+    Args:
+        table: The release's, by rising number of labels; empty without one.
+        training: The user's examples.
+    """
+    defaults = default_scales(training.blocks)
+    above = [row for row in defaults if not table or row.labels > table[-1].labels]
+    return scales_at([*table, *above], int(training.labelled.sum()))

@@ -10,7 +10,7 @@ from fala.model import links
 from fala.model.losses import cross_entropy, probabilities
 from fala.model.scales import Scales
 from fala.solver import forms, gaussian
-from fala.solver.fit import fit
+from fala.solver.fit import default_scales, fit, scales_for
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import D, answers, brute_force, dense, make_prior, make_training
 
@@ -185,6 +185,27 @@ def test_left_out_logits_of_unfitted_examples_are_the_fits():
 
 
 # The scales, and the calibrated model
+
+
+def test_the_default_rows_follow_the_last_row_of_a_release():
+    training = training_of({"n": 230, "words": 9})
+    table = [Scales((9.0, 8.0), 0.2, 0.3, labels=labels) for labels in (10, 20)]
+
+    def at(labels, rows=table):
+        some = training.labels.copy()
+        some[labels:] = np.nan
+        return scales_for(rows, replace(training, labels=some))
+
+    few, many, whole = default_scales(training.blocks)
+    assert [row.labels for row in (few, many, whole)] == [0, 100, 200]
+    assert many.blocks == whole.blocks and few.trust == many.trust < whole.trust == 1
+    assert at(5) == at(10) == table[0]
+    assert at(20) == at(99) == table[1]
+    assert (at(100), at(199), at(200), at(230)) == (many, many, whole, whole)
+    assert (at(99, []), at(100, [])) == (few, many)
+    # A release that has rows for as many labels keeps them.
+    longer = [*table, replace(table[0], labels=100)]
+    assert (at(130, longer), at(200, longer)) == (longer[-1], whole)
 
 
 @pytest.mark.parametrize(
