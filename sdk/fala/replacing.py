@@ -49,7 +49,7 @@ from fala.slots.releases import Releases, admit_loaded, check_releases
 from fala.slots.sharing import Parts, open_bundle
 from fala.slots.snapshot import Release, Snapshot
 from fala.slots.switching import opened
-from fala.slots.validation import VALIDATED, forbidden
+from fala.slots.validation import forbidden, needed_signer, note_validated
 from fala.workers import in_processes
 
 #: Called as the built-in ``map`` is, with a function and items that can be pickled; yields the
@@ -287,11 +287,12 @@ class _Carry:
 
     Args:
         plan: What is done.
-        digest: The release's, once it is admitted.
+        admitted: The release's digest, and the signer for whom it was validated, once it is
+            admitted.
     """
 
-    def __init__(self, plan: _Plan, digest: str | None = None) -> None:
-        self._plan, self._digest = plan, digest
+    def __init__(self, plan: _Plan, admitted: tuple[str, str | None] = ("", None)) -> None:
+        self._plan, self._admitted = plan, admitted
         self._cache = EncodingCache(_CACHE_BYTES)
         self._encoder = cached(plan.encoder, self._cache)
         self._releases = None if plan.releases is None else Releases(plan.releases)
@@ -299,8 +300,8 @@ class _Carry:
         #: The parts of the devices' previous releases, which would else be read for each device.
         self._parts: dict[str, Parts] = {}
 
-    def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, str | None]]:
-        return _Carry, (self._plan, self._digest)
+    def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, tuple[str, str | None]]]:
+        return _Carry, (self._plan, self._admitted)
 
     def admit(self) -> str:
         """Admit the release: audited and validated, unless it is kept for several devices already.
@@ -315,7 +316,8 @@ class _Carry:
         release = admit_loaded(self._plan.release, origin, encoders, self._releases)
         if self._releases is not None:
             self._releases.keep(release.bundle)
-        self._digest = release.bundle.digest
+        signer = needed_signer(release.bundle, origin.signer)
+        self._admitted = release.bundle.digest, signer
         return release.name
 
     def _open(self) -> None:
@@ -325,9 +327,9 @@ class _Carry:
             BundleError: It has changed since it was admitted.
         """
         origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
-        release = admit(self._plan.release, origin, encoders, self._releases or ())
+        release = admit(self._plan.release, origin, encoders, self._releases)
         self._check(release.bundle)
-        VALIDATED.add(release.bundle.digest)
+        note_validated(*self._admitted)
         backbone = release.backbone.loaded
         if isinstance(backbone, OnnxEncoder):
             backbone.cache = self._cache
@@ -361,7 +363,7 @@ class _Carry:
         Raises:
             BundleDigestError: It is not.
         """
-        if bundle.digest != self._digest:
+        if bundle.digest != self._admitted[0]:
             raise BundleDigestError(f"{bundle.path}: it was changed meanwhile; run it again")
 
     def _carried(self, item: _Item) -> _Outcome:
@@ -375,13 +377,13 @@ class _Carry:
             snapshot = opened(folder)
             digest = snapshot.release.bundle.digest
             self._parts[digest] = snapshot.release.parts
-            if digest == self._digest:
+            if digest == self._admitted[0]:
                 budget = _left(folder, snapshot, plan.budget)
                 if budget is None:
                     return _Outcome(path, "already")
                 report = device.refine(budget, progress=counting)
                 return _Outcome(path, "refined", report, counting.encoded)
-            if _previous(folder, snapshot) == self._digest:
+            if _previous(folder, snapshot) == self._admitted[0]:
                 return _Outcome(path, "went_back")
             report = device.replace(
                 plan.release, plan.budget, accept=plan.accept, trust=plan.trust,

@@ -110,7 +110,8 @@ def opening(
     run.check("open")
     with run.stage("open"):
         before = opened(folder)
-        release = admit(path, origin, folder.encoders, folder.validated)
+        installed = folder.store.slots.bundles()
+        release = admit(path, origin, folder.encoders, folder.releases, installed)
         if not allow_older:
             _check_version(folder, before.release.bundle.manifest, release.bundle)
         part = part_for(folder, before, release)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from fala.backbones.external import Encoders
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust, check_signature
+from fala.bundle.signature import Trust, check_signature, key_bytes
 from fala.errors import BundleError, BundleMismatchError, BundleSignatureError
 from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
@@ -33,9 +34,32 @@ class Signed:
     trust: Trust | None = None
     verified: bool = False
 
+    @property
+    def signer(self) -> str | None:
+        """Who vouches for it: a key in hexadecimal digits, or a repository; None for nobody.
+
+        Raises:
+            DataError: ``trust`` is no key.
+            MissingExtraError: A library for signatures is missing.
+        """
+        if self.verified:
+            return "repository"
+        return None if self.trust is None else key_bytes(self.trust).hex()
+
+
+class Records(Protocol):
+    """The records of what was validated elsewhere; ``fala.slots.releases.Releases`` has them."""
+
+    def knows(self, digest: str, signer: str | None) -> bool:
+        """Whether a release was validated for a signer, or for everybody."""
+
 
 def admit(
-    path: Path, origin: Signed, encoders: Encoders, installed: Container[str] = ()
+    path: Path,
+    origin: Signed,
+    encoders: Encoders,
+    records: Records | None = None,
+    installed: Container[str] = (),
 ) -> Release:
     """Admit a release.
 
@@ -43,8 +67,8 @@ def admit(
         path: Its file.
         origin: How its origin is known.
         encoders: The app's own encoders.
-        installed: Digests of the releases that were installed before, or kept for several devices:
-            they are validated.
+        records: Those of the releases that several devices share; None for none.
+        installed: Digests of the releases that were installed on the device before.
 
     Returns:
         The release. It is validated when its backbone is loaded, which raises an error of the last
@@ -56,14 +80,17 @@ def admit(
         BundleError: It cannot be trusted.
         EncoderError: The app's encoder is another one, or failed.
     """
-    bundle, signed = _open(path, origin)
+    bundle = _open(path, origin)
     if bundle.base is not None:
         raise BundleMismatchError(
             f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, not a release; load "
             "it beside a release with that backbone (Device.load_adapter)"
         )
-    known = bundle.digest in installed
-    return Release.of(bundle, lambda: validate(bundle, encoders, signed=signed, installed=known))
+    signer, ran = origin.signer, bundle.digest in installed
+    known = records is not None and records.knows(bundle.digest, signer)
+    return Release.of(
+        bundle, lambda: validate(bundle, encoders, signer=signer, known=known, installed=ran)
+    )
 
 
 def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
@@ -75,7 +102,7 @@ def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
         BundleError: It cannot be trusted.
     """
     try:
-        bundle, _ = _open(path, origin)
+        bundle = _open(path, origin)
     except BundleError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # a sample release is no adapter
             raise BundleError(f"{path}: no such file") from error.__cause__
@@ -87,12 +114,12 @@ def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
     return Release.of_adapter(bundle, base)
 
 
-def _open(path: Path, origin: Signed) -> tuple[Bundle, bool]:
-    """A bundle that is held, and whether its origin is known."""
+def _open(path: Path, origin: Signed) -> Bundle:
+    """A bundle that is held, with the signature that it must have."""
     manifest = None
     if origin.trust is not None and not origin.verified:
         manifest = check_signature(path, origin.trust)
     bundle = open_bundle(path, hold=True)
     if manifest is not None and Manifest.from_json(manifest) != bundle.manifest:
         raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
-    return bundle, manifest is not None or origin.verified
+    return bundle

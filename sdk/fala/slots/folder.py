@@ -261,11 +261,6 @@ class Folder:
 
         self.store.after_commit(touch)
 
-    @property
-    def validated(self) -> set[str]:
-        """Digests of the releases that were validated: on this device, or for those that share."""
-        return self.store.slots.bundles().union(self.releases or ())
-
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""
         with self._opening:

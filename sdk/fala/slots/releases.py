@@ -3,12 +3,17 @@
 A device refers to a release by a hard link to its file. So a reference without its file cannot
 exist, the file system counts the references, and a device's folder is whole by itself: it is opened
 without this one. Where the file system has no such links, a device gets a copy.
+
+Beside a release's file is the record of its checks: for whom it was validated. A release that has
+nothing that needs a signature was validated for everybody, another one for the signer that vouched
+for it. A device that has verified no signature, or another signer's, validates it itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import re
@@ -33,6 +38,7 @@ from fala.files import (
 from fala.slots.admit import Signed, admit
 from fala.slots.sharing import Parts, open_bundle, parts_of
 from fala.slots.snapshot import Release
+from fala.slots.validation import validated_for
 from fala.store.turns import FileLock
 
 _log = logging.getLogger("fala.slots")
@@ -40,7 +46,10 @@ _log = logging.getLogger("fala.slots")
 #: A digest of a bundle.
 DIGEST = re.compile("[0-9a-f]{64}")
 
-_SUFFIX = ".fala"
+_SUFFIX, _RECORD = ".fala", ".json"
+#: The checks that a record is about: it rises with every check that is added, after which earlier
+#: records count no more.
+_CHECKS = 1
 _LOCK = "lock"
 # Seconds that a writer waits for another, who writes one file; and between the first two tries.
 _PATIENCE, _PAUSE = 30.0, 0.004
@@ -50,10 +59,10 @@ class Releases:
     """A folder of releases for any number of devices of this machine.
 
     A release is kept once, under its digest, however many devices use it, and is audited and
-    validated once. Pass the object to ``Device.create``, and to ``Device.open`` of a device that
-    will be replaced. Threads may share it, and processes a folder. It has to be on the devices' own
-    file system, which needs hard links (those of Linux, macOS and Windows have them; not FAT);
-    else every device has a copy.
+    validated once; one that only a signed release may be, once for each signer. Pass the object to
+    ``Device.create``, and to ``Device.open`` of a device that will be replaced. Threads may share
+    it, and processes a folder. It has to be on the devices' own file system, which needs hard links
+    (those of Linux, macOS and Windows have them; not FAT); else every device has a copy.
 
     Args:
         folder: The folder; it is made if there is none.
@@ -123,6 +132,7 @@ class Releases:
         with device_errors(self.path):
             # A device that is created meanwhile has a link of its own, which stays.
             self._file(digest).unlink(missing_ok=True)
+            self._record(digest).unlink(missing_ok=True)
         self._parts.pop(digest, None)
 
     def devices(self, digest: str) -> int:
@@ -162,8 +172,12 @@ class Releases:
     def __repr__(self) -> str:
         return f"<Releases {self.path}>"
 
+    def knows(self, digest: str, signer: str | None) -> bool:
+        """Whether a release was validated for everybody, or for a signer; see ``Records``."""
+        return not {None, signer}.isdisjoint(self._validated_for(digest))
+
     def keep(self, bundle: Bundle) -> Path:
-        """Keep a bundle that is admitted, or installed already.
+        """Keep a bundle that is admitted, or installed already; record what was validated here.
 
         Args:
             bundle: The bundle.
@@ -181,6 +195,7 @@ class Releases:
                 with self._turn():
                     if not self._is_whole(bundle.digest):  # another process may have been first
                         self._write(bundle)
+            self._note(bundle.digest)
         return file
 
     def link(self, bundle: Bundle, target: Path) -> bool:
@@ -237,6 +252,32 @@ class Releases:
     def _file(self, digest: str) -> Path:
         return self.path / f"{digest}{_SUFFIX}"
 
+    def _record(self, digest: str) -> Path:
+        return self.path / f"{digest}{_RECORD}"
+
+    def _validated_for(self, digest: str) -> set[str | None]:
+        """The signers for whom a release was validated, or None for everybody; may be empty."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            record = json.loads(self._record(digest).read_bytes())
+            if record["checks"] == _CHECKS:
+                return {each for each in record["signers"] if each is None or type(each) is str}
+        return set()
+
+    def _note(self, digest: str) -> None:
+        """Record for whom this process has validated a release."""
+        here = validated_for(digest)
+        if here <= self._validated_for(digest):
+            return
+        with self._turn():
+            signers = sorted(here | self._validated_for(digest), key=str)
+            content = json.dumps({"checks": _CHECKS, "signers": signers}).encode()
+
+            def write(file: Path) -> None:
+                file.write_bytes(content)
+                keep_private(file)
+
+            write_atomically(self._record(digest), write)
+
     def _existing(self, digest: str) -> Path:
         if digest not in self:
             raise DataError(f"{self.path}: no release of the digest {shown(digest)}")
@@ -281,8 +322,8 @@ def admit_loaded(
 ) -> Release:
     """Admit a release that is to be kept; see ``admit``.
 
-    It is loaded, as one that does not load, or predict, must not be kept; but not where it is kept
-    for other devices already.
+    It is loaded, as one that does not load, or predict, must not be kept; but not where it was
+    validated for other devices that would have to be satisfied with as much.
 
     Args:
         path: See ``admit``.
@@ -290,9 +331,8 @@ def admit_loaded(
         encoders: See ``admit``.
         releases: Those that devices share; None for none.
     """
-    kept = () if releases is None else releases
-    release = admit(path, origin, encoders, kept)
-    if release.bundle.digest not in kept:
+    release = admit(path, origin, encoders, releases)
+    if releases is None or not releases.knows(release.bundle.digest, origin.signer):
         _ = release.backbone.loaded
     return release
 

@@ -24,7 +24,7 @@ from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
-from fala.bundle.format import TOKENIZER, VECTOR_TABLES
+from fala.bundle.format import ONNX, TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
 from fala.examples import Example
@@ -100,15 +100,18 @@ _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to start
 
 
-#: The digests of the releases that are validated already in this process; see ``validate``.
-VALIDATED: set[str] = set()
+#: The releases that were validated in this process: the digest of each, and the signer for whom. A
+#: release that is validated for None has nothing that only a signed one may have, so that it is
+#: validated for everybody.
+VALIDATED: set[tuple[str, str | None]] = set()
 
 
 def validate(
     bundle: Bundle,
     encoders: Encoders | None = None,
     *,
-    signed: bool = False,
+    signer: str | None = None,
+    known: bool = False,
     installed: bool = False,
 ) -> Backbone:
     """Load a release's backbone, and check that it loads and predicts.
@@ -121,9 +124,11 @@ def validate(
     Args:
         bundle: The release, opened to be held.
         encoders: The app's own encoders; None has none.
-        signed: Whether the signature by the key that the device trusts was verified; see
-            ``fala.bundle.reading.audit``.
-        installed: Whether it has been installed on this device before.
+        signer: Whose signature the device has verified; None for nobody's. A signed release may
+            have more than another; see ``fala.bundle.reading.audit``.
+        known: Whether it was validated for this signer, or for everybody, by another process.
+        installed: Whether it was installed on this device before, and so ran there. It is audited
+            again, because another signer may have vouched for it then.
 
     Returns:
         The backbone, loaded.
@@ -134,19 +139,44 @@ def validate(
             explains.
         EncoderError: The app's encoder is another one, or failed.
     """
+    digest, ran = bundle.digest, installed
     if bundle.external:
-        return backbone_of(bundle, encoders)
-    # With a signature more is permitted than without.
-    mark = f"signed {bundle.digest}"
-    validated = installed or bundle.digest in VALIDATED or (signed and mark in VALIDATED)
-    if not validated and bundle.manifest.kind not in VECTOR_TABLES:
-        bundle.audit(signed=signed)  # first, as it costs least
-        validated = _validate_in_child(bundle)
+        backbone = backbone_of(bundle, encoders)
+        note_validated(digest, None)
+        return backbone
+    if known or not validated_for(digest).isdisjoint({None, signer}):
+        return backbone_of(bundle)
+    if bundle.manifest.kind not in VECTOR_TABLES:
+        bundle.audit(signed=signer is not None)  # first, as it costs least
+        ran = ran or _validate_in_child(bundle)
     backbone = backbone_of(bundle)
-    if not validated:
+    if not ran:
         check_edge_cases(bundle, backbone)
-    VALIDATED.add(mark if signed else bundle.digest)
+    if not installed:
+        note_validated(digest, needed_signer(bundle, signer))
     return backbone
+
+
+def validated_for(digest: str) -> set[str | None]:
+    """The signers for whom this process has validated a release; None is for everybody."""
+    return {signer for validated, signer in VALIDATED.copy() if validated == digest}
+
+
+def note_validated(digest: str, signer: str | None) -> None:
+    """Note that a release was validated: by this process, or by the one that has started it."""
+    VALIDATED.add((digest, signer))
+
+
+def needed_signer(bundle: Bundle, signer: str | None) -> str | None:
+    """The signer without whom an audited release would be rejected; None if it needs nobody's.
+
+    Args:
+        bundle: The release.
+        signer: Whose signature was verified.
+    """
+    if signer is None or bundle.manifest.kind != ONNX:
+        return None
+    return signer if unknown_patterns(bundle.read(TOKENIZER)) else None
 
 
 def seconds(size: int) -> float:

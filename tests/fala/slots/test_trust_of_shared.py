@@ -1,0 +1,158 @@
+"""What was checked of a shared release, and for whom: nobody inherits more than its own checks."""
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("cryptography")
+
+import bundles
+import fala
+from fala import Bundle, BundleError, BundleFormatError, Device, Releases
+from fala.bundle.signature import key_bytes
+from fala.slots import sharing, validation
+from fala_export.updates.keys import make_key
+from fala_export.updates.signing import sign_file
+
+ONLY_SIGNED = "only a release that is signed by the key"
+
+
+@pytest.fixture(autouse=True)
+def another_process(monkeypatch):
+    """Nothing is validated or loaded yet; the returned function makes it so again."""
+
+    def forget():
+        monkeypatch.setattr(validation, "VALIDATED", set())
+        monkeypatch.setattr(sharing, "_shared", sharing._Shared())
+
+    forget()
+    return forget
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A release that every device accepts, and one that must be signed; both are."""
+    folder = tmp_path_factory.mktemp("releases")
+    for name in ("vendor", "other"):
+        make_key(folder / f"{name}.pem")
+    plain = bundles.write_onnx_release(folder / "plain.fala").path
+    first = bundles.write_onnx_release(folder / "first.fala", seed=9).path
+    special = bundles.with_pattern(plain, folder / "special.fala", r"[a-z]+(?=ing)|\p{L}+|\S")
+    for path in (plain, special):
+        sign_file(path, folder / "vendor.pem")
+    return {"plain": plain, "special": special, "first": first, "key": folder / "vendor.pub",
+            "other key": folder / "other.pub", "private": folder / "other.pem"}  # fmt: skip
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return Releases(tmp_path / "shared")
+
+
+def refused(tmp_path, shared, files, match=ONLY_SIGNED, **settings):
+    """Every door refuses the special release, and changes nothing."""
+    with pytest.raises(BundleError, match=match):
+        Device.create(tmp_path / "refused", files["special"], releases=shared, **settings)
+    assert not (tmp_path / "refused").exists()
+    with pytest.raises(BundleError, match=match):
+        shared.add(files["special"], **settings)
+    shutil.rmtree(tmp_path / "refusing", ignore_errors=True)
+    with Device.create(tmp_path / "refusing", files["first"], releases=shared) as device:
+        for call in (device.replace, device.preview):
+            with pytest.raises(BundleError, match=match):
+                call(files["special"], **settings)
+        name = device.backbone
+    with pytest.raises(BundleError, match=match):
+        fala.replace_all(
+            [tmp_path / "refusing"], files["special"], releases=shared, workers=1, **settings
+        )
+    with Device.open(tmp_path / "refusing") as device:
+        assert device.backbone == name
+
+
+def test_who_verified_no_signature_inherits_no_checks_of_a_signed_one(
+    tmp_path, files, shared, another_process
+):
+    key = files["key"]
+    with Device.create(tmp_path / "a", files["special"], trust=key, releases=shared) as device:
+        device.predict(["a good film"])
+        refused(tmp_path, shared, files)  # in the same process, and with the same backbone loaded
+    another_process()
+    refused(tmp_path, shared, files)
+    refused(tmp_path, shared, files, "signed by another key", trust=files["other key"])
+
+
+def test_who_verified_the_same_signature_inherits_them(
+    tmp_path, files, shared, another_process, monkeypatch
+):
+    Device.create(tmp_path / "a", files["special"], trust=files["key"], releases=shared).close()
+    Device.create(tmp_path / "b", files["plain"], trust=files["key"], releases=shared).close()
+    another_process()
+    monkeypatch.delattr(validation, "_validate_in_child")
+    monkeypatch.delattr(validation, "check_edge_cases")
+    Device.create(tmp_path / "c", files["special"], trust=files["key"], releases=shared).close()
+    # It has nothing that must be signed: it was validated for everybody.
+    Device.create(tmp_path / "d", files["plain"], releases=shared).close()
+
+
+def test_a_signature_by_another_key_is_another_check(tmp_path, files, shared, another_process):
+    Device.create(tmp_path / "a", files["special"], trust=files["key"], releases=shared).close()
+    another_process()
+    again = tmp_path / "again.fala"
+    shutil.copy(files["special"], again)
+    sign_file(again, files["private"])
+    digest = Bundle.open(again).digest
+    signers = [key_bytes(files[name]).hex() for name in ("key", "other key")]
+    assert [shared.knows(digest, signer) for signer in signers] == [True, False]
+    shared.add(again, trust=files["other key"])
+    record = json.loads((shared.path / f"{digest}.json").read_text())
+    assert record["signers"] == sorted(signers)
+
+
+def test_replace_all_leaves_no_trust_in_the_process(tmp_path, files, shared):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        Device.create(folder, files["first"], releases=shared).close()
+    done = fala.replace_all(
+        folders, files["special"], trust=files["key"], releases=shared, workers=1
+    )
+    assert (done.replaced, done.failed) == (2, 0)
+    refused(tmp_path, shared, files)
+    refused(tmp_path, Releases(tmp_path / "others"), files)
+
+
+def test_a_device_inherits_no_more_from_its_own_past(tmp_path, files):
+    with Device.create(tmp_path / "a", files["first"]) as device:
+        device.replace(files["special"], trust=files["key"])
+        with pytest.raises(BundleFormatError, match=ONLY_SIGNED):
+            device.replace(files["special"])
+        device.replace(files["special"], trust=files["key"])
+
+
+def test_a_file_without_a_record_is_checked(tmp_path, files, shared, another_process):
+    """It was put there, or is a copy of what a device had installed."""
+    Device.create(tmp_path / "a", files["special"], trust=files["key"]).close()
+    another_process()
+    Device.open(tmp_path / "a", releases=shared).close()
+    digest = Bundle.open(files["special"]).digest
+    assert list(shared) == [digest]
+    refused(tmp_path, shared, files)
+    for record in (
+        "", "[]", "{", "3", "null", '{"checks": 1}', '{"checks": 0, "signers": [null]}',
+        '{"checks": 1, "signers": 3}', '{"checks": 1, "signers": [["x"], {}, 0, true]}',
+        "[" * 9_999,
+    ):  # fmt: skip
+        (shared.path / f"{digest}.json").write_text(record)
+        with pytest.raises(BundleFormatError, match=ONLY_SIGNED):
+            shared.add(files["special"])
+
+
+def test_a_record_goes_with_its_release(files, shared):
+    shared.add(files["plain"])
+    (digest,) = shared
+    assert shared.knows(digest, None) and shared.knows(digest, "a signer")
+    shared.remove(digest)
+    assert not shared.knows(digest, None)
+    assert not [*shared.path.glob("*.json")]
