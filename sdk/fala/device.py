@@ -35,6 +35,7 @@ from fala.arguments import (
     check_unsigned,
     check_update_limits,
     ids_where,
+    label_names,
     label_to_find,
     label_to_rank,
     positive_of_two,
@@ -58,7 +59,7 @@ from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
-from fala.slots.own import OwnRelease, on_encoder
+from fala.slots.own import OwnRelease, on_encoder, with_labels
 from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
@@ -79,6 +80,11 @@ _KINDS = {
     "personal": "a personal model",
     "calibrated": "the vendor's model and the user's slope and bias",
     "vendor": "the vendor's model",
+}
+_OWN_KINDS = {
+    "personal": "a personal model",
+    "calibrated": "the shares of the labels",
+    "vendor": "nothing learned yet",
 }
 
 
@@ -387,7 +393,8 @@ class Device:
     def __repr__(self) -> str:
         try:
             count, labelled = self._folder.store.examples.counts()
-            kind = _KINDS[opened(self._folder).active.decision]
+            active = opened(self._folder).active
+            kind = (_OWN_KINDS if active.release.own else _KINDS)[active.decision]
             return (
                 f"<Device {self._folder.path}: {self.task} on {self.backbone} with {kind}, "
                 f"{counted(count, 'example')}, {labelled} labelled>"
@@ -1092,6 +1099,40 @@ class Device:
             False
         """
         confirm(self._folder)
+
+    def add_labels(self, labels: Iterable[OneLabel]) -> LearnReport:
+        """Add labels, or tags, to a device of the app's own encoder, and fit to all of them.
+
+        Nothing is encoded again. Examples that were labelled before an added tag existed count as
+        ones without it, until they are labelled again. A rollback goes back to the model without
+        the added labels, and keeps the examples that have one.
+
+        Args:
+            labels: Names or integers; those that the device has are ignored.
+
+        Returns:
+            The result of the fit, as of ``learn``.
+
+        Raises:
+            DataError: One cannot be a label.
+            UsageError: The labels come with a vendor's release, or there is a rating.
+            DeviceError: The device's folder cannot be written.
+
+        Examples:
+            >>> own.add_labels(["spam"]).labelled, own.labels
+            (2, ('fine', 'rude', 'spam'))
+        """
+        learner = self._learner()
+        learner.ready()
+        own = with_labels(self._folder, label_names(labels, "labels"))
+        if own is None:
+            return learner.fit()
+        terms = check_terms("always", self._folder.signed(None), (), allow_older=True)
+        run = Run(Budget(forward_passes=0))
+        with own.written() as path, run:
+            replaced = replace(self._folder, path, run, terms)
+        confirm(self._folder)  # the encoder has been in use
+        return learner.report(self._snapshot(None), replaced.prepared.model)
 
     def rollback(self) -> None:
         """Make the model before the last replacement active; a second call undoes the first.

@@ -296,3 +296,52 @@ def test_the_name_tells_encoders_apart(device, old, new):
         device.replace(encoder=new, trust=bytes(32))
     assert device.replace(encoder=lambda texts: old(texts)[:, ::-1], encoder_name="turned")
     np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=0.05)
+
+
+def test_labels_are_added_without_encoding(device, old):
+    three = [*labels_of(UNSEEN)]
+    for position, text in enumerate(UNSEEN):
+        three[position] = "sport" if "match" in text else three[position]
+    before = device.predict_proba(UNSEEN)
+    assert device.add_labels(["rude", "fine"]).labelled == 96  # they exist
+    report = device.add_labels(["sport", "news"])
+    assert report.labelled == 96 and report.decision == "personal"
+    assert device.labels == ("fine", "rude", "sport", "news") and not device.on_trial
+    assert np.mean(device.predict(UNSEEN) == np.array(labels_of(UNSEEN))) > 0.8
+    device.learn(UNSEEN, three)
+    assert np.mean(device.predict(UNSEEN) == np.array(three)) > 0.85
+    device.rollback()
+    assert device.labels == ("fine", "rude")
+    assert np.abs(device.predict_proba(UNSEEN) - before).mean() < 0.2
+    device.rollback()
+    folder = device._folder.path
+    device.close()
+    with Device.open(folder, encoder=old) as again:
+        assert again.labels == ("fine", "rude", "sport", "news")
+        assert np.mean(again.predict(UNSEEN) == np.array(three)) > 0.85
+        with pytest.raises(DataError, match="labels are up to"):
+            again.add_labels([])
+
+
+def test_tags_are_added(tmp_path, old, new):
+    sets = [{"rude"} if label == "rude" else set() for label in labels_of(LEARNED)]
+    with Device.create(tmp_path / "tags", tags=["rude"], encoder=old) as device:
+        device.learn(LEARNED, sets)
+        before = device.predict_proba(UNSEEN)[:, 0]
+        device.add_labels(["sport"])
+        np.testing.assert_allclose(device.predict_proba(UNSEEN)[:, 0], before, atol=1e-4)
+        sport = [tags | {"sport"} if "match" in text else tags
+                 for text, tags in zip(LEARNED, sets, strict=True)]  # fmt: skip
+        device.learn(LEARNED, sport)
+        device.replace(encoder=new, budget=Budget(forward_passes=96))
+        equal = device.predict(LEARNED) == np.array(sport, dtype=object)
+        assert device.labels == ("rude", "sport") and equal.mean() > 0.8
+
+
+def test_a_vendors_labels_and_a_range_stay(tmp_path, old):
+    vendors = Device.create(tmp_path / "vendor", write_releases(tmp_path)["glove"])
+    with vendors, pytest.raises(UsageError, match="come with the vendor's release"):
+        vendors.add_labels(["kind"])
+    stars = Device.create(tmp_path / "stars", ratings=(1, 5), encoder=old)
+    with stars, pytest.raises(UsageError, match="the rating 'rating' from 1 to 5, and no labels"):
+        stars.add_labels(["kind"])

@@ -182,7 +182,7 @@ class Learner:
         if deleted is None:
             return self.fit()
         self.store.scrub()
-        return self._report(*deleted)
+        return self.report(*deleted)
 
     def _keep(
         self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
@@ -216,7 +216,7 @@ class Learner:
         encode_free(self._folder, snapshot, reading)
         fitted, result = refit_active(self._folder, snapshot, reading, encoded)
         self._hold(_last_fit(fitted, result))
-        return self._report(fitted, result)
+        return self.report(fitted, result)
 
     def _hold(self, last: LastFit | None) -> None:
         """Hold the last fit, and let that of the learner go that has fitted before the others."""
@@ -234,7 +234,7 @@ class Learner:
         """Let the last fit go."""
         self._hold(None)
 
-    def _report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
+    def report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
         """The report of a full fit."""
         rows, verdict = result.rows, result.verdict
         count, labelled = self.store.examples.counts()

@@ -132,7 +132,10 @@ def part_for(folder: Folder, before: Snapshot, release: Release) -> Part:
         BundleError: It cannot be trusted.
     """
     head, old, bundle = release.head, before.head, release.bundle
-    continues = head.link.continues(old.link, head.labels, old.labels)
+    continues = head.link.continues(old.link, head.labels, old.labels) or (
+        # The app itself adds tags; of a vendor's further tag old sets say nothing.
+        release.own and head.link == old.link and set(old.labels) <= set(head.labels)
+    )
     if head.task != old.task or not continues:
         raise BundleMismatchError(
             f"{bundle.path}: for {head.described}; this device does {old.described}"

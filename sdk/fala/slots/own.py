@@ -6,7 +6,7 @@ scales are others than around a vendor's head, which is most of what a user need
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +101,33 @@ def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnReleas
     before = active.release.bundle.encoder
     folder.encoders.add(encoder.name, encoder.function, encoder.name if before is None else before)
     return OwnRelease(encoder, active.head.task, active.head.labels, active.head.link)
+
+
+def with_labels(folder: Folder, names: Sequence[str]) -> OwnRelease | None:
+    """A device's release with further labels; None where it has them all.
+
+    Args:
+        folder: The device's folder.
+        names: Labels, or tags; those that it has are ignored.
+
+    Raises:
+        UsageError: The device has a vendor's release, or a rating.
+    """
+    release, head = opened(folder).release, opened(folder).head
+    if not release.own:
+        raise UsageError(
+            f"the labels of {release.name} come with the vendor's release: a replacement by one "
+            "with more labels adds them"
+        )
+    if isinstance(head.link, Rating):
+        raise UsageError(f"this device has {head.link.described(head.labels)}, and no labels")
+    added = [name for name in names if name not in head.labels]
+    if not added:
+        return None
+    bundle = release.bundle
+    probes = dict(zip(*bundle.probes, strict=True))
+    encoder = OwnEncoder(release.name, bundle.manifest.dimension, probes=probes)
+    return OwnRelease(encoder, head.task, (*head.labels, *added), head.link)
 
 
 def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
