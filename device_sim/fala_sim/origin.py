@@ -37,13 +37,16 @@ def provenance(node: str = "local") -> dict[str, Any]:
         node: The machine's name in a cluster.
 
     Returns:
-        Plain values; ``changed`` is whether the code differs from its commit.
+        Plain values; ``changed`` is whether the code differs from its commit, and ``untracked`` has
+        the paths of the code's files that are in no commit. Such a file is a change, too, because
+        whatever stands in a package is found and may be run.
     """
     commit = commit_of(Path(__file__))
-    changes = "status", "--porcelain", "--untracked-files=no", "--", *_CODE
+    changes = _changes(Path(__file__).parent) if commit else []
     return {
         "commit": commit,
-        "changed": bool(commit and _git(Path(__file__).parent, *changes)),
+        "changed": bool(changes),
+        "untracked": [path for status, path in changes if status == "??"],
         "machine": {
             "node": node,
             "cpu": _cpu(),
@@ -68,13 +71,21 @@ def commit_of(source: Path) -> str:
     return _git(source.parent, "rev-parse", "--short", "HEAD")
 
 
+def _changes(folder: Path) -> list[tuple[str, str]]:
+    """Git's status and path of each file of the code that differs from its commit."""
+    # Between NULs paths of any characters are as they are.
+    changes = _git(folder, "status", "--porcelain", "--no-renames", "-z", "--untracked-files=all",
+                   "--", *_CODE)  # fmt: skip
+    return [(entry[:2], entry[3:]) for entry in changes.split("\0") if entry]
+
+
 def _git(folder: Path, *arguments: str) -> str:
     """Git's output in a folder; "" if it fails."""
     try:
         process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
     except OSError:
         return ""
-    return process.stdout.strip() if process.returncode == 0 else ""
+    return process.stdout.rstrip("\n") if process.returncode == 0 else ""
 
 
 def _cpu() -> str:

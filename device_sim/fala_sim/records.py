@@ -172,10 +172,13 @@ class Store:
             raise DataError(f"{self._results}: no records to pack")
         changed = [record for record in records if record["provenance"].get("changed")]
         if changed:
+            untracked = {name for record in changed
+                         for name in record["provenance"].get("untracked", ())}  # fmt: skip
+            files = f" (not in a commit: {', '.join(sorted(untracked))})" if untracked else ""
             raise DataError(
                 f"{self._results}: uncommitted changes of the code made {len(changed)} of "
-                f"{counted(len(records), 'record')}, the first: {key_of(changed[0])}; commit, and "
-                "run in another folder (--results)"
+                f"{counted(len(records), 'record')}, the first: {key_of(changed[0])}{files}; "
+                "commit, and run in another folder (--results)"
             )
         path = self._results / PACKED
 

@@ -148,24 +148,47 @@ def git(folder, *arguments):
     subprocess.run(["git", *author, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def test_a_record_says_whether_the_code_was_changed(tmp_path):
-    """A changed test or table does not change what is measured."""
-    code, table = tmp_path / "device_sim/fala_sim/origin.py", tmp_path / "device_sim/results/a.md"
-    for path in (code, table):
-        path.parent.mkdir(parents=True)
-        path.write_text(Path(origin.__file__).read_text())
+CODE, TABLE = "device_sim/fala_sim/origin.py", "device_sim/results/a.md"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A function that returns the provenance of records by the code of a repository."""
+    for name in (CODE, TABLE):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(Path(origin.__file__).read_text())
+    (tmp_path / ".gitignore").write_text("__pycache__/\n")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "All")
+    return lambda: runpy.run_path(str(tmp_path / CODE))["provenance"]()
+
+
+def test_a_record_says_whether_the_code_was_changed(repository, tmp_path):
+    """A changed test or table does not change what is measured."""
+    code, table = tmp_path / CODE, tmp_path / TABLE
 
     def changed():
-        return runpy.run_path(str(code))["provenance"]()["changed"]
+        return repository()["changed"]
 
     assert not changed()
     table.write_text("another")
     assert not changed()
     code.write_text(code.read_text() + "\n")
     assert changed()
+
+
+def test_an_untracked_file_of_a_package_is_a_change(repository, tmp_path):
+    """A method, or a module of the device, which no commit has; names are as they are."""
+    added = ["device_sim/fala_sim/methods/mine ä.py", "sdk/fala/new.py"]
+    for name in ("notes.py", "device_sim/fala_sim/__pycache__/a.pyc", *added):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+        told = repository()
+        assert told["changed"] == bool(told["untracked"])
+    assert told["untracked"] == added
+    Store(tmp_path / "results").append(keys(1)[0], {}, origin=told)
+    fails(run("pack", "--results", tmp_path / "results"), "not in a commit", *added)
 
 
 def test_commit_of_ignores_an_enclosing_repository(tmp_path):
