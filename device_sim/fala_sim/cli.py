@@ -118,6 +118,7 @@ def _entry_command(
     def command(results: Path, with_run: bool, **options: Any) -> None:  # noqa: ANN401
         context = click.get_current_context()
         output = {name: options.pop(name) for name in ("as_json", "out") if name in options}
+        chosen = {name: options.pop(name) for name in entry.options}
         run_options = [
             name
             for name in options
@@ -130,14 +131,15 @@ def _entry_command(
             )
         failures = _run(family, entry.needs, results, options) if with_run else []
         try:
-            result = entry.of(results)
+            result = entry.of(results, **chosen)
         except DataError as error:
             raise (failed(failures) if failures else DataError(f"{results}: {error}")) from error
         show(result, results, **output)
         if failures:
             raise failed(failures)
 
-    options: tuple[Option, ...] = (*options_of_show, _RUN, *family.options, *ENGINE, results_option)
+    options: tuple[Option, ...] = (*entry.options.values(), *options_of_show, _RUN,
+                                   *family.options, *ENGINE, results_option)  # fmt: skip
     about = entry.about[0].upper() + entry.about[1:] + "."
     return click.command(entry.name, cls=Command, help=about, short_help=entry.about)(
         with_options(*options)(command)

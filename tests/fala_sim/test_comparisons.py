@@ -5,11 +5,12 @@ Each test has users or seeds of one side alone, whose figures would turn the res
 
 import pytest
 
+from fala import DataError
 from fala_sim.data_frame import framed
 from fala_sim.metric.statistics import Comparison, compare
 from fala_sim.report.groups import comparable
 from fala_sim.report.overview import overview
-from sim_tables import TABLES, USERS, cell, cost, frame_of, replaced
+from sim_tables import TABLES, USERS, cell, column, cost, frame_of, replaced
 
 AUC = "scores.auc"
 
@@ -158,3 +159,17 @@ def test_shares_of_a_budget_are_over_common_users():
     share = "share of the gain in AUC"
     assert cell(table, share, **{"budget (passes)": 25}) == pytest.approx(0.5)
     assert cell(table, share, **{"budget (passes)": 100}) == pytest.approx(0.30 / 0.39)
+
+
+def test_every_method_is_compared_with_a_chosen_one():
+    runs = [*replaced("fala", 0.05), *replaced("lora", 0.02), *replaced("top")]
+    records = frame_of({"replacement": runs})
+    table = TABLES["comparisons"](records, against="lora")
+    assert table.title == "Each method against LoRA"
+    assert column(table, "against") == ["LoRA"] * 2
+    differences = {"Top": -0.02, "FaLA": 0.03}
+    for method, difference in differences.items():
+        shown = cell(table, "difference in AUC", method=method)
+        assert shown.mean == pytest.approx(difference)
+    with pytest.raises(DataError, match="no replacement by 'full' is recorded; recorded are fala,"):
+        TABLES["comparisons"](records, against="full")

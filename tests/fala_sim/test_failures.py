@@ -14,6 +14,7 @@ from fala_sim.experiments import people
 from fala_sim.experiments.labels import jobs as by_labels
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
+from fala_sim.experiments.runner import time_left
 from fala_sim.records import Key, Store, read_records
 from giving import give
 from laboratory import write_data
@@ -53,6 +54,30 @@ def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monk
         "old", "global",
     }  # fmt: skip
     assert "Global" in done.stdout
+
+
+def test_what_is_left_out_and_not_learned_is_printed(folder, tmp_path, monkeypatch):
+    """Once, also when the run resumes."""
+    monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
+    arguments = options(tmp_path / "results", f"lewidi:{folder}")
+    for _ in range(2):
+        done = sim_command.run("table", "2", "--run", *arguments, "--methods", "old,global")
+        lines = done.stderr.splitlines()
+        data = f"lewidi:{folder}: "
+        assert sum(line.startswith(data + "left out ") for line in lines) == 1
+        (reason,) = [line for line in lines if line.startswith(data + "no bridge: ")]
+        assert "are too few" in reason
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "done", "count", "words"),
+    [
+        (10.0, 1, 4, "; about 30 s left"), (300.0, 3, 4, "; about 1.7 min left"),
+        (3600.0, 1, 3, "; about 2.0 h left"), (36.0, 1, 26, "; about 15 min left"), (9.0, 4, 4, ""),
+    ],
+)  # fmt: skip
+def test_progress_says_how_long_the_other_jobs_take(elapsed, done, count, words):
+    assert time_left(elapsed, done, count) == words
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -52,6 +54,14 @@ def _data_names(context: click.Context, option: click.Parameter, value: str) -> 
     return tuple(map(full_name, names_of(context, option, value)))
 
 
+def _added(_context: click.Context, _option: click.Parameter, value: Sequence[Path]) -> list[str]:
+    """The names of the methods in files, which are added to the others."""
+    from fala_sim.methods.method_file import MethodFile
+    from fala_sim.methods.registry import add
+
+    return [add(MethodFile.read(path)) for path in value]
+
+
 def data_option(default: str, about: str) -> Option:
     """The data sets of a run."""
     return click.option(
@@ -90,8 +100,12 @@ TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
 def _run_found(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     """Run the experiments on people that stand in this folder; see ``options.Run``."""
     from fala_sim.experiments.people import run
-    from fala_sim.methods.registry import find_method
+    from fala_sim.methods.registry import SHIPPED, find_method
 
+    if plan.method:
+        # Beside an added method FaLA is enough to compare; all others would take hours.
+        chosen = plan.methods or (SHIPPED,)
+        plan = replace(plan, methods=tuple(dict.fromkeys([*chosen, *plan.method])))
     for name in plan.methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
     modules = [module for part in ("", "jobs") for module in found(__package__ or "", part)]
@@ -128,6 +142,11 @@ PEOPLE = Family(
         click.option(
             "--methods", default="", callback=names_of, help="Some methods only, by name.",
             type=Named(_methods, several=True),
+        ),
+        click.option(
+            "--method", type=click.Path(path_type=Path), metavar="FILE.py", multiple=True,
+            callback=_added, is_eager=True,
+            help="Add the method that a file defines, and run it, beside --methods or beside fala.",
         ),
     ),
     _run_found,

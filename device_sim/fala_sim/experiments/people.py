@@ -19,7 +19,7 @@ from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
+from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
 from fala_sim.metric.quality import Figures
 from fala_sim.preparation.releases import inputs_of, load, prepare
 from fala_sim.preparation.sources import TUNED, Source, find_source
@@ -58,7 +58,6 @@ class Study:
     Attributes:
         plan: The run's options.
         store: The run's records.
-        log: Receives progress.
         methods: Those that can be run.
         failures: A line for each data set that cannot be divided.
     """
@@ -75,13 +74,21 @@ class Study:
         """
         if plan.old.startswith(TUNED):
             raise DataError(f"--old {plan.old}: only the new backbone, --new, can be tuned")
-        self.plan, self.log, self.store = plan, log, Store(plan.results)
+        self.plan, self.store = plan, Store(plan.results)
+        self._log, self._logged = log, set[str]()
         self.failures: list[str] = []
         self.work = plan.work()
         self._sources: dict[str, Source] = {}
         self._paths: dict[tuple[str, int, Role, str, tuple[str, ...]], Path] = {}
+        self._check_files()
         self.source(plan.old)  # a mistake in a name ends here, before anything is prepared
         self.trainable = self.source(plan.new).transformer is not None
+
+    def log(self, line: str) -> None:
+        """Report a line of progress, once."""
+        if line not in self._logged:
+            self._logged.add(line)
+            self._log(line)
 
     @cached_property
     def methods(self) -> list[str]:
@@ -105,6 +112,18 @@ class Study:
         """The division of validation users, who choose settings, of every tested data set."""
         data = dict.fromkeys(division.data for division in self.tested)
         return self._divided(data, "validation", 1)
+
+    def _check_files(self) -> None:
+        """Check that the records of an added method are of the same file."""
+        added = {name: FILES[name].digest for name in self.plan.methods if name in FILES}
+        for record in self.store.read() if added else ():
+            name = record["method"]
+            made_by = record["provenance"].get("method", {})
+            if name in added and made_by.get("sha256") != added[name]:
+                raise OtherPlanError(
+                    f"{self.plan.results}: has records of another file for the method {name!r}; "
+                    "name another folder with --results"
+                )
 
     def source(self, name: str) -> Source:
         """A backbone by name."""
@@ -175,6 +194,8 @@ class Study:
         else:
             content = self.store.get(key) or {}
             self._check(data, content)
+        for line in (*content["left_out"], *_refused(content["vendor"])):
+            self.log(f"{data}: {line}")
         users = {user["name"]: user["train"] for user in content["users"]}
         if role == "test" and seed == 0 and len(users) < self.plan.users:
             self.log(
@@ -226,6 +247,13 @@ class Study:
                 f"{self.plan.results}: has records of other data of this name; name another folder "
                 "with --results, or leave it out of --data"
             )
+
+
+def _refused(vendor: Mapping[str, Any]) -> Iterator[str]:
+    """What the vendor could not learn from the public, a bridge first, and why."""
+    for name, learnt in vendor.items():
+        if "refused" in learnt:
+            yield f"no {name}: {learnt['refused']}"
 
 
 def all_divisions(study: Study) -> list[Participants]:
@@ -326,6 +354,8 @@ class Experiment:
                 arguments["settings"] = settings if by_variant else settings.get("", {})
             paths = [path, *arguments.get("through", ())]
             job = partial(self.job, key, path, **arguments)
+            if key.method in FILES:
+                job = partial(with_methods, [FILES[key.method]], job)
             return Call(job, partial(inputs_of, paths, key.method))
 
         needs = TRAINING if key.method in TRAINED else Needs()

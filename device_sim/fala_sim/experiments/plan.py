@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ class Plan:
         new: The new backbone, or the one to train; after ``tuned:``, first trained on each data
             set's public rows.
         methods: The methods; empty for all.
+        method: Names of methods that files added, to run beside ``methods``.
     """
 
     results: Path
@@ -31,6 +33,7 @@ class Plan:
     old: str = ""
     new: str = ""
     methods: tuple[str, ...] = ()
+    method: Sequence[str] = ()
 
     def work(self) -> Path:
         """The folder of a run's intermediate files; it may be deleted."""

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from fala import DataError, FalaError
 from fala_sim.engine.job import Call, Ended, Engine, Job, Log
+from fala_sim.methods.registry import FILES
 from fala_sim.origin import provenance
 from fala_sim.records import Key, Store
 
@@ -128,7 +129,7 @@ def run_all(
     if ready and provenance()["changed"]:
         log("the code has uncommitted changes: `fala-sim pack` will reject what is recorded now")
     rejected: dict[int, str] = {}
-    count = 0
+    count, start = 0, time.perf_counter()
     for event in engine.run(ready):
         if not isinstance(event, Ended):
             try:
@@ -141,13 +142,37 @@ def run_all(
         if why := event.error or rejected.get(id(event.job), ""):
             failures.append(f"{label}: {why}")
         log(f"[{count}/{len(ready)}] {label}: "
-            f"{f'failed: {why}' if why else f'{event.seconds:.1f} s'}")  # fmt: skip
+            f"{f'failed: {why}' if why else f'{event.seconds:.1f} s'}"
+            f"{time_left(time.perf_counter() - start, count, len(ready))}")  # fmt: skip
     return failures
+
+
+def time_left(elapsed: float, done: int, count: int) -> str:
+    """How long the other jobs take, in words, if they take as long as those that ended.
+
+    Args:
+        elapsed: Seconds since the first job started.
+        done: How many jobs ended, at least one.
+        count: How many jobs there are.
+
+    Returns:
+        Words after a line of progress; none after the last job.
+    """
+    if done == count:
+        return ""
+    seconds = elapsed * (count - done) / done
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"; about {seconds / size:.{1 if seconds < 10 * size else 0}f} {unit} left"
+    return f"; about {seconds:.0f} s left"
 
 
 def _append(store: Store, record: Made, origin: Mapping[str, Any] | None) -> None:
     """Append a record, then remove its spent files."""
     if record.key not in store.keys:  # else an attempt recorded it before its machine was lost
+        if record.key.method in FILES:
+            file = FILES[record.key.method]
+            origin = {**(provenance() if origin is None else origin), "method": file.origin}
         store.append(record.key, record.content, origin)
     for path in record.spent:
         if path.is_dir():

@@ -1,18 +1,41 @@
 """All methods by name, for everything that runs, compares, draws or lists them.
 
-A new method is a class in its own file in this folder; its class attributes describe it.
+A new method is a class in its own file in this folder; its class attributes describe it. Another
+file's is added by ``add``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, overload
 
 from fala import DataError
 from fala_sim.found import found
 from fala_sim.methods.fala_shipped import Shipped
 from fala_sim.methods.method import Method
+from fala_sim.methods.method_file import MethodFile
 from fala_sim.methods.unfitted import Global, GlobalWords
+
+Result = TypeVar("Result")
+
+
+class _Names(Sequence[str]):
+    """The names of the methods with a property, in the order of tables, with those of ``add``."""
+
+    def __init__(self, has: Callable[[type[Method]], bool]) -> None:
+        self._has = has
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return tuple(name for name, method in METHODS.items() if self._has(method))[index]
+
+    def __len__(self) -> int:
+        return len(self[:])
 
 
 def _classes(of: type[Any]) -> Iterator[type[Method]]:
@@ -25,28 +48,36 @@ def _classes(of: type[Any]) -> Iterator[type[Method]]:
 _MODULES = list(found(__name__.rpartition(".")[0]))
 
 #: The classes by name, in the order of tables. Those that train load torch when they are used.
-METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in sorted(_classes(Method), key=lambda method: (method.row, method.name))
-}
+METHODS: dict[str, type[Method]] = {}
+#: The files of the methods that ``add`` added, by the method's name.
+FILES: dict[str, MethodFile] = {}
+
+
+def _register(methods: Iterable[type[Method]]) -> None:
+    ordered = sorted([*METHODS.values(), *methods], key=lambda method: (method.row, method.name))
+    METHODS.clear()
+    METHODS.update({method.name: method for method in ordered})
+
+
+_register(_classes(Method))
 
 #: The method that tables and plots highlight: FaLA as it is shipped.
 SHIPPED = Shipped.name
 
 #: Those that train the transformer.
-TRAINED = tuple(name for name, method in METHODS.items() if method.trained)
+TRAINED = _Names(lambda method: method.trained)
 #: Ours as the SDK ships it, by budget.
-OURS = tuple(name for name, method in METHODS.items() if method.ours)
+OURS = _Names(lambda method: method.ours)
 #: Those without settings.
-FIXED = tuple(name for name, method in METHODS.items() if not method.tuned)
+FIXED = _Names(lambda method: not method.tuned)
 #: Those compared with ours.
-BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
+BASELINES = _Names(lambda method: method.baseline)
 #: Those with a row in the headline.
-HEADLINE = tuple(name for name, method in METHODS.items() if method.headline)
+HEADLINE = _Names(lambda method: method.headline)
 #: Those whose vendor model is the one with words.
-WITH_WORDS = tuple(name for name, method in METHODS.items() if method.with_words)
+WITH_WORDS = _Names(lambda method: method.with_words)
 #: Those that support ratings and tags, too.
-ALL_TASKS = tuple(name for name, method in METHODS.items() if method.all_tasks)
+ALL_TASKS = _Names(lambda method: method.all_tasks)
 #: The unchanged vendor's model: with words, or without if no record has one with words.
 VENDOR = (GlobalWords.name, Global.name)
 
@@ -60,3 +91,29 @@ def find_method(name: str) -> Method:
     if name not in METHODS:
         raise DataError(f"no method {name!r}; one of {', '.join(METHODS)}")
     return METHODS[name]()
+
+
+def add(file: MethodFile) -> str:
+    """Add the method of a file, and return its name; a file that was added is not run again.
+
+    Raises:
+        DataError: It does not define one method, or one of another name is registered.
+    """
+    for name, added in FILES.items():
+        if added == file:
+            return name
+    method = file.method()
+    if method.name in METHODS:
+        raise DataError(
+            f"{file.name}: there is a method {method.name!r} already; give this one another name"
+        )
+    _register([method])
+    FILES[method.name] = file
+    return method.name
+
+
+def with_methods(files: Sequence[MethodFile], job: Callable[[], Result]) -> Result:
+    """Call a job with the methods of some files, which its process may not have."""
+    for file in files:
+        add(file)
+    return job()

@@ -7,15 +7,15 @@ Each is a function of the records' frame; its decorator registers it. The functi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from fala import DataError
 from fala_sim.data_frame import read_frame
 from fala_sim.found import found
-from fala_sim.options import Family
+from fala_sim.options import Family, Option
 from fala_sim.records import Kind
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fala_sim.report.table import Table
 
 Shown = TypeVar("Shown")
-#: Makes a table or a figure from the records' frame.
-Make: TypeAlias = "Callable[[pd.DataFrame], Shown]"
+#: Makes a table or a figure from the records' frame, and perhaps from options.
+Make: TypeAlias = "Callable[..., Shown]"
 
 #: The report's sections, by anchor, in order. A new name in a decorator adds one of that name, and
 #: an experiment may give its section another heading here.
@@ -52,6 +52,7 @@ class Entry(Generic[Shown]):
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
+        options: Options of its command, by the names of ``make``'s arguments.
     """
 
     what: str
@@ -62,17 +63,26 @@ class Entry(Generic[Shown]):
     needs: tuple[Kind, ...]
     reads: tuple[Kind, ...] = ()
     family: Family | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
 
-    def of(self, results: Path) -> Shown:
+    def of(self, results: Path, **options: Any) -> Shown:  # noqa: ANN401
         """Make it from a folder's records, reading only the kinds that it needs.
+
+        Args:
+            results: The folder.
+            options: Values of ``options``.
 
         Raises:
             DataError: If records are missing, or one cannot be read.
         """
-        return self(read_frame(results, *self.needs, *self.reads))
+        return self(read_frame(results, *self.needs, *self.reads), **options)
 
-    def __call__(self, records: pd.DataFrame) -> Shown:
+    def __call__(self, records: pd.DataFrame, **options: Any) -> Shown:  # noqa: ANN401
         """Make it from records.
+
+        Args:
+            records: The frame.
+            options: Values of ``options``.
 
         Raises:
             DataError: If records are missing; says which, and how to make them.
@@ -83,7 +93,7 @@ class Entry(Generic[Shown]):
                 f"`fala-sim {self} --run` makes them, or name the folder that has them with "
                 "--results"
             )
-        return self.make(records)
+        return self.make(records, **options)
 
     def __str__(self) -> str:
         return f"{self.what} {self.name}"
@@ -105,6 +115,7 @@ def table(
     *needs: Kind,
     reads: tuple[Kind, ...] = (),
     family: Family | None = None,
+    options: Mapping[str, Option] | None = None,
 ) -> Callable[[Make[Table]], Make[Table]]:
     """Register a function as a table.
 
@@ -118,11 +129,13 @@ def table(
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
+        options: Options of its command, by the names of the function's arguments.
     """
 
     def register(make: Make[Table]) -> Make[Table]:
         SECTIONS.setdefault(section, section.capitalize())
-        TABLES[name] = entry_of("table", name, title, section, make, needs, reads, family)
+        entry = entry_of("table", name, title, section, make, needs, reads, family)
+        TABLES[name] = replace(entry, options=options or {})
         return make
 
     return register
@@ -141,8 +154,9 @@ def entry_of(
     """The entry of a function that makes a table; see ``Entry`` and ``table``."""
     file = f"table-{name}" if name.isdigit() else name
 
-    def titled(records: pd.DataFrame) -> Table:
-        return replace(make(records), name=file, title=title, about=_caption(make))
+    def titled(records: pd.DataFrame, **options: Any) -> Table:  # noqa: ANN401
+        made = make(records, **options)
+        return replace(made, name=file, title=made.title or title, about=_caption(make))
 
     return Entry(what, name, section, _about(make, title), titled, needs, reads, family)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import click
+
+from fala import DataError
 from fala_sim.experiments.replacement import blends, flips
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
@@ -30,52 +35,73 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_AGAINST = click.option(
+    "--against", metavar="METHOD",
+    help="Compare every method with this one. Default: FaLA as shipped with every other method.",
+)  # fmt: skip
+
+
 @table("comparisons", "FaLA as shipped against each other method", "quality", "replacement",
-       reads=("search",))  # fmt: skip
-def comparisons(records: pd.DataFrame) -> Table:
+       reads=("search",), options={"against": _AGAINST})  # fmt: skip
+def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
     """FaLA as shipped against each other method, a data set at a time; all together come last.
 
-    FaLA's figure less the other's: mean over people [95 % t interval over people], over the people
-    and seeds that both have. Wrong of 100: decided otherwise than the person would; less is better
-    of it, of the flips and of the log loss. {DECIDED} {flips.ABOUT} Verdict, of the AUC: as good
-    as, if the interval is within ±{MARGIN}; better or worse, if it is on one side of 0; else not
-    resolved. Ahead, behind: people whose AUC is higher, or lower, by more than {AHEAD}; a mean may
-    be one person's. Blend best in hindsight: of those with words, with the old model, or with both,
-    the one with the highest mean AUC on these very people of a data set. {blends.WORDS} Made by: a
-    comparison of records of several commits or kinds of processor; without an entry all are of one.
+    The method's figure less that of the one it is against: mean over people [95 % t interval over
+    people], over the people and seeds that both have. Wrong of 100: decided otherwise than the
+    person would; less is better of it, of the flips and of the log loss. {DECIDED} {flips.ABOUT}
+    Verdict, of the AUC: as good as, if the interval is within ±{MARGIN}; better or worse, if it is
+    on one side of 0; else not resolved. Ahead, behind: people whose AUC is higher, or lower, by
+    more than {AHEAD}; a mean may be one person's. Blend best in hindsight: of those with words,
+    with the old model, or with both, the one with the highest mean AUC on these very people of a
+    data set. {blends.WORDS} Made by: a comparison of records of several commits or kinds of
+    processor; without an entry all are of one.
+
+    Raises:
+        DataError: If ``against`` was not run.
     """
     blended = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
     runs = flips.with_flips(blended, records)
+    recorded = sorted(set(runs["method"]))
+    if against is not None and against not in recorded:
+        raise DataError(
+            f"no replacement by {against!r} is recorded; recorded are {', '.join(recorded)}"
+        )
     rows: list[TableRow] = []
     for data, new, part in by_data(runs):
         methods = dict(by_method(part))
-        ours = methods.pop(SHIPPED, part.iloc[:0])
-        for name, theirs in methods.items():
-            tests = {
-                words: compare(ours, theirs, figure)
-                for words, figure in flips.FELT_WITH_FLIPS.items()
-            }
-            if (area := tests["AUC"]) is None:
-                continue
-            rows.append(
-                {
-                    "data": data,
-                    "new": new,
-                    "against": title(name, theirs),
-                    **{
-                        f"difference in {words}": interval_only(test.difference) if test else None
-                        for words, test in tests.items()
-                    },
-                    "verdict": area.verdict,
-                    "ahead": area.ahead,
-                    "behind": area.behind,
-                    "people": area.difference.n,
-                    "made by": origins(shared_by(ours, theirs), shared_by(theirs, ours)),
-                }
-            )
-    return Table.of(
-        rows,
-        described(runs),
-        () if rows else ("No person has an AUC both of FaLA as shipped and of another method.",),
-        measured(runs),
-    )
+        for ours, theirs in _pairs(list(methods), against):
+            if row := _row(methods[ours], methods[theirs]):
+                both = {"method": title(ours, methods[ours])} if against else {}
+                both["against"] = title(theirs, methods[theirs])
+                rows.append({"data": data, "new": new, **both, **row})
+    nobody = "No person has an AUC of both methods of a comparison."
+    made = Table.of(rows, described(runs), () if rows else (nobody,), measured(runs))
+    name = title(against, runs[runs["method"] == against]) if against else ""
+    return replace(made, title=f"Each method against {name}") if against else made
+
+
+def _pairs(methods: Sequence[str], against: str | None) -> list[tuple[str, str]]:
+    """The methods to compare, each with its other."""
+    if against is None:
+        return [(SHIPPED, name) for name in methods if name != SHIPPED and SHIPPED in methods]
+    return [(name, against) for name in methods if name != against and against in methods]
+
+
+def _row(ours: pd.DataFrame, theirs: pd.DataFrame) -> TableRow:
+    """The cells of a comparison; none if no person has an AUC of both."""
+    figures = flips.FELT_WITH_FLIPS.items()
+    tests = {words: compare(ours, theirs, figure) for words, figure in figures}
+    if (area := tests["AUC"]) is None:
+        return {}
+    differences = {
+        f"difference in {words}": interval_only(test.difference) if test else None
+        for words, test in tests.items()
+    }
+    return {
+        **differences,
+        "verdict": area.verdict,
+        "ahead": area.ahead,
+        "behind": area.behind,
+        "people": area.difference.n,
+        "made by": origins(shared_by(ours, theirs), shared_by(theirs, ours)),
+    }

@@ -45,9 +45,6 @@ from fala_sim.report.registry import figure
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Methods of the first figure: the headline's; of the two that train part of each layer, LoRA.
-_METHODS = tuple(name for name in HEADLINE if name != Adapter.name)
-
 #: The axis is linear from 0 to here, and logarithmic above.
 _LINEAR_TO = 10
 
@@ -99,7 +96,9 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
 
     None if FaLA as shipped or the vendor's model was not run.
     """
-    groups = {name: group for name, group in by_method(runs) if name in _METHODS}
+    # The headline's methods; of the two that train part of each layer, LoRA.
+    names = [name for name in HEADLINE if name != Adapter.name]
+    groups = {name: group for name, group in by_method(runs) if name in names}
     if set(VENDOR) <= set(groups):
         del groups[VENDOR[-1]]
     groups = {name: shared_by(group, *groups.values()) for name, group in groups.items()}

@@ -1,0 +1,120 @@
+"""A method in a file of one's own, which no package has."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fala import DataError
+from fala_sim.methods import registry
+from fala_sim.methods.method_file import MethodFile
+from fala_sim.records import read_records
+from laboratory import write_data
+from snippets import blocks
+
+FITTED = """
+from fala_sim.methods.method import Method
+class Base(Method):
+    def fit(self, situation, settings):
+        return situation.old_logits
+"""
+MINE = FITTED + 'class Mine(Base):\n    name = "mine"\n    title = "Mine"\n    tuned = True\n'
+SECOND = 'class Second(Mine):\n    name = "second"\n'
+
+
+def written(path, text):
+    path.write_text(text)
+    return MethodFile.read(path)
+
+
+@pytest.fixture
+def registered():
+    """The registry, as it was afterwards."""
+    methods, files = dict(registry.METHODS), dict(registry.FILES)
+    yield registry
+    for kept, before in ((registry.METHODS, methods), (registry.FILES, files)):
+        kept.clear()
+        kept.update(before)
+
+
+def test_a_method_of_a_file_is_one_of_all(registered, tmp_path):
+    file = written(tmp_path / "mine.py", MINE)
+    assert registered.add(file) == registered.add(file) == "mine"
+    assert isinstance(registered.find_method("mine"), registered.METHODS["mine"])
+    assert "mine" in registered.BASELINES and "mine" not in registered.FIXED
+    assert registered.FILES["mine"].origin == {
+        "file": "mine.py", "sha256": hashlib.sha256(MINE.encode()).hexdigest(),
+    }  # fmt: skip
+    with pytest.raises(DataError, match="a method 'mine' already; give this one another name"):
+        registered.add(written(tmp_path / "other.py", MINE + "\n"))
+    with pytest.raises(DataError, match="a method 'lora' already"):
+        registered.add(written(tmp_path / "lora.py", MINE.replace('"mine"', '"lora"')))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "defines none; it takes exactly one class"),
+        (FITTED, "defines none"),
+        ("from fala_sim.methods.lora import Lora", "defines none"),
+        (MINE + SECOND, r"defines 2 methods \(Mine, Second\)"),
+        ("\nimport no_such_module", "line 2: cannot be imported: ModuleNotFoundError"),
+        ("def broken(:", "line 1: cannot be imported: SyntaxError"),
+        ("def f():\n    raise SystemExit(0)\nf()", "line 2: cannot be imported: SystemExit"),
+        ("\0", "cannot be imported"),
+        (MINE.replace("def fit", "def fitted"), "Mine has no fit"),
+        (MINE.replace('"mine"', '"a+b"'), r"Mine.name is 'a\+b'; it takes small letters"),
+        (MINE.replace('"mine"', "7"), "Mine.name is 7"),
+        (MINE.replace('    title = "Mine"\n', ""), "Mine needs a `title`"),
+    ],
+)
+def test_a_file_without_one_whole_method_is_an_error(tmp_path, text, message):
+    with pytest.raises(DataError, match=message) as raised:
+        written(tmp_path / "mine.py", text).method()
+    assert str(raised.value).startswith("mine.py")
+
+
+def test_what_is_no_python_file_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"none\.py: No such file"):
+        MethodFile.read(tmp_path / "none.py")
+    with pytest.raises(DataError, match=r"whose name ends in \.py"):
+        written(tmp_path / "mine.txt", MINE)
+
+
+def command(*arguments):
+    """The laboratory's command in a process of its own, whose registry nobody else has."""
+    return subprocess.run(
+        [sys.executable, "-c", "from fala_sim.cli import main; main()", *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_method_of_the_documentation_runs_from_a_file(tmp_path):
+    """Beside FaLA, in processes of their own; another file under its name is refused."""
+    (text,) = [block.text for block in blocks("python") if "class NearestMean" in block.text]
+    file, results = tmp_path / "near.py", tmp_path / "results"
+    file.write_text(text)
+    folder = write_data(tmp_path / "small")
+    options = ["--data", f"lewidi:{folder}", "--users", 1, "--new", "bert", "--jobs", 1,
+               "--results", results]  # fmt: skip
+    done = command("table", "headline", "--run", "--method", file, *options, "--json")
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)
+    methods = [row[table["header"].index("method")] for row in table["rows"]]
+    assert methods == ["Nearest mean", "FaLA"]
+    made_by = {
+        record["method"]: record["provenance"].get("method")
+        for record in read_records(results, "search", "replacement")
+    }
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert made_by == {"fala": None, "nearest-mean": {"file": "near.py", "sha256": digest}}
+    # Its records are shown without the file.
+    shown = command("table", "comparisons", "--against", "nearest-mean", "--results", results)
+    assert "Each method against Nearest mean" in shown.stdout
+    file.write_text(text + "\n")
+    other = command("table", "headline", "--run", "--method", file, *options)
+    assert other.returncode == 1
+    assert "records of another file for the method 'nearest-mean'" in other.stderr
