@@ -7,6 +7,7 @@ are imported. The module lies beside the package, so that help and completion im
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from contextlib import suppress
 from functools import partial
@@ -177,10 +178,22 @@ def completion(shell: str) -> None:
 
 def main() -> None:
     """Run the command."""
+    _replace_what_no_terminal_shows()
     command()
 
 
+def _replace_what_no_terminal_shows() -> None:
+    """Print ``?`` for a character that the terminal's encoding lacks.
+
+    Labels, users and names of files are in any script, and a result of minutes must not be lost
+    because an old code page cannot show one of them.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def _run(program: str) -> None:
+    _replace_what_no_terminal_shows()
     (part,) = (part for part in PARTS if part.program == program)
     try:
         loaded = part.load(program)

@@ -1,5 +1,6 @@
 """The command ``fala``: its list of commands, without imports, and the commands."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -144,6 +145,23 @@ def test_a_program_that_is_not_installed_is_reported_in_one_line(program, monkey
     errors = capsys.readouterr().err
     assert ended.value.code == 1 and errors.count("\n") == 1
     assert errors.startswith(f"{program}: '{program}' is not installed: ")
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "cp437", "ascii", "utf-8"])
+@pytest.mark.parametrize("start", ["main()", "device()"])
+def test_what_the_terminal_cannot_show_is_replaced(tmp_path, encoding, start):
+    folders = ["Bo\u017cena", "\u653b\u51fb"]
+    code = f"import fala_command; fala_command.{start}"
+    words = ["device"] * (start == "main()") + ["releases"]
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words, folder], capture_output=True, cwd=tmp_path,
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        shown = folder.encode("utf-8" if encoding == "ascii" else encoding, "replace")
+        assert done.stdout.decode("latin-1").endswith(": no release\n") and shown in done.stdout
 
 
 def test_a_ctrl_c_that_python_drops_in_a_callback_ends_the_command():
