@@ -18,6 +18,7 @@ from fala_export.errors import ExportError
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model
+from fala_export.release.recipe import read_recipe
 from families import CORPUS, write_early_folder, write_model
 from full_disk import files_of_at_most
 from hub_server import Hub, Model, files_in
@@ -208,6 +209,29 @@ def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, st
         assert find(hub, tmp_path, revision) == first
     parts = (f"status {status}", "local cache has no main", "or give")
     check_error(hub, tmp_path, *parts, revision="main")
+
+
+def test_a_recipe_is_begun_with_a_name_of_the_hub(hub, tmp_path):
+    """It keeps the commit that the branch stands for; the hub, or its cache, says which."""
+    data, out = tmp_path / "posts.csv", tmp_path / "recipe.toml"
+    data.write_text("text,label\n" + "".join(f"a post {at},{at % 2}\n" for at in range(20)))
+    words = ("init", data, "--from", NAME, "--out", out)
+    for options, branch, offline in (
+        ((), "main", False), (("--revision", "v1"), "v1", False), ((), "main", True),
+    ):  # fmt: skip
+        if offline:
+            find(hub, tmp_path)
+        with settings(hub, tmp_path, offline):
+            result = run(*words, *options)
+        assert result.exit_code == 0, result.output
+        backbone = read_recipe(out).source
+        commit = hub.models[NAME].branches[branch]
+        assert (backbone.model.source, backbone.model.revision) == (NAME, commit)
+        out.unlink()
+    with settings(hub, tmp_path):
+        unknown = run("init", data, "--from", "vendor/none", "--out", out)
+    assert unknown.exit_code == 1 and "vendor/none: no such folder, and no such" in unknown.stderr
+    assert not out.exists()
 
 
 def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):

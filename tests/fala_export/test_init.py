@@ -53,6 +53,24 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     assert out.read_bytes() == content
 
 
+def test_a_table_of_texts_and_labels_makes_a_release(table, tmp_path):
+    """Without users nobody is played, and no people are learned from; the output says so."""
+    rows = [[f"the {WORDS[at % 4]} {at}", at % 2] for at in range(160)]
+    words, out = table(rows, HEADER[:2]), tmp_path / "recipe.toml"
+    assert "no row names a user: all rows make the release" in done(*words)["split"]
+    told = works("release", out).stdout
+    assert "no row names a user: no prior and no scales from people, no check by users" in told
+    out.unlink()
+    works(*words, "--old", tmp_path / "posts.fala")
+    recipe = out.read_text()
+    assert "No user of these rows can play one.\n# [check]" in recipe and "\n# [prior]" in recipe
+    works("release", out)
+    assert Bundle.open(tmp_path / "posts-2.fala").head() is not None
+    out.write_text(recipe.replace("# [check]\n# from", "[check]\nfrom"))
+    told = fails(run("release", out), notices=True)
+    assert "so there is no check by users: remove [check]" in told
+
+
 def test_a_recipe_skips_bad_rows_on_request(posts, tmp_path):
     data, out = tmp_path / "posts.csv", tmp_path / "recipe.toml"
     data.write_text(data.read_text() + "a post without an annotator,1\n,0,u1\n")
@@ -192,7 +210,25 @@ def test_rows_that_cannot_be_read_again_are_refused(tmp_path):
 
 
 def test_a_missing_source_is_named(posts, tmp_path):
-    assert "does not exist" in failed(*posts, "--from", tmp_path / "no model", status=2)
+    told = "no such folder, and no name for a model"
+    assert told in failed(*posts, "--label", "offends", "--from", tmp_path / "no model")
+
+
+@pytest.mark.parametrize("kind", ["folder", "graph.onnx", "words.fala", "vectors.txt"])
+def test_a_recipe_begins_with_what_backbone_and_recipes_take(posts, tmp_path, kind):
+    source = tmp_path / kind
+    if kind == "folder":
+        source.mkdir()
+    elif kind == "words.fala":
+        works("word-vectors", tmp_path / "vectors.txt", "--out", source)
+    elif kind == "graph.onnx":
+        source.write_bytes(b"")
+    works(*posts, "--label", "offends", "--from", source)
+    title = "word-vectors" if kind == "vectors.txt" else "backbone"
+    tables = msgspec.toml.decode((tmp_path / "recipe.toml").read_bytes())
+    assert tables[title] == {"source": kind}
+    if kind in ("words.fala", "vectors.txt"):
+        works("release", tmp_path / "recipe.toml")
 
 
 def test_a_recipe_has_counts_of_its_file_and_options_of_the_bundle(table, tmp_path):

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import click
-
 from fala.cli import progress
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, FileOrFolder, Folder
@@ -22,7 +20,9 @@ class Init:
     Attributes:
         data: The rows.
         out: Recipe to write; it must not exist.
-        source: Folder of a model, or a text file of word vectors (default: to be filled in).
+        source: A model's folder, its name on the hub, its ONNX file or its bundle; or a text file
+            of word vectors (default: to be filled in).
+        revision: Branch, tag or commit of a model on the hub; the recipe keeps the commit.
         name: The release's (default: the name of the rows' file, numbered after --old).
         old: The release that devices have: with a bridge from it, and a check on held-out users.
         publish: Folder of the repository to publish in.
@@ -30,9 +30,8 @@ class Init:
 
     data: Annotated[FileOrFolder, Argument("ROWS")]
     out: File = Path("recipe.toml")
-    source: Annotated[Path | None, "--from", "source", click.Path(exists=True, path_type=Path)] = (
-        None
-    )
+    source: Annotated[str | None, "--from"] = None
+    revision: str | None = None
     name: str | None = None
     old: File | None = None
     publish: Folder | None = None
@@ -52,6 +51,6 @@ def init(settings: Init) -> Summary:
 
         return write_recipe(
             settings.data, settings.out, settings.columns, settings.labels,
-            source=settings.source, name=settings.name, earlier=settings.old,
-            repository=settings.publish,
+            source=settings.source, revision=settings.revision, name=settings.name,
+            earlier=settings.old, repository=settings.publish,
         )  # fmt: skip

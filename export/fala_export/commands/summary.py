@@ -75,6 +75,8 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     data, figures = training["data"], training["figures"]
     yield f"  trained on {data['training']['rows']} rows"
     yield from _candidates(training)
+    if not any(data[part]["users"] for part in ("training", "validation", "held_out")):
+        yield "  no row names a user: no prior and no scales from people, no check by users"
     fitted = training.get("fitted_on", {})
     if fitted and fitted["rows"] < fitted["of_rows"]:
         yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"

@@ -36,6 +36,7 @@ from fala_export.models.folder import (
     VOCABULARIES,
     WEIGHTS,
     Modules,
+    naming,
     read_modules,
     weight_parts,
 )
@@ -125,6 +126,25 @@ def find_model(name: str, revision: str | None) -> HubModel:
     model._fetch(_settings(read_modules(folder)))
     model._fetch([_LAST_SETTINGS_FILE])
     return model
+
+
+def commit_of(name: str, revision: str | None) -> str:
+    """The commit that a revision of a model stands for; nothing is fetched.
+
+    Args:
+        name: The model's name.
+        revision: See ``find_model``.
+
+    Raises:
+        ExportError: An unknown name or revision, a model without access, or no network and no copy
+            in the cache.
+    """
+    revision = revision or "main"
+    with naming(name):
+        info = _model_info(name, revision)
+        if isinstance(info, str):
+            return _cached(name, revision, info).name
+    return str(info.sha)
 
 
 def _settings(modules: Modules) -> list[str]:

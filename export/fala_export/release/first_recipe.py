@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fala import Bundle, DataError
+from fala import Bundle, BundleError, DataError
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
+from fala.bundle.signature import packed_manifest
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION
 from fala.model.links import LABELS
@@ -64,7 +65,8 @@ def write_recipe(
     columns: Columns,
     labels: LabelSettings,
     *,
-    source: Path | None,
+    source: str | None,
+    revision: str | None = None,
     name: str | None,
     earlier: Path | None = None,
     repository: Path | None = None,
@@ -76,7 +78,9 @@ def write_recipe(
         out: The recipe.
         columns: The columns that the vendor names; the others are guessed.
         labels: The vendor's settings of labels.
-        source: Folder of a model, or file of word vectors; None leaves it to be filled in.
+        source: A model's folder, file or name on the hub, or a file of word vectors; None leaves it
+            to be filled in.
+        revision: Branch, tag or commit of a model on the hub.
         name: The release's name; None takes that of the rows' file, numbered where the earlier
             release has it: two releases of one name would be one file.
         earlier: The release that devices have; without it its tables are commented out.
@@ -130,10 +134,10 @@ def write_recipe(
         f"# Rows; the public ones make the release.\n{notes}"
         f"data = {_quoted(_relative(out, data))}\n"
         f"{_kind(labels)}\n"
-        f"[columns]\n{table}\n{_source_table(source, out)}\n"
+        f"[columns]\n{table}\n{_source_table(source, revision, out)}\n"
         "# Without [training] the model stays, and the head is fitted in closed form.\n"
         "# [training]\n# epochs = 2\n\n"
-        f"{_tables(public, out, earlier, repository)}"
+        f"{_tables(public, out, earlier, repository, checked=divided.has_devices)}"
     )
     write_file(out, recipe.encode())
     return {"written": str(out), **facts}
@@ -194,7 +198,9 @@ def _letters(text: str) -> str:
     return _NO_LETTERS.sub(" ", _NAMES.sub("", text.casefold())).strip()
 
 
-def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Path | None) -> str:
+def _tables(
+    public: PublicRows, out: Path, earlier: Path | None, repository: Path | None, *, checked: bool
+) -> str:
     """The tables about devices; commented out where the vendor has to decide."""
     # A prior needs one logit and one weight a dimension; a matcher also has weights of candidates.
     one_logit = public.link.count(public.labels) == 1 and public.link.kind != "tags"
@@ -219,9 +225,10 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
             earlier is not None and count >= annotators.LEAST_ANNOTATORS,
         ),
         (
-            "Held-out users are played as devices; below the least gain nothing is written.",
+            "Held-out users are played as devices; below the least gain nothing is written."
+            + ("" if checked else " No user of these rows can play one."),
             f"[check]\nfrom = {_quoted(old)}\nminimum_gain = 0.0\n",
-            earlier is not None,
+            earlier is not None and checked,
         ),
         ("fala-export key vendor.pem makes a key.", '[sign]\nkey = "vendor.pem"\n', False),
         (
@@ -240,16 +247,32 @@ def _commented(table: str) -> str:
     return "".join(f"# {line}\n" for line in table.splitlines())
 
 
-def _source_table(source: Path | None, out: Path) -> str:
+def _source_table(source: str | None, revision: str | None, out: Path) -> str:
     if source is None:
         return (
             "# A model's folder; or its name on the hub, with revision = its full commit.\n"
             f'[backbone]\nsource = "path/to/model"\n{_POOLING}'
         )
-    line = f"source = {_quoted(_relative(out, source))}\n"
-    if not source.is_dir():
-        return f"[word-vectors]\n{line}"
-    return f"[backbone]\n{line}{_POOLING}"
+    path = Path(source)
+    if not path.exists():
+        from fala_export.models.hub import commit_of
+
+        commit = commit_of(source, revision)
+        return f"[backbone]\nsource = {_quoted(source)}\nrevision = {_quoted(commit)}\n{_POOLING}"
+    line = f"source = {_quoted(_relative(out, path))}\n"
+    if path.is_dir():
+        return f"[backbone]\n{line}{_POOLING}"
+    is_model = path.suffix == ".onnx" or _is_bundle(path)
+    return f"[backbone]\n{line}" if is_model else f"[word-vectors]\n{line}"
+
+
+def _is_bundle(path: Path) -> bool:
+    """Whether a file is a bundle; word vectors may be in a ZIP file, too."""
+    try:
+        packed_manifest(path)
+    except BundleError:
+        return False
+    return True
 
 
 def _relative(out: Path, path: Path) -> str:

@@ -174,6 +174,11 @@ class Pipeline:
             if not steps[-1].done:
                 check_annotators(self.rows, scales_only=prior.scales_only)
         if (check := recipe.check) is not None:
+            if not self._read.has_devices:
+                raise ExportError(
+                    f"{self.data}: {self._read.division or 'all rows are public'}, so there is no "
+                    "check by users: remove [check] from the recipe, or add rows with users"
+                )
             self.rows.check_devices(self._open_earlier(self.earlier_release))
             inputs = [digest_of(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))

@@ -14,6 +14,7 @@ from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 from fala_export.rows.table import Rows, by_appearance, split_number
 from fala_export.rows.user_rows import (
+    SPLITS,
     Row,
     TaskType,
     label_names,
@@ -118,7 +119,9 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
         raise DataError("there are no rows")
     public = rows.of_split("public")
     if not public:
-        raise DataError('no public rows: the global head is fitted to rows of split "public"')
+        raise DataError(
+            f'no public rows: the global head is fitted to rows of split "public". {SPLITS}'
+        )
     classes = public.label_values
     if len(classes) < 2:
         raise DataError(

@@ -1,7 +1,8 @@
 """The division of rows without splits: some users play devices, the others are the public.
 
 The users with the most documents play devices, and a third of the documents of each is held out.
-The same rows and seed give the same division. No other rows contain a held-out document.
+The same rows and seed give the same division. No other rows contain a held-out document. Where
+nobody has enough documents to play a device, as in a table without users, all rows are the public.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
         left out, by reason.
 
     Raises:
-        DataError: Nobody has enough documents to play a device, or no public rows remain.
+        DataError: No row has a label.
     """
     names, users = rows.table.names, rows.users
     keys, _ = numbered(document_key(row) for row in rows)
@@ -43,12 +44,8 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
     most = min(DEVICES, max(1, users_of_labels // 4))
     busy = np.flatnonzero((counts >= FEWEST) & (labels > 1)).tolist()
     devices = sorted(busy, key=lambda user: (-counts[user], names[user]))[:most]
-    if not devices:
-        raise DataError(
-            f"none of {counted(users_of_labels, 'user')} has {FEWEST} labelled documents with two "
-            "labels or more, so no user can play a device; name the column of users (--user), or "
-            "give one of splits (--split)"
-        )
+    if not devices or not (is_labelled & ~np.isin(users, devices)).any():
+        return _undivided(rows, users_of_labels)
     is_test, is_held_out = np.zeros((2, len(rows)), dtype=np.bool_)
     for number, user in enumerate(devices):
         own = np.flatnonzero(users == user)
@@ -70,10 +67,7 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
     unlabelled = ~on_held_out & ~is_labelled & (is_test | ~is_device)
     divided = rows.with_splits(splits).where(~on_held_out & ~unlabelled)
     if not divided.of_split("public"):
-        raise DataError(
-            f"{len(devices)} of {users_of_labels} users play devices, and no labelled row is left "
-            "to make the release of; add other users' rows, or give a column of splits (--split)"
-        )
+        return _undivided(rows, users_of_labels)
     reasons = {"on held-out documents": on_held_out, "without a label": unlabelled}
     left_out = {reason: int(each.sum()) for reason, each in reasons.items() if each.any()}
     description = (
@@ -81,6 +75,23 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
         f"documents held out, seed {seed}"
     )
     return divided, description, left_out
+
+
+def _undivided(rows: Rows, users: int) -> tuple[Rows, str, dict[str, int]]:
+    """All labelled rows as the public, where nobody can play a device besides them."""
+    is_labelled = rows.labels >= 0
+    if not is_labelled.any():
+        raise DataError("no row has a label; name their column with --label")
+    public = np.full(len(rows), split_number("public"), dtype=np.int8)
+    left_out = {"without a label": int((~is_labelled).sum())} if not is_labelled.all() else {}
+    who = "no row names a user"
+    if users:
+        who = (
+            f"of {counted(users, 'user')} none has {FEWEST} labelled documents with two labels or "
+            "more, and leaves others' rows for the release"
+        )
+    description = f"{who}: all rows make the release, and nobody plays a device"
+    return rows.with_splits(public).where(is_labelled), description, left_out
 
 
 def _different(

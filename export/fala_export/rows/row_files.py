@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from os import PathLike, fspath
+from typing import cast
 
 import click
+import numpy as np
 
-from fala.errors import DataError, counted
+from fala.errors import DataError, be, counted
 from fala.examples import fault
 from fala.model.labels import is_missing, number_of
 from fala.model.links import LABELS, Link
@@ -26,8 +28,9 @@ from fala_export.rows.columns import Columns, check_header, guess_columns, is_ju
 from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.division import divide
 from fala_export.rows.forms import Form, Record, opened_rows
-from fala_export.rows.table import Rows
+from fala_export.rows.table import Rows, split_number
 from fala_export.rows.user_rows import (
+    SPLITS,
     AnyLabel,
     Row,
     Split,
@@ -45,6 +48,11 @@ _LISTED, _PEEKED = 10, 100
 # Types of values that a table repeats, and how many of them are kept.
 _KEYS, _USER_KEYS, _KNOWN = {str, int}, {str, int, type(None)}, 1 << 20
 _SAME = Columns()
+# The splits of documents, as data sets on the hub name them.
+_HUB = {
+    **dict.fromkeys(("train", "training"), "train"), **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,13 @@ class FileRows:
         if self.has_splits:
             return self
         rows, division, left_out = divide(self.rows, seed)
+        division = f"{self.division}; {division}" if self.division else division
         return replace(self, rows=rows, division=division, left_out={**self.left_out, **left_out})
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether users play devices."""
+        return bool((self.rows.splits != split_number("public")).any())
 
 
 def left_out_in_words(left_out: Mapping[str, int]) -> str:
@@ -121,10 +135,15 @@ def data_set(path: str | PathLike[str], file: FileRows, link: Link) -> AllRows:
         link: The kind of labels.
 
     Raises:
-        DataError: They are not a data set.
+        DataError: They are not a data set, or nobody plays a device.
         RowError: For the first bad row.
     """
     name = _title(fspath(path))
+    if file.division and not file.has_devices:
+        raise DataError(
+            f"{name}: {file.division}; name the column of users (--user), or give one of splits "
+            "(--split)"
+        )
     source = f"{name} ({file.division})" if file.division else name
     with _reading(name):
         return replace(gather_rows(file.rows, source, link), left_out=file.left_out)
@@ -140,7 +159,10 @@ def file_rows(
     file = undivided_rows(path, columns, link)
     if file.columns.renamed() != columns.renamed():
         _PRINT(f"{_title(fspath(path))}: columns: {file.columns.described}")
-    return file.divided(seed)
+    divided = file.divided(seed)
+    if file.division or not divided.has_devices:
+        _PRINT(f"{_title(fspath(path))}: {divided.division}")
+    return divided
 
 
 def undivided_rows(
@@ -167,7 +189,7 @@ def undivided_rows(
         if form.header is not None:
             check_header(name, form.header, columns)
         parser = _Parser(columns, link, comma=form.comma)
-        rows = Rows.stored(parser.rows(records)).with_booleans()
+        rows = parser.with_splits(Rows.stored(parser.rows(records)).with_booleans())
         labels = rows.label_values
         if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
             raise no_column(name, "label", present)
@@ -178,7 +200,8 @@ def undivided_rows(
     if link.kind != "rating":
         for remark in remarks_on(names_of(labels), link):
             say(f"{_title(name)}: {remark}")
-    return FileRows(rows, columns, parser.has_splits is not False, parser.left_out)
+    has_splits = parser.has_splits is not False and not parser.is_divided_anew
+    return FileRows(rows, columns, has_splits, parser.left_out, parser.division)
 
 
 def _peeked(form: Form) -> tuple[Sequence[str], Iterator[Record]]:
@@ -240,6 +263,8 @@ class _Parser:
 
     Attributes:
         has_splits: Whether the rows have splits; None before the first.
+        division: What becomes of splits of documents; empty for others.
+        is_divided_anew: Whether the rows are divided by user, in place of their splits.
     """
 
     def __init__(self, columns: Columns, link: Link, *, comma: bool) -> None:
@@ -249,6 +274,12 @@ class _Parser:
         self._skipped: list[RowError] = []
         self._blanks: Counter[str] = Counter()
         self.has_splits: bool | None = None
+        self.division, self.is_divided_anew = "", False
+        # Lines of rows whose splits may be of documents, as the hub divides them: see with_splits.
+        self._has_public = False
+        self._validation: list[int] = []
+        self._no_user: dict[str, list[int]] = {"train": [], "test": []}
+        self._tests = 0
         # What rows before had: a table repeats its few labels and splits, and its users.
         self._labels: dict[object, AnyLabel] = {}
         self._users: dict[object, str | None] = {None: None, "": None}
@@ -268,9 +299,11 @@ class _Parser:
                 if isinstance(values, RowError):
                     raise values
                 row = self._again(line, values) or self._row(line, values)
+                if row is None:
+                    continue
                 self._first = self._first or row
                 check_task(row, self._first)
-            except RowError as error:  # noqa: PERF203 - each row is tried
+            except RowError as error:
                 if not self._columns.skip_bad_rows:
                     raise
                 self._skipped.append(error)
@@ -282,7 +315,42 @@ class _Parser:
     @property
     def left_out(self) -> dict[str, int]:
         """How many rows are left out, by reason."""
-        return {"that cannot be read": len(self._skipped)} if self._skipped else {}
+        reasons = {"that cannot be read": len(self._skipped), "of the split test": self._tests}
+        return {reason: count for reason, count in reasons.items() if count}
+
+    def with_splits(self, rows: Rows) -> Rows:
+        """The rows with FaLA's splits, after the last row.
+
+        The hub's train, validation and test are of documents, not of users. The first two make the
+        release; they are divided again where they have users. Test rows stay unseen.
+
+        Raises:
+            RowError: The splits are of users, and a row has none; or they are both.
+        """
+        no_user = sorted([*self._no_user["train"], *self._no_user["test"]])
+        if not (self._validation or no_user):
+            return rows
+        has_users = bool((rows.users >= 0).any())
+        if not self._has_public and (self._validation or not has_users):
+            is_test = rows.splits == split_number("test")
+            self._tests = int(is_test.sum()) + len(self._no_user["test"])
+            self.is_divided_anew = has_users
+            kept = "are divided by user" if has_users else "make the release"
+            self.division = (
+                f"its splits are of documents: those of train and validation {kept}, and "
+                f"{counted(self._tests, 'test row')} {be(self._tests)} left out"
+            )
+            return rows.where(~is_test)
+        if self._validation:
+            reason = 'has the split "validation", and others have "public"'
+            errors = [RowError(line, f"{reason}; {SPLITS}") for line in self._validation]
+        else:
+            reason = "a train or test row needs a user; only public rows can lack one"
+            errors = [RowError(line, reason) for line in no_user]
+        if not self._columns.skip_bad_rows:
+            raise errors[0]
+        self._skipped += errors
+        return rows.where(~np.isin(rows.lines, [error.line for error in errors]))
 
     def remarks(self, unit: str) -> Iterator[str]:
         """What is remarkable, after the last row."""
@@ -325,6 +393,8 @@ class _Parser:
         if self._columns.tags or not isinstance(row.example, str):
             return
         label, user, split = (record.get(name) for name in self._names)
+        if split is not None and split != row.split:
+            return
         if _is_plain(label) and len(self._labels) < _KNOWN:
             self._labels[label] = row.label
         if _is_plain(user) and len(self._users) < _KNOWN:
@@ -332,7 +402,20 @@ class _Parser:
         if _is_plain(split):
             self._splits[split] = row.split
 
-    def _row(self, line: int, record: Mapping[str, object]) -> Row:
+    def _of_documents(self, line: int, values: Mapping[str, object]) -> Split | None:
+        """A row's split where it may be of documents; None leaves the row out."""
+        split, has_user = values["split"], not is_missing(values.get("user"))
+        name = _HUB.get(split.casefold(), split) if isinstance(split, str) else split
+        if name == "validation":
+            self._validation.append(line)
+            return "train" if has_user else "public"
+        if name in ("train", "test") and not has_user:
+            self._no_user[str(name)].append(line)
+            return "public" if name == "train" else None
+        self._has_public |= name == "public"
+        return cast(Split, name)  # which row_of checks
+
+    def _row(self, line: int, record: Mapping[str, object]) -> Row | None:
         values = {key: value for key, value in record.items() if key not in self._renamed}
         values |= {key: record[column] for key, column in self._renamed.items() if column in record}
         for field in ("label", "user", "split"):
@@ -353,10 +436,12 @@ class _Parser:
         has_split = "split" in values
         if self.has_splits not in {None, has_split}:
             raise RowError(line, "split is missing here or in the rows before, and others have it")
-        if not has_split:
-            values["split"] = "train" if "user" in values else "public"
+        split: Split | None = "train" if "user" in values else "public"
+        if has_split and (split := self._of_documents(line, values)) is None:
+            self.has_splits = True
+            return None
         try:
-            row = row_of(line, {**values, "label": label}, self._link)
+            row = row_of(line, {**values, "split": split, "label": label}, self._link)
         except RowError as error:
             for key, column in self._renamed.items():
                 if key in error.reason:

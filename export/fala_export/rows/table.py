@@ -187,6 +187,11 @@ class Rows(Sequence[Row]):
         return self.table.splits[self.positions]
 
     @property
+    def lines(self) -> NDArray[np.int64]:
+        """Each row's line in its file, (n,)."""
+        return self.table.lines[self.positions]
+
+    @property
     def documents(self) -> NDArray[np.int32]:
         """Each row's document as a number, (n,): the text that its label is about."""
         return self.table.documents[self.positions]

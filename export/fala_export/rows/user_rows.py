@@ -57,6 +57,12 @@ _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]
 _BOOLEANS = {"false": 0, "true": 1}
 # Names that other programs write where there is no value.
 _MISSING = {"nan", "none", "null", "n/a", "na", "#n/a", "<na>"}
+#: What to write into a column of splits, for errors.
+SPLITS = (
+    'Write "public" for rows that make the release, "train" and "test" for those of a user\'s '
+    "device; or train, validation and test in all rows, for splits of documents; or leave the "
+    "column out, and the rows are divided when they are read"
+)
 # How many labels a message lists, and characters of each: others may be texts.
 _SHOWN, _LONGEST_SHOWN = 20, 30
 # A value that an error may show: one short word, which is no text.
@@ -357,11 +363,7 @@ def _split(number: int, fields: Mapping[str, object]) -> Split:
     if split in get_args(Split):
         return cast(Split, split)
     value = f"got {show(split)}" if "split" in fields else "it is missing"
-    raise RowError(
-        number,
-        f'split must be "public", "train" or "test"; {value}. A file without a column of splits is '
-        "divided when it is read",
-    )
+    raise RowError(number, f'split must be "public", "train" or "test"; {value}. {SPLITS}')
 
 
 def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None:

@@ -22,7 +22,13 @@ from fala_export.errors import ExportError, RowError
 from fala_export.rows.columns import Columns
 from fala_export.rows.row_files import file_rows
 from fala_export.rows.table import Rows, by_appearance
-from fala_export.rows.user_rows import Row, label_names, numbers_as_classes, shown_labels
+from fala_export.rows.user_rows import (
+    SPLITS,
+    Row,
+    label_names,
+    numbers_as_classes,
+    shown_labels,
+)
 
 # Of the documents, for validation and again for the report; but no more than so many.
 _SHARE, _ENOUGH = 0.1, 20_000
@@ -58,7 +64,9 @@ class PublicRows:
         """
         public = Rows.of(rows).of_split("public")
         if not public:
-            raise DataError('no public rows: a training reads rows of split "public" only')
+            raise DataError(
+                f'no public rows: a training reads rows of split "public" only. {SPLITS}'
+            )
         labels = public.label_values
         if len(labels) < 2:
             only = shown_labels([str(public[0].label)])

@@ -172,14 +172,13 @@ def test_a_column_is_for_one_field(columns):
         ),
         (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
-        (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
         (("text", "label"), ("a",), Columns(), "line 2: has 1 cell, but the header has 2"),
         (("text", "label", "text"), ("a", 1, "b"), Columns(), "has several columns 'text'"),
         ((), (), Columns(), "is empty"),
         (("text", "label"), ("a", 1, 2), Columns(), "line 2: has 3 cells, but the header has 2"),
         (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
-        (("text", "label", "split"), ("a", 1, "dev"), Columns(), "line 2: split must be"),
-        (("text", "label", "s"), ("a", 1, "dev"), Columns(split="s"), "split is the column 's'"),
+        (("text", "label", "split"), ("a", 1, "fold1"), Columns(), "line 2: split must be"),
+        (("text", "label", "s"), ("a", 1, "x"), Columns(split="s"), "split is the column 's'"),
         (
             ("history", "candidate", "label"),
             ("a", "b", 1),
@@ -222,13 +221,73 @@ def test_rows_that_are_left_out_have_a_reason(tmp_path):
     assert sum(file.left_out.values()) + len(file.rows) == len(rows) + 4
 
 
-def test_public_rows_are_required_besides_devices(tmp_path):
-    rows = [(f"post {number}", number % 2, "u0", "") for number in range(30)]
-    with pytest.raises(DataError, match="1 of 1 users play devices, and no labelled row is left"):
-        file_rows(write(tmp_path / "x.csv", rows), COLUMNS)
-    same_labels = [(post, 4, user, "") for post, _, user, _ in rows]
-    with pytest.raises(DataError, match="none of 1 user has 12 labelled documents with two lab"):
-        file_rows(write(tmp_path / "x.csv", same_labels), COLUMNS)
+@pytest.mark.parametrize("user", ["u0", ""])
+def test_without_users_who_play_devices_all_rows_make_the_release(tmp_path, user, capsys):
+    rows = [(f"post {number}", number % 2, user, "") for number in range(30)]
+    path = write(tmp_path / "x.csv", [*rows, ("no label", "", user, "")])
+    file = file_rows(path, replace(COLUMNS, skip_bad_rows=True))
+    assert {row.split for row in file.rows} == {"public"} and len(file.rows) == 30
+    why = "of 1 user none has 12 labelled documents" if user else "no row names a user"
+    assert why in file.division and "nobody plays a device" in capsys.readouterr().err
+    with pytest.raises(DataError, match=f"{why}.*; name the column of users"):
+        load_rows(path, replace(COLUMNS, skip_bad_rows=True))
+
+
+SPLIT = ("text", "label", "split", "user")
+
+
+@pytest.mark.parametrize(
+    "names", [("train", "validation", "test"), ("Train", "dev", "Test"), ("train", "val", "test"),
+              ("training", "valid", "testing"), ("train", "train", "test")],
+)  # fmt: skip
+@pytest.mark.parametrize("user", ["", "u"])
+def test_splits_of_documents_are_understood(tmp_path, names, user):
+    """The hub's splits are of documents: train and validation make the release, test rows none."""
+    rows = [
+        (
+            f"post {at}",
+            at % 2 if at % 5 != 4 else -1,
+            names[min(at % 5 // 2, 2)],
+            user and f"u{at % 7}",
+        )
+        for at in range(200)
+    ]
+    path = write(tmp_path / "x.csv", rows, SPLIT)
+    if user and names[1] == "train":  # the splits of devices: nothing is public
+        with pytest.raises(DataError, match=r'no public rows.* Write "public" for rows'):
+            load_rows(path)
+        return
+    file = file_rows(path)
+    assert file.left_out["of the split test"] == 40
+    assert "40 test rows are left out" in file.division
+    assert set(file.rows.label_values) == {0, 1}
+    kept = {int(row.example.removeprefix("post ")) % 5 for row in file.rows}
+    assert kept == {0, 1, 2, 3}
+    if user:  # divided by user, as without splits
+        assert len(load_rows(path).users) == 1
+    else:
+        assert {row.split for row in file.rows} == {"public"}
+
+
+def test_splits_of_documents_and_of_users_are_not_mixed(tmp_path):
+    good = [("a post", 1, "public", ""), ("another", 0, "public", "u1")]
+    for row, reason in (
+        (
+            ("a third", 1, "dev", "u1"),
+            'line 4: has the split "validation", and others have "public"',
+        ),
+        (("a third", 1, "train", ""), "line 4: a train or test row needs a user"),
+        (("a third", "", "test", ""), "line 4: a train or test row needs a user"),
+        (
+            ("a third", 1, "fold2", ""),
+            'line 4: split must be "public", "train" or "test"; got "fol',
+        ),
+    ):
+        path = write(tmp_path / "x.csv", [*good, row], SPLIT)
+        with pytest.raises(RowError, match=reason):
+            file_rows(path)
+        file = file_rows(path, Columns(skip_bad_rows=True))
+        assert file.left_out == {"that cannot be read": 1} and len(file.rows) == 2
 
 
 @pytest.mark.parametrize(
