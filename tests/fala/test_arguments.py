@@ -47,7 +47,7 @@ def test_wrong_paths_are_rejected(wrong, releases, tmp_path, device):
         lambda: Device.open(wrong),
         lambda: Device.examine(wrong),
         lambda: Device.repair(wrong),
-        lambda: device.replace(wrong),
+        lambda: device.replace(b"" if wrong is None else wrong),
     ):
         with pytest.raises(DataError, match="is a path, not"):
             call()
