@@ -50,7 +50,7 @@ from fala.model.heads import PersonalModel
 from fala.model.labels import Label, OneLabel
 from fala.personal.adapters import load, loaded
 from fala.personal.compare import Accept, compare_with_previous
-from fala.personal.learn import Learner, fit_all
+from fala.personal.learn import Learner, drop_fits, fit_all
 from fala.personal.preview import preview
 from fala.personal.refine import refine, refined_report
 from fala.personal.replace import Terms, replace, replaced_report
@@ -366,6 +366,7 @@ class Device:
             ...
             fala.errors.DeviceError: ...
         """
+        drop_fits(self._folder)
         erase(self._folder.path, self._folder.store)
         _log.info("%s: erased", self._folder.path)
 
@@ -1215,6 +1216,7 @@ class Device:
             UnknownAdapterError: None of this name is loaded.
         """
         delete_adapter(self._folder, check_adapter_name(name))
+        drop_fits(self._folder)
         self._learners.pop(name, None)
         self._folder.store.scrub()
         _log.info("%s: adapter %s deleted", self._folder.path, name)

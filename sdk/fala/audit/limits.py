@@ -90,7 +90,7 @@ class WordPieceLimits:
         images: Characters that are replaced by others.
         image: Characters that replace one.
         ranges: Ranges of characters that are removed, spaces, or apart.
-        words: Words of earlier texts whose tokens are kept in memory.
+        words: Words of one call's texts whose tokens are kept in memory.
         characters: The same, of characters.
     """
 

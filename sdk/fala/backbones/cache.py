@@ -50,7 +50,7 @@ class EncodingCache:
         Args:
             texts: n texts.
             encode: Returns the embeddings of texts, (n, d).
-            backbone: The backbone's name, where there are several.
+            backbone: The name of the backbone among those that share the cache.
 
         Returns:
             Shape (n, d).
@@ -75,7 +75,7 @@ class EncodingCache:
         return np.stack([embeddings[mark] for mark in digests])
 
     def _digest(self, backbone: str, text: str) -> bytes:
-        data = f"{backbone}\0{text}".encode("utf-8", "surrogatepass")
+        data = f"{len(backbone)} {backbone}{text}".encode("utf-8", "surrogatepass")
         return blake2b(data, key=self._key, digest_size=_DIGEST).digest()
 
     def _found(self, mark: bytes) -> NDArray[np.float32]:

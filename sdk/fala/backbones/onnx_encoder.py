@@ -197,7 +197,8 @@ class OnnxEncoder:
         """
         texts = check_texts(texts)
         if self.cache is not None and adapter is None:
-            return self.cache.encode(texts, self._encoded)
+            # No encoder of an app has this name.
+            return self.cache.encode(texts, self._encoded, "\0")
         return self._encoded(texts, adapter)
 
     def _encoded(

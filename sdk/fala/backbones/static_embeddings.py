@@ -78,7 +78,10 @@ class StaticEmbeddings:
         Raises:
             DataError: An item is not a text; names its position.
         """
-        result = self._table.means(texts, self.tokenize)
+        try:
+            result = self._table.means(texts, self.tokenize)
+        finally:
+            self._tokenizer.drop_words()
         if self._normalized:
             result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), _SHORTEST)
         return result

@@ -121,6 +121,10 @@ class WordPiece:
         self._cache[word] = found
         return found
 
+    def drop_words(self) -> None:
+        """Let go of the words of earlier texts: they are the user's, who may delete the texts."""
+        self._cache.clear()
+
 
 class _Characters(dict[int, str]):
     """What becomes of characters, by code point, for ``str.translate``; see ``WordPiece``."""

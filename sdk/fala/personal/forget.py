@@ -68,6 +68,7 @@ def _deleting(folder: Folder, adapter: str) -> Iterator[tuple[Snapshot, OpenSlot
         previous = folder.previous(snapshot)
         with folder.store.transaction():
             yield snapshot, previous
+        folder.drop_previous(adapter)
 
 
 @one_blas_thread()

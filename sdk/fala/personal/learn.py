@@ -106,6 +106,7 @@ class Learner:
             return snapshot, result
 
         snapshot, result = use(self._folder, self.adapter, predict, examples, snapshot)
+        self._drop_older(snapshot)
         if snapshot.state.to_fit and self._catch_up(snapshot):
             _, result = use(self._folder, self.adapter, predict, examples)
         return result
@@ -113,6 +114,7 @@ class Learner:
     def ready(self) -> None:
         """Probe a release on trial first; if it fails, the previous one becomes active."""
         snapshot = use(self._folder, self.adapter, lambda snapshot: snapshot)
+        self._drop_older(snapshot)
         if snapshot.state.to_fit:
             self._catch_up(snapshot)
 
@@ -173,12 +175,14 @@ class Learner:
     def forget(self, ids: Iterable[int]) -> Forgotten:
         """Delete examples, and fit to the others; see ``Device.forget``."""
         count = forget(self._folder, self.adapter, set(ids))
+        drop_fits(self._folder)
         return Forgotten(count, self.store.scrub())
 
     def unlabel(self, examples: Sequence[Example]) -> LearnReport:
         """Withdraw labels, and fit to the others; see ``Device.unlabel``."""
         ids = self.store.examples.ids(self.store.texts.named(examples))
         deleted = unlabel(self._folder, self.adapter, set(ids))
+        drop_fits(self._folder)
         if deleted is None:
             return self.fit()
         self.store.scrub()
@@ -229,6 +233,12 @@ class Learner:
             with contextlib.suppress(IndexError):  # another thread was first
                 if (first := _holding.popleft()()) is not None:
                     first._last = None
+
+    def _drop_older(self, snapshot: Snapshot) -> None:
+        """Let the last fit go if the task was changed since, as by a process that has forgotten."""
+        last = self._last
+        if last is not None and last.generation < snapshot.generation:
+            self._hold(None)
 
     def close(self) -> None:
         """Let the last fit go."""
@@ -339,6 +349,20 @@ class Learner:
 
 
 _holding: deque[ref[Learner]] = deque()
+
+
+def drop_fits(folder: Folder) -> None:
+    """Let go of the fits of all objects of this process that have a folder open.
+
+    They contain the rows of the examples that they were fitted to, among them deleted ones. Another
+    process does so at its next call.
+    """
+    for learner in [each() for each in _holding.copy()]:
+        if learner is None:
+            continue
+        with contextlib.suppress(OSError):  # a folder that is gone
+            if learner._folder.path.samefile(folder.path):
+                learner._hold(None)
 
 
 def fit_all(folder: Folder) -> None:

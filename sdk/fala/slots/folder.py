@@ -107,6 +107,11 @@ class Folder:
                 self._previous[snapshot.adapter] = snapshot.generation, slot
         return slot
 
+    def drop_previous(self, adapter: str) -> None:
+        """Let go of the slot before a task's last replacement, which was changed."""
+        with self._opening:
+            self._previous.pop(adapter, None)
+
     def open_slot(
         self, adapter: str, name: str, base: Release | None, *, verify: bool = False
     ) -> OpenSlot:

@@ -32,6 +32,11 @@ def test_backbones_are_told_apart():
     cache.encode(["a"], encode, "one")
     cache.encode(["a"], encode, "other")
     assert encode.asked == ["a", "a"]
+    cache.encode(["xa"], encode, "")
+    cache.encode(["a"], encode, "x")
+    cache.encode(["a"], encode, "\0")
+    cache.encode(["\0a"], encode, "")
+    assert encode.asked[2:] == ["xa", "a", "a", "\0a"]
 
 
 def test_the_least_recently_used_embedding_is_dropped():

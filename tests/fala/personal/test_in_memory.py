@@ -1,0 +1,120 @@
+"""What is forgotten, or has lost its label, is in the memory of no object of the process."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from bundles import make_head, write_static_release
+from fala import Bundle, Device
+from fala.testing.releases import LABELS, labels_of, texts, write_releases
+
+
+def gone():
+    """The text that is forgotten; a new object at each call, whose marker is no constant."""
+    return " ".join(["".join(["quin", "cunx"]), "walked", "over", "the", "station", "on", "Monday"])
+
+
+def reachable():
+    """All arrays and texts that a Python object refers to."""
+    gc.collect()
+    seen, arrays, written = set(), [], []
+    pending = gc.get_objects()
+    while pending:
+        found = []
+        for each in pending:
+            # Texts that are a dictionary's keys are none of its referents.
+            keys = list(each) if isinstance(each, dict) else []
+            for inner in [*gc.get_referents(each), *keys]:
+                if id(inner) in seen:
+                    continue
+                seen.add(id(inner))
+                if isinstance(inner, np.ndarray):
+                    arrays.append(inner if inner.base is None else np.asarray(inner.base))
+                elif isinstance(inner, str | bytes):
+                    written.append(inner)
+                elif isinstance(inner, tuple | dict | list | frozenset | set):
+                    found.append(inner)  # containers of atoms are not tracked
+        pending = found
+    return arrays, written
+
+
+def rows_like(arrays, vectors):
+    """Shapes of the arrays with a row whose first numbers are a multiple of one of the vectors."""
+    found = []
+    for array in arrays:
+        if array.ndim != 2 or array.dtype.kind != "f":
+            continue
+        for vector in vectors:
+            rows = array[:, : len(vector)].astype(float)
+            if rows.shape[1] < len(vector):
+                continue
+            lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(vector)
+            if (np.abs(rows @ vector) > 0.9999 * np.maximum(lengths, 1e-9)).any():
+                found.append(array.shape)
+    return found
+
+
+def row_of(device):
+    """The text's row in a device's last fit: its embedding in the coordinates of the fit."""
+    (row,) = [row.id for row in device.examples() if row.example == gone()]
+    last = device._learner()._last
+    rows = last.state.form.problem.rows
+    (dense, *_) = getattr(rows, "parts", [rows])  # words have rows of their own
+    return tuple(dense.matrix[last.positions[row]].tolist())
+
+
+def held(release, rows):
+    """Arrays that hold the embedding or one of the rows, and texts that hold the text's marker."""
+    arrays, written = reachable()
+    marker = gone().split()[0]
+    vectors = [Bundle.open(release).backbone().encode([gone()])[0], *rows]
+    kinds = {str: marker, bytes: marker.encode()}
+    found = rows_like(arrays, [np.array(vector, float) for vector in vectors])
+    return found, [each[:40] for each in written if kinds[type(each)] in each]
+
+
+@pytest.fixture(scope="module", params=["glove", "static"])
+def release(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("releases")
+    if request.param == "static":
+        write_static_release(folder / "static.fala", make_head(labels=LABELS))
+        return folder / "static.fala"
+    return write_releases(folder)["glove"]
+
+
+@pytest.mark.parametrize("act", ["forget", "unlabel"])
+def test_nothing_of_a_forgotten_text_is_in_memory(tmp_path, release, act):
+    public = texts() + [f"{text} again" for text in texts()[:60]]
+    device = Device.create(tmp_path / "device", release)
+    other = Device.open(tmp_path / "device")
+    device.learn([*public, gone()], [*labels_of(public), "rude"])
+    device.learn(["a lovely film"], ["fine"])  # is added to the last fit
+    other.learn(["a stupid film"], ["rude"])  # another object, with a fit of its own
+    rows = [row_of(device), row_of(other)]
+    arrays, written = held(release, rows)
+    assert len(arrays) >= 2 and not written
+    if act == "unlabel":
+        device.unlabel([gone()])
+    else:
+        device.forget(where=lambda row: row.example == gone())
+    assert held(release, rows) == ([], [])
+    for each in (device, other):
+        each.predict(["a lovely film"])
+        each.close()
+
+
+def test_another_process_lets_go_at_its_next_call(tmp_path, release, monkeypatch):
+    public = texts() + [f"{text} again" for text in texts()[:60]]
+    device = Device.create(tmp_path / "device", release)
+    other = Device.open(tmp_path / "device")
+    device.learn([*public, gone()], [*labels_of(public), "rude"])
+    other.learn(["a stupid film"], ["rude"])
+    rows = [row_of(other)]
+    monkeypatch.setattr("fala.personal.learn.drop_fits", lambda folder: None)
+    device.forget(where=lambda row: row.example == gone())
+    device.close()
+    assert held(release, rows)[0]
+    other.predict(["a lovely film"])
+    assert held(release, rows) == ([], [])
+    other.close()
