@@ -43,7 +43,8 @@ def main(folder):
     release = fala.Bundle.open(path)  # verifies every byte
     manifest = release.manifest
     print(f"{path.name}: {manifest.name}, {manifest.kind}, {manifest.dimension} dimensions")
-    print(f"{manifest.task} with labels {', '.join(manifest.labels)}; {manifest.details['head']}")
+    labels = ", ".join(map(str, manifest.labels))
+    print(f"{manifest.task} with labels {labels}; {manifest.details['head']}")
     with fala.Device.create(folder / "device", path) as device:
         for text in ("The soup is wonderful.", "The cellar is dreadful."):
             label = device.labels[device.predict_proba([text])[0].argmax()]

@@ -41,7 +41,7 @@ _MINE, _PUBLIC = next(iter(_SAMPLE.users.values())).train[:100], _SAMPLE.public[
 #: Texts of the user, and of the vendor's annotators.
 MINE, PUBLIC = ([str(row.example) for row in rows] for rows in (_MINE, _PUBLIC))
 #: Their labels.
-MY_LABELS, LABELS = ([str(row.label) for row in rows] for rows in (_MINE, _PUBLIC))
+MY_LABELS, LABELS = ([row.label for row in rows] for rows in (_MINE, _PUBLIC))
 
 #: The first release of each life, and the second.
 LIVES = {

@@ -36,7 +36,7 @@ def write_samples(old: Bundle, new: Bundle, out: Path) -> list[Path]:
     """
     rows = sample_rows(users=1).public
     texts = [str(row.example) for row in rows]
-    labels = [str(row.label) for row in rows]
+    labels = [row.label for row in rows]
     about = f"fitted on {len(rows)} public rows of the built-in synthetic sample"
     paths, embeddings = [], []
     for bundle in (old, new):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fala import DataError, Match
+from fala.model.labels import HeadLabel, checked_labels
 from fala_sim.convert.conversion import Conversion, ConvertedRow, MatchRow, folded
 from fala_sim.convert.format import Format, Opened, Role, half_of
 from fala_sim.convert.left_out import LeftOut
@@ -30,7 +31,7 @@ class Division:
     Attributes:
         name: The data set's.
         task: Of the labels.
-        labels: The labels' names, in order; for a rating, its one name.
+        labels: The labels, in order; for a rating, its one name.
         public: Examples on which the vendor fits the global heads.
         public_labels: Their labels.
         public_users: Their users: a vendor learns from them how people differ.
@@ -41,7 +42,7 @@ class Division:
 
     name: str
     task: TaskType
-    labels: tuple[str, ...]
+    labels: tuple[HeadLabel, ...]
     public: Sequence[Example]
     public_labels: Sequence[UserLabel]
     public_users: Sequence[str]
@@ -145,16 +146,18 @@ def _gather(
 ) -> Division:
     public = [row for row in conversion.rows if row.split == "public"]
     present = sorted({row.label for row in conversion.rows if not isinstance(row.label, tuple)})
-    names: dict[float, str] = dict(enumerate(opened.labels))
-    names = names or {label: str(label) for label in present}
+    names: dict[float, HeadLabel | float] = dict(enumerate(opened.labels))
+    names = names or {label: label for label in present}
     task: TaskType = "classification"
-    labels = tuple(names[label] for label in present)
+    labels: tuple[HeadLabel, ...] = ()
     if isinstance(conversion.rows[0], MatchRow):
         task = "matching"
     elif opened.rating is not None:
         task, labels = "rating", ("rating",)
     elif not opened.exclusive:
         task, labels = "tags", opened.labels
+    if task in ("classification", "matching"):
+        labels = checked_labels(names[label] for label in present)
 
     def label_of(row: ConvertedRow) -> UserLabel:
         return frozenset(row.label) if isinstance(row.label, tuple) else names[row.label]

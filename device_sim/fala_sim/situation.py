@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fala import Bundle, Device, Match
 from fala.model.heads import Head, PersonalModel
+from fala.model.labels import HeadLabel, OwnLabel
 from fala_export.fitting.device_fit import SparseRows
 from fala_sim.meter import Meter
 
@@ -21,8 +22,8 @@ TaskType: TypeAlias = Literal["classification", "matching", "rating", "tags"]
 #: The tasks whose labels exclude one another.
 CLASSES: tuple[TaskType, ...] = ("classification", "matching")
 Example: TypeAlias = "str | Match"
-#: A label's name, a rating's number as a text, or an example's tags.
-UserLabel: TypeAlias = "str | frozenset[str]"
+#: A label, a rating's number, or an example's tags.
+UserLabel: TypeAlias = OwnLabel
 Vectors: TypeAlias = NDArray[np.float32]
 Logits: TypeAlias = NDArray[np.float64]
 #: Embeddings (d,) by text.
@@ -143,8 +144,8 @@ class Situation:
     words: Head | None = None
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels' names, in the order of the logits."""
+    def labels(self) -> tuple[HeadLabel, ...]:
+        """The labels, in the order of the logits."""
         return self.new.head.labels
 
     @property

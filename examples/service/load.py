@@ -98,7 +98,7 @@ class Clients:
         body = {"texts": texts, "labels": labels}
         if self.server.send("PUT", f"/users/{name}/labels", body, client) is None:
             return False
-        self.acknowledged[name].update(zip(texts, map(str, labels), strict=True))
+        self.acknowledged[name].update(zip(texts, labels, strict=True))
         return True
 
     def run(self, number):

@@ -317,7 +317,7 @@ def _with_head(path: Path, folder: Path) -> Path:
     if bundle.manifest.task is not None:
         return path
     zeros = np.zeros((1, bundle.manifest.dimension), dtype=np.float32)
-    head = Head(CLASSIFICATION, ("0", "1"), zeros, zeros[0, :1])
+    head = Head(CLASSIFICATION, (0, 1), zeros, zeros[0, :1])
     copy = folder / path.name
     write_release(copy, bundle, head, {})
     return copy

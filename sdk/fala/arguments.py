@@ -28,10 +28,29 @@ from fala.errors import (
     shown,
     type_of,
 )
-from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
+from fala.examples import (
+    MATCHING,
+    Example,
+    Match,
+    check_examples,
+    check_not_blank,
+    fault,
+    items_of,
+    listed,
+)
 from fala.files import check_path
 from fala.model.heads import Head
-from fala.model.labels import Label, OneLabel, integer_of, is_missing, number_of
+from fala.model.labels import (
+    LARGEST_INTEGER,
+    LEAST_INTEGER,
+    HeadLabel,
+    Label,
+    OneLabel,
+    integer_of,
+    is_missing,
+    named,
+    number_of,
+)
 from fala.model.links import LABELS, LARGEST_RATING, TAGS, Link, Rating
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
@@ -115,7 +134,7 @@ def check_own_labels(
     labels: Iterable[OneLabel] | None,
     tags: Iterable[OneLabel] | None,
     ratings: tuple[float, float] | None,
-) -> tuple[tuple[str, ...], Link]:
+) -> tuple[tuple[HeadLabel, ...], Link]:
     """The labels of an app without a vendor, and their meaning; one of the three is not None.
 
     Args:
@@ -129,8 +148,8 @@ def check_own_labels(
     if ratings is not None:
         return (RATING,), _rating(ratings)
     if tags is not None:
-        return label_names(tags, "tags"), TAGS
-    names = label_names(labels or (), "labels")
+        return check_names(tags, "tags"), TAGS
+    names = check_names(labels or (), "labels")
     if len(names) < 2:
         raise DataError(
             f"labels are two or more names or integers, not {len(names)}; tags= takes one or more "
@@ -139,8 +158,8 @@ def check_own_labels(
     return names, LABELS
 
 
-def label_names(values: Iterable[OneLabel], name: str) -> tuple[str, ...]:
-    """The names of labels or tags that an app makes.
+def check_names(values: Iterable[OneLabel], name: str) -> tuple[HeadLabel, ...]:
+    """The labels or tags that an app makes, all strings or all integers.
 
     Args:
         values: Names, or integers.
@@ -153,21 +172,20 @@ def label_names(values: Iterable[OneLabel], name: str) -> tuple[str, ...]:
     if not 1 <= len(given) <= MAX_LABELS:
         raise DataError(f"{name} are up to {MAX_LABELS} names or integers, not {len(given)}")
     for position, value in enumerate(given):
-        whole = not is_missing(value) and integer_of(value) is not None
+        number = None if is_missing(value) else integer_of(value)
+        whole = number is not None and LEAST_INTEGER <= number <= LARGEST_INTEGER
         if whole if not isinstance(value, str) else _is_label(value):
             continue
         raise DataError(
-            f"{name}[{position}] is {shown(value)}; a label is an integer, or a name of up to "
-            f"{LONGEST_LABEL} characters without control characters"
+            f"{name}[{position}] is {shown(value)}; a label is an integer of 64 bits, or a name "
+            f"of up to {LONGEST_LABEL} characters without control characters"
         )
     if len({isinstance(value, str) for value in given}) > 1:
         raise DataError(f"{name} are all names or all integers, not some of each")
-    names = tuple(
-        str(value) if isinstance(value, str) else str(integer_of(value)) for value in given
-    )
-    if len(set(names)) < len(names):
-        raise DataError(f"{name} are distinct; of these {len(names)}, {len(set(names))} are")
-    return names
+    labels = tuple(str(value) if isinstance(value, str) else int(value) for value in given)
+    if len(set(labels)) < len(labels):
+        raise DataError(f"{name} are distinct; of these {len(labels)}, {len(set(labels))} are")
+    return labels
 
 
 def _is_label(value: str) -> bool:
@@ -376,6 +394,7 @@ def check_labelled(
     """
     head = snapshot.head
     checked = check_examples(examples, head.task)
+    check_not_blank(checked)
     check_items(checked, snapshot.release)
     values: Sequence[Label] = [None] * len(checked)
     if labels is not None:
@@ -388,7 +407,7 @@ def check_labelled(
         if not snapshot.release.own:
             raise
         raise UnknownLabelError(f"{error}; device.add_labels([...]) adds labels") from None
-    return checked, [head.link.as_stored(label, head.labels) for label in values]
+    return checked, head.link.as_stored(values, head.labels)
 
 
 def check_candidates(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
@@ -410,7 +429,7 @@ def check_candidates(values: Iterable[str], history: Iterable[str], task: str) -
     return check_examples(candidates, task)
 
 
-def label_to_rank(value: OneLabel | None, head: Head, positive: str | None) -> int:
+def label_to_rank(value: OneLabel | None, head: Head, positive: HeadLabel | None) -> int:
     """Position of the label whose probability ranks.
 
     Args:
@@ -428,7 +447,7 @@ def label_to_rank(value: OneLabel | None, head: Head, positive: str | None) -> i
     if positive is None:
         raise DataError(
             "candidates are ranked by a label's probability: pass label=, one of "
-            f"{', '.join(head.labels)}"
+            f"{named(head.labels)}"
         )
     return head.labels.index(positive)
 
@@ -445,7 +464,7 @@ def check_threshold(value: float) -> float:
     return number
 
 
-def positive_of_two(snapshot: Snapshot) -> str:
+def positive_of_two(snapshot: Snapshot) -> HeadLabel:
     """Return the positive one of a task's two labels.
 
     Raises:
@@ -469,7 +488,7 @@ def label_to_find(value: Label, head: Head) -> str | None:
     """
     if value is None:
         return None
-    stored = head.link.as_stored(value, head.labels)
+    (stored,) = head.link.as_stored([value], head.labels)
     if head.link.usable([stored], head.labels) == [None]:
         raise DataError(
             f"label is not of the model, which has {head.link.described(head.labels)}; it is "
@@ -514,31 +533,44 @@ def check_product(value: str | None) -> str | None:
     return value
 
 
-def ids_where(
-    ids: Iterable[int | StoredExample] | None,
+def check_where(
     where: Callable[[StoredExample], object] | None,
-    examples: Callable[[], Iterable[StoredExample]],
-) -> list[int]:
-    """The ids that were passed, or those of the examples that meet a condition.
+) -> Callable[[StoredExample], object]:
+    """A condition on examples.
 
     Raises:
-        DataError: An id is invalid, the condition cannot be called, or not exactly one is passed.
+        DataError: It cannot be called.
+        UsageError: It cannot be called with an example.
     """
-    if (ids is None) == (where is None):
-        raise DataError("give either the examples' ids, or where=, a function of an example")
-    if ids is None:
-        chosen = _check_function(where, "where", ("example",))
-        return [row.id for row in examples() if chosen(row)]
-    numbers: list[int] = []
-    for value in listed(ids, "ids", ordered=False):
+    return _check_function(where, "where", ("example",))
+
+
+def check_chosen(
+    values: Iterable[int | StoredExample | Example], task: str
+) -> tuple[list[int], list[Example]]:
+    """The ids of examples that an app has chosen, and those that it passed themselves.
+
+    Args:
+        values: Ids, examples as a device returns them, or texts and matches.
+        task: The task of the model.
+
+    Raises:
+        DataError: One is none of these.
+    """
+    ids: list[int] = []
+    examples: list[Example] = []
+    for position, value in enumerate(listed(values, "examples", ordered=False)):
+        if isinstance(value, str | Match):
+            examples.append(value)
+            continue
         number = _whole(value.id if isinstance(value, StoredExample) else value)
         if number is None:
             raise DataError(
-                f"an example's id is a whole number, not {type_of(value)}; "
-                "Device.examples returns examples with their ids"
+                f"example {position} is {type_of(value)}; pass examples, their ids (whole "
+                "numbers), or what Device.examples returns"
             )
-        numbers.append(number)
-    return numbers
+        ids.append(number)
+    return ids, check_examples(examples, task)
 
 
 def _whole(value: object) -> int | None:

@@ -19,10 +19,12 @@ from fala.arguments import (
     check_adapter_name,
     check_budget,
     check_candidates,
+    check_chosen,
     check_folder,
     check_items,
     check_labelled,
     check_name,
+    check_names,
     check_of_release,
     check_one_source,
     check_own_encoder,
@@ -34,8 +36,7 @@ from fala.arguments import (
     check_top,
     check_unsigned,
     check_update_limits,
-    ids_where,
-    label_names,
+    check_where,
     label_to_find,
     label_to_rank,
     positive_of_two,
@@ -47,7 +48,7 @@ from fala.examples import CLASSIFICATION, Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.labels import Label, OneLabel
+from fala.model.labels import HeadLabel, Label, OneLabel
 from fala.personal.adapters import load, loaded
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner, drop_fits, fit_all
@@ -104,7 +105,7 @@ class Device:
         >>> device.learn(texts, [1, 1, 0, 0]).labelled
         4
         >>> device.predict(["buy my soup, clown", "a lovely soup"]).tolist()
-        ['1', '0']
+        [1, 0]
 
         The examples of the methods continue with this device.
     """
@@ -192,7 +193,7 @@ class Device:
         Examples:
             >>> with fala.Device.create("other", fala_sim.sample_release("glove")) as other:
             ...     print(other.task, other.labels)
-            classification ('0', '1')
+            classification (0, 1)
 
             Without a release:
 
@@ -414,15 +415,16 @@ class Device:
         return self.model.head.task
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels' names, in the order of the probabilities.
+    def labels(self) -> tuple[HeadLabel, ...]:
+        """The labels, in the order of the columns of ``predict_proba``.
 
+        All are integers, or all are strings, as the release has them; a rating has its name.
         Replacements keep the order; labels that a release adds come last.
         """
         return self.model.head.labels
 
     @property
-    def positive(self) -> str | None:
+    def positive(self) -> HeadLabel | None:
         """The label that ``rank`` orders by, and that ``predict(threshold=)`` is for.
 
         It is that of ``create(positive=)``, also after replacements and rollbacks. None where there
@@ -475,7 +477,8 @@ class Device:
             adapter: The task, by its adapter's name; None is the device's own.
 
         Returns:
-            Shape (n,): names of labels; of tags frozensets of names; of a rating values.
+            Shape (n,): labels of the type of ``labels``, as int64 or strings; of tags frozensets of
+            them; of a rating values.
 
         Raises:
             DataError: An example is not of the task's kind, or ``threshold`` is not a probability,
@@ -484,9 +487,9 @@ class Device:
 
         Examples:
             >>> device.predict(["buy my soup, clown"])
-            array(['1'], dtype='<U1')
+            array([1])
             >>> device.predict(["buy my soup, clown"], threshold=0.99)
-            array(['0'], dtype='<U1')
+            array([0])
         """
         if threshold is None:
             return self._ask(examples, ActiveModel.predict, adapter)
@@ -583,10 +586,10 @@ class Device:
 
         Args:
             examples: n texts, or ``Match`` objects. A stored one gets the new label.
-            labels: n labels, in any sequence: names, or what equals them (1, 1.0, NumPy's 1 and
-                True are the label ``"1"``); of a rating numbers; of tags sets of names. None or
-                NaN for an example without a new label, which keeps an earlier one (see
-                ``unlabel``); None for all. Examples without a label are kept for the next
+            labels: n labels, in any sequence: those of ``labels``, or what equals one (1, 1.0,
+                NumPy's 1, True and ``"1"`` are the same label); of a rating numbers; of tags sets
+                of them. None or NaN for an example without a new label, which keeps an earlier one
+                (see ``unlabel``); None for all. Examples without a label are kept for the next
                 replacement.
             progress: Called with ``"forward"``, the texts encoded and their total. Embeddings are
                 kept as they come. If it returns False no more texts are encoded, and the personal
@@ -594,7 +597,8 @@ class Device:
             adapter: The task of the examples; see ``predict``.
 
         Raises:
-            DataError: If an example or a label cannot be used; nothing is kept then.
+            DataError: If an example is blank or not of the task's kind, or a label is none of the
+                model's; nothing is kept then.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
@@ -665,7 +669,7 @@ class Device:
 
     def forget(
         self,
-        ids: Iterable[int | StoredExample] | None = None,
+        examples: Iterable[int | StoredExample | Example] | None = None,
         *,
         where: Callable[[StoredExample], object] | None = None,
         adapter: str | None = None,
@@ -686,10 +690,10 @@ class Device:
         is closed or opened, and by ``forget([])``, which returns whether it is done.
 
         Args:
-            ids: Ids of examples, or examples as ``examples`` returns them; unknown ones are
-                ignored.
-            where: In place of ids: a function of a ``StoredExample``; those with a true result are
-                deleted.
+            examples: n texts, ``Match`` or ``Item`` objects; or their ids, or what ``examples``
+                returns. Unknown ones are ignored.
+            where: In place of examples: a function of a ``StoredExample``; those with a true result
+                are deleted.
             adapter: The task of the examples; those of others are ignored. A text stays where
                 another task has it.
 
@@ -697,17 +701,27 @@ class Device:
             The number of deleted examples, and whether their bytes are overwritten.
 
         Raises:
-            DataError: If an id is not a whole number, or not exactly one of both arguments is
+            DataError: If an example is none of these, or not exactly one of both arguments is
                 given; nothing is deleted then.
 
         Examples:
             >>> device.forget(where=lambda row: "clown" in row.example)
             Forgotten(count=1, overwritten=True)
         """
-        chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
-        return self._learner(adapter).forget(chosen)
+        if (examples is None) == (where is None):
+            raise DataError("give either examples, or where=, a function of an example")
+        if examples is not None:
+            return self._learner(adapter).forget(self._ids(examples, adapter))
+        chosen = check_where(where)
+        rows = self.examples(adapter=adapter)
+        return self._learner(adapter).forget([row.id for row in rows if chosen(row)])
 
-    def unlabel(self, examples: Iterable[Example], *, adapter: str | None = None) -> LearnReport:
+    def unlabel(
+        self,
+        examples: Iterable[int | StoredExample | Example],
+        *,
+        adapter: str | None = None,
+    ) -> LearnReport:
         """Withdraw the labels of examples, so that the device is as if they never had one.
 
         The examples are kept, for the next replacement and another label. Their labels, earlier
@@ -717,8 +731,8 @@ class Device:
         overwritten now, ``forget([])`` tries again, and returns whether it is done.
 
         Args:
-            examples: n texts, ``Match`` or ``Item`` objects. One that the device does not have, or
-                that has no label, is ignored.
+            examples: See ``forget``. One that the device does not have, or that has no label, is
+                ignored.
             adapter: The task of the examples; see ``predict``.
 
         Returns:
@@ -732,10 +746,16 @@ class Device:
             >>> device.unlabel(["you absolute clown"]).labelled
             3
             >>> [row.label for row in device.examples()]
-            ['1', None, '0', '0']
+            [1, None, 0, 0]
         """
-        checked = check_examples(examples, self._snapshot(adapter).head.task)
-        return self._learner(adapter).unlabel(checked)
+        return self._learner(adapter).unlabel(self._ids(examples, adapter))
+
+    def _ids(
+        self, examples: Iterable[int | StoredExample | Example], adapter: str | None
+    ) -> list[int]:
+        """The ids of examples that an app has chosen."""
+        ids, others = check_chosen(examples, self._snapshot(adapter).head.task)
+        return [*ids, *self._learner(adapter).ids(others)]
 
     def examples(
         self,
@@ -763,11 +783,19 @@ class Device:
         """
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not {type_of(labelled)}")
-        stored = label_to_find(label, self._snapshot(adapter).head)
+        head = self._snapshot(adapter).head
+        stored = label_to_find(label, head)
         store = self._learner(adapter).store
         with_text = store.texts.kept
         return (
-            row if with_text else replace_fields(row, example=None)
+            StoredExample(
+                row.id,
+                row.example if with_text else None,
+                None if row.label is None else head.link.given_back(row.label, head.labels),
+                row.added,
+                row.labelled,
+                row.adapter,
+            )
             for row in store.examples.all()
             if (labelled is None or (row.label is not None) == labelled)
             and (stored is None or row.label == stored)
@@ -783,8 +811,8 @@ class Device:
         """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
 
         Every row has the split ``"train"``, and the times of the example and of its label. Labels
-        are numbers if all of the device's spell numbers, or if they are ratings; sets of tags are
-        lists. An example with a blank text is left out: it is no valid row.
+        are JSON integers or strings, as the device's are; ratings are numbers, and sets of tags
+        lists.
 
         Args:
             target: A file to create or replace, for its user alone (mode 0600); or a stream.
@@ -804,10 +832,7 @@ class Device:
         name = check_name(user, "user")
         if not self._folder.store.texts.kept:
             raise DataError("there is no text to write: this device was made to keep none")
-        head = self._snapshot(adapter).head
-        labels = head.labels if head.link.kind == "labels" else None
-        examples = self._learner(adapter).store.examples.all()
-        return write_rows(target, examples, labels, name)
+        return write_rows(target, [*self.examples(adapter=adapter)], name)
 
     def preview(
         self,
@@ -1109,7 +1134,8 @@ class Device:
         the added labels, and keeps the examples that have one.
 
         Args:
-            labels: Names or integers; those that the device has are ignored.
+            labels: Strings or integers, as those of ``labels``; those that the device has are
+                ignored.
 
         Returns:
             The result of the fit, as of ``learn``.
@@ -1125,7 +1151,7 @@ class Device:
         """
         learner = self._learner()
         learner.ready()
-        own = with_labels(self._folder, label_names(labels, "labels"))
+        own = with_labels(self._folder, check_names(labels, "labels"))
         if own is None:
             return learner.fit()
         terms = check_terms("always", self._folder.signed(None), (), allow_older=True)

@@ -268,22 +268,38 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
     return checked
 
 
+def check_not_blank(examples: Sequence[Example]) -> None:
+    """Check that examples, which a device is to keep, have no blank text.
+
+    Raises:
+        DataError: One has, which could neither teach anything nor be exported; names its position.
+    """
+    for position, text in _each_text(examples):
+        if not all(segment.strip() for segment in segments(text)):
+            raise DataError(f"a text of example {position} is blank; leave the example out")
+
+
 def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[Value]:
     """Values as a list; any iterable is read once.
 
     Args:
-        values: The values.
+        values: The values. A mapping's keys would lose its values, and a table (of pandas, Polars
+            or Arrow) is read as its columns, or their names.
         name: The argument's name.
-        ordered: Whether their order matters. A set has none, and a mapping's keys would lose its
-            values.
+        ordered: Whether their order matters; a set has none.
 
     Raises:
-        DataError: They are not iterable, one example, or a set or a mapping where the order
+        DataError: They are not iterable, one example, a mapping, a table, or a set where the order
             matters; names the argument.
     """
     if isinstance(values, str | bytes | Match):
         raise DataError(f"{name} are a sequence, not one of them; wrap it in a list")
-    if not (ordered and isinstance(values, set | frozenset | Mapping)):
+    if any(hasattr(type(values), attribute) for attribute in ("columns", "column_names")):
+        raise DataError(
+            f"{name} are a sequence, not a table ({type_of(values)}): pass one of its columns, as "
+            'df["text"]'
+        )
+    if not isinstance(values, Mapping) and not (ordered and isinstance(values, set | frozenset)):
         with contextlib.suppress(TypeError):
             return list(values)
     raise DataError(f"{name} are a sequence, not {type_of(values)}")

@@ -10,6 +10,7 @@ from html import escape
 from typing import Any, ClassVar, Literal
 
 from fala.errors import be, counted
+from fala.model.labels import HeadLabel
 from fala.solver.forms import Work
 from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, Decision, student95
 from fala.store.texts import NOT_KEPT
@@ -468,7 +469,7 @@ class AdapterInfo(Plain):
     Attributes:
         name: The adapter's name.
         task: ``"classification"`` or ``"matching"``.
-        labels: The labels' names, in the order of the probabilities.
+        labels: The labels, integers or strings, in the order of the probabilities.
         positive: See ``Device.positive``; None of tags and of a rating.
         examples: How many examples the task has.
         labelled: How many of them have a label.
@@ -477,8 +478,8 @@ class AdapterInfo(Plain):
 
     name: str
     task: str
-    labels: tuple[str, ...]
-    positive: str | None
+    labels: tuple[HeadLabel, ...]
+    positive: HeadLabel | None
     examples: int
     labelled: int
     is_vendor: bool

@@ -131,7 +131,7 @@ def test_a_function_of_keys_is_not_asked_with_a_dimension(tmp_path):
     with Device.create(tmp_path / "keys", labels=[0, 1], encoder=embed, dimension=2) as device:
         device.learn(list(vectors), [0, 1])
     with Device.open(tmp_path / "keys", encoder=embed) as device:
-        assert device.backbone == "embed 2" and device.predict(["b.jpg"]).tolist() == ["1"]
+        assert device.backbone == "embed 2" and device.predict(["b.jpg"]).tolist() == [1]
 
 
 def test_every_kind_of_array_is_taken(tmp_path, old):

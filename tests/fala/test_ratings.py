@@ -178,7 +178,7 @@ def test_forgotten_ratings_have_no_effect(tmp_path, plain):
 def test_ratings_are_stored_exactly(device):
     device.learn(["one", "two", "three"], [np.float32(2.5), 4.0, "3.75"])
     labels = {row.example: row.label for row in device.examples(labelled=True)}
-    assert [labels[text] for text in ("one", "two", "three")] == ["2.5", "4", "3.75"]
+    assert [labels[text] for text in ("one", "two", "three")] == [2.5, 4, 3.75]
     assert [row.example for row in device.examples(label=2.5)] == ["one"]
     for wrong in (9, "many"):
         with pytest.raises(DataError, match="is not of the model, which has the rating 'stars'"):

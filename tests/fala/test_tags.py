@@ -191,7 +191,7 @@ def test_reopening_keeps_predictions_and_decisions(tmp_path, plain):
 def test_sets_are_kept_and_exported(device):
     device.learn(["one", "two", "three", "four"], [["rude", "funny"], (), frozenset(), None])
     rows_of = {row.example: row for row in device.examples()}
-    assert [rows_of[text].tags for text in ("one", "two", "three", "four")] == [
+    assert [rows_of[text].label for text in ("one", "two", "three", "four")] == [
         {"funny", "rude"}, set(), set(), None,
     ]  # fmt: skip
     assert [row.example for row in device.examples(label={"rude", "funny"})][-1] == "one"

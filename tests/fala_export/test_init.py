@@ -47,7 +47,7 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     assert summary["split"].startswith("no splits: 2 of 8 users")
     works("release", out, "--out", bundle)
     manifest = Bundle.open(bundle).manifest
-    assert list(manifest.labels) == ["0", "1"]
+    assert list(manifest.labels) == [0, 1]
     content = out.read_bytes()
     assert "exists" in failed(*words)
     assert out.read_bytes() == content

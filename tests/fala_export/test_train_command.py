@@ -90,7 +90,7 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(trained):
     bundle = Bundle.open(folder / "x.fala")
     assert bundle.manifest.details["training"] == training
     head, released = bundle.head(), bundle.backbone()
-    assert (head.task, head.labels, head.lexical) == ("classification", ("0", "1"), None)
+    assert (head.task, head.labels, head.lexical) == ("classification", (0, 1), None)
     examples = ["a great film, love it", "the boring film was awful"]
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
@@ -199,7 +199,7 @@ def test_word_vectors_are_trained_and_keep_their_precision(files, tmp_path):
     summary = done(source, *files, "--no-lexical")
     bundle = Bundle.open(tmp_path / "x.fala")
     assert (summary["precision"], bundle.manifest.precision) == ("float16", "float16")
-    assert bundle.head().labels == ("0", "1")
+    assert bundle.head().labels == (0, 1)
     figures = summary["training"]["figures"]
     losses = list(summary["training"]["history"]["validation_loss"].values())
     assert min(losses) < losses[0]
@@ -215,7 +215,7 @@ def test_a_frozen_backbone_gets_a_head_in_closed_form(model, texts, tmp_path, ki
     summary = done(source, "--data", texts, "--frozen", "--out", out, *options)
     assert list(summary["training"]["figures"]) == ["frozen"]
     bundle = Bundle.open(out)
-    assert bundle.head().labels == ("0", "1")
+    assert bundle.head().labels == (0, 1)
     if kind == "onnx":
         assert bundle.backbone_digest == Bundle.open(source).backbone_digest
 

@@ -101,7 +101,7 @@ def test_only_public_rows_are_read(tmp_path):
         {"user": "y", "split": "train", "text": "c", "label": 3},
     ]
     rows = load_public_rows(write_rows(tmp_path / "rows.jsonl", rows))
-    assert (rows.task, rows.labels) == ("classification", ("2", "10"))
+    assert (rows.task, rows.labels) == ("classification", (2, 10))
     assert [row.example for row in rows.rows] == ["a", "b"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fala import DataError
+from fala.model.labels import HeadLabel
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.left_out import LeftOut
 
@@ -32,7 +33,7 @@ class Opened:
         divide: Called by ``convert``; adds to its argument ``left_out`` what it leaves out.
         people: The people who may be users, the busiest first.
         left_out: What reading left out; copied to every conversion.
-        labels: Names of the labels, if those are not the format's own numbers.
+        labels: The labels, if those are not the format's own numbers.
         rating: The least and the largest number of a rating; None for other labels.
         exclusive: Whether a document has one label; else labels are sets of tags.
     """
@@ -40,7 +41,7 @@ class Opened:
     divide: Callable[..., Conversion]
     people: Sequence[str]
     left_out: LeftOut
-    labels: tuple[str, ...] = ()
+    labels: tuple[HeadLabel, ...] = ()
     rating: tuple[float, float] | None = None
     exclusive: bool = True
 

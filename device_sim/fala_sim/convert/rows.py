@@ -70,7 +70,7 @@ def convert(
     drawn = random.Random(f"rows {seed}")
     judged = sorted({_judged(row) for user in users for row in _rows(loaded.users[user])})
     held_out = set(drawn.sample(judged, round(TEST_SHARE * len(judged)))) if seed else set()
-    names = loaded.labels
+    names = [str(label) for label in loaded.labels]
     rows = [_row(row, row.user or f"row {row.line}", "public", names) for row in loaded.public]
     for user in users:
         of_user = loaded.users[user]

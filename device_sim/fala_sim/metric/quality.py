@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Head
+from fala.model.labels import HeadLabel
 from fala_export.fitting import metrics
 from fala_sim.situation import Logits, UserLabel
 
@@ -41,10 +42,10 @@ def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figure
     return figures(logits, positions(truth, head.labels))
 
 
-def positions(labels: Iterable[UserLabel], names: Sequence[str]) -> Positions:
-    """Positions of some labels among all names, shape (n,)."""
-    position: dict[UserLabel, int] = {name: index for index, name in enumerate(names)}
-    return np.array([position[label] for label in labels], dtype=np.int64)
+def positions(labels: Iterable[UserLabel], every: Sequence[HeadLabel]) -> Positions:
+    """Positions of some labels among every one, shape (n,)."""
+    position = {str(label): index for index, label in enumerate(every)}
+    return np.array([position[str(label)] for label in labels], dtype=np.int64)
 
 
 def figures(logits: Logits, truth: Positions) -> Figures:

@@ -23,7 +23,7 @@ from fala.cli import (
 )
 from fala.errors import counted
 from fala.files import temporary_folder
-from fala.model.labels import label_name, natural_positive
+from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.played import misfit, run_user
@@ -291,17 +291,17 @@ def _walk(options: Options) -> None:
     click.echo(json.dumps(values, allow_nan=False))
 
 
-def _positive(chosen: str | None, rows: AllRows) -> str | None:
+def _positive(chosen: str | None, rows: AllRows) -> HeadLabel | None:
     """The label whose F1 is shown; None for macro-F1, and for ratings."""
     if chosen is None:
         return natural_positive(rows.labels) if rows.link == LABELS else None
-    if chosen in rows.labels:
-        return chosen
-    boolean = {"false": False, "true": True}.get(chosen.strip().lower())
-    name = label_name(label_of(chosen) if boolean is None else boolean, rows.labels)
-    if name not in rows.labels:
+    find = finder(rows.labels)
+    if (label := find(chosen)) is None:
+        boolean = {"false": False, "true": True}.get(chosen.strip().lower())
+        label = find(label_of(chosen) if boolean is None else boolean)
+    if label is None:
         raise DataError(f"--positive is one of {shown_labels(rows.labels)}, not {chosen!r:.60}")
-    return name
+    return label
 
 
 def _left_out(rows: AllRows, users: Sequence[str]) -> dict[str, int]:

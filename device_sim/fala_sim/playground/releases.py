@@ -21,7 +21,7 @@ _RELEASE_DETAILS = frozenset({"head", "bridges", "probes"})
 
 
 def sample_release(name: str) -> Path:
-    """A release to try FaLA with: a head of the labels ``"0"`` and ``"1"``, with weights of words.
+    """A release to try FaLA with: a head of the labels 0 and 1, with weights of words.
 
     The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)?
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fala import Budget, InstantReport, Report
 from fala.errors import be, counted
+from fala.model.labels import HeadLabel
 from fala_export.fitting.played import Side
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import left_out_in_words
@@ -60,7 +61,7 @@ def heading(
     )
 
 
-def table(users: Sequence[Mapping[str, Any]], positive: str | None) -> str:
+def table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -> str:
     """The figures of a walk's users, their means, and a legend.
 
     Args:

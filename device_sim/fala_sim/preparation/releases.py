@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 import fala_export
 from fala import Bundle, DataError, FalaError
 from fala.model.heads import Head
+from fala.model.labels import equal_labels
 from fala.model.links import LABELS, TAGS, Link
 from fala_export import PublicRows
 from fala_export.fitting.heads import fit_head, rating_of
@@ -273,7 +274,9 @@ def _public(division: Division) -> PublicRows:
 
 def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
     """Whether a bundle's own head is for a division's task."""
-    return head is not None and (head.task, head.labels) == (division.task, division.labels)
+    return head is not None and (
+        head.task == division.task and equal_labels(head.labels, division.labels)
+    )
 
 
 def _learn(

@@ -15,6 +15,7 @@ import numpy as np
 from fala import Bundle, DataError
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
 from fala.examples import unique_texts
+from fala.model.labels import HeadLabel
 from fala_export.rows.user_rows import Row
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
@@ -250,9 +251,9 @@ def _scored(logits: Logits, truth: Positions) -> dict[str, Any]:
     return {"scores": {**figures(logits, truth), "matthews": matthews}}
 
 
-def _majority(rows: Sequence[Row], truth: Positions, labels: Sequence[str]) -> dict[str, Any]:
+def _majority(rows: Sequence[Row], truth: Positions, labels: Sequence[HeadLabel]) -> dict[str, Any]:
     """The figures of always predicting the most frequent label of the training rows."""
     public = [str(row.label) for row in rows if row.split == "public"]
-    most = max(labels, key=public.count)
-    sign = 1.0 if labels.index(most) else -1.0
+    counts = [public.count(str(label)) for label in labels]
+    sign = 1.0 if counts.index(max(counts)) else -1.0
     return dict(_scored(np.full((len(truth), 1), sign), truth)["scores"])

@@ -229,5 +229,5 @@ def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
 
 def _labels(rows: Sequence[Row], public: PublicRows) -> tuple[list[int], int]:
     """The positions of some rows' labels, and how many labels there are."""
-    column = {label: position for position, label in enumerate(public.labels)}
+    column = {str(label): position for position, label in enumerate(public.labels)}
     return [column[str(row.label)] for row in rows], len(public.labels)

@@ -48,7 +48,7 @@ class App:
         ]
         self.page.update()
 
-    def row(self, text: str, share: float, label: str | None) -> flet.Control:
+    def row(self, text: str, share: float, label: int | None) -> flet.Control:
         """A post with its probability and the user's label."""
         opinion = flet.Text(f"{share:.0%} unwelcome", weight=flet.FontWeight.BOLD)
         buttons = [
@@ -66,7 +66,7 @@ class App:
         if text:
             self.label(text, UNWELCOME)
 
-    def label(self, text: str, value: str, _event: object = None) -> None:
+    def label(self, text: str, value: int, _event: object = None) -> None:
         """Learn one label, and show the changes."""
         self.personal.label(text, value)
         self.show(f"learned from {len(self.personal.labels())} posts")

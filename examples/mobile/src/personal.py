@@ -23,7 +23,7 @@ POSTS = (
 )
 
 #: A post's label: to this user it is fine, or unwelcome.
-FINE, UNWELCOME = "0", "1"
+FINE, UNWELCOME = 0, 1
 
 
 class Personal:
@@ -41,11 +41,11 @@ class Personal:
             folder.mkdir(parents=True, exist_ok=True)
             self.device = fala.Device.create(path, fala_sim.sample_release("glove"))
 
-    def label(self, post: str, label: str) -> None:
+    def label(self, post: str, label: int) -> None:
         """Learn a label; it is on the disk before the fit."""
         self.device.learn([post], [label])
 
-    def labels(self) -> dict[str, str | None]:
+    def labels(self) -> dict[str, int | None]:
         """The user's labels by post, the last first."""
         return {str(row.example): row.label for row in reversed(list(self.device.examples()))}
 

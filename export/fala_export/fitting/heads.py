@@ -25,7 +25,16 @@ from fala.examples import (
     unique_texts,
 )
 from fala.model.heads import Head, Lexical, Vectors, example_inputs
-from fala.model.labels import Label, OneLabel, integer_of, is_missing, label_name, tags_of
+from fala.model.labels import (
+    HeadLabel,
+    Label,
+    OneLabel,
+    checked_labels,
+    in_one_type,
+    integer_of,
+    is_missing,
+    tags_of,
+)
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
@@ -87,10 +96,11 @@ def fit_head(
         backbone: The backbone that embeds the texts. None fits words alone: the head's embeddings
             are one zero.
         examples: n texts, or n ``Match`` objects.
-        labels: n labels, in any sequence: names, or what equals them (1, 1.0, NumPy's 1 and True
-            are the label ``"1"``); numbers of a rating; or sets of tags.
-        label_names: The labels in the head's order; None for those of the rows, sorted, as numbers
-            if all are. For a rating its one name; None is ``"rating"``.
+        labels: n labels, in any sequence: integers (1.0, NumPy's 1 and True are the integer 1), or
+            strings; numbers of a rating; or sets of tags, which are integers or strings.
+        label_names: The labels in the head's order and type, so that 1 is the string ``"1"`` where
+            the vendor says so; None for those of the rows, sorted. For a rating its one name; None
+            is ``"rating"``.
         embeddings: Embeddings by text, if available.
         lexical: Whether the head has a lexical view.
         rating: The least and the largest number of a rating; None for labels.
@@ -180,7 +190,7 @@ class PublicRows:
 
     Attributes:
         task: The head's task.
-        names: The labels' names, in the head's order.
+        names: The labels, in the head's order.
         examples: m distinct examples.
         positions: Each row's example, shape (n,).
         shares: Class shares, tags' shares, or a rating's numbers in the units of ``numbers``, shape
@@ -194,7 +204,7 @@ class PublicRows:
     """
 
     task: str
-    names: tuple[str, ...]
+    names: tuple[HeadLabel, ...]
     examples: list[Example]
     positions: NDArray[np.int64]
     shares: Floats
@@ -457,11 +467,9 @@ def _kind_of(
     task: str,
     *,
     exclusive: bool,
-) -> tuple[tuple[str, ...], Link]:
-    """The names of all labels, and the link of the fit."""
-    names = None
-    if label_names is not None:
-        names = [label_name(name) for name in listed(label_names, "label_names")]
+) -> tuple[tuple[HeadLabel, ...], Link]:
+    """All labels, and the link of the fit."""
+    names = None if label_names is None else in_one_type(listed(label_names, "label_names"))
     link: Link = LABELS
     exclusive = check_flag(exclusive, "exclusive")
     if rating is not None and not exclusive:
@@ -473,18 +481,18 @@ def _kind_of(
     else:
         if any(map(is_missing, labels)):
             raise DataError("a row without tags has an empty set, not None")
-        tags = {tag for label in labels for tag in tags_of(label)}
-        names, link = names or in_order(tags), TAGS
+        tags = [tag for label in labels for tag in tags_of(label)]
+        names, link = names or in_order(in_one_type(tags)), TAGS
         if not names:
             raise DataError("no row has a tag: a head needs rows with a tag and rows without")
     check_count(names)
-    return tuple(names), link
+    return checked_labels(names), link
 
 
 def _shares_of(
     labels: Sequence[Label],
     positions: NDArray[np.int64],
-    names: Sequence[str],
+    names: Sequence[HeadLabel],
     link: Link,
     rating: tuple[float, float] | None,
 ) -> tuple[Floats, Floats, _Numbers | None]:
@@ -495,8 +503,8 @@ def _shares_of(
     return *_means(values, positions), None
 
 
-def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
-    """The names of exclusive labels, as given or sorted."""
+def _names(labels: Sequence[Label], names: list[HeadLabel] | None, task: str) -> list[HeadLabel]:
+    """The labels that exclude one another, as given or sorted."""
     for position, label in enumerate(labels):
         if not isinstance(label, str) and integer_of(label) is None:
             raise DataError(
@@ -504,8 +512,8 @@ def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[
                 f"{position} is {shown(label)}; other numbers are ratings (rating=), sets of names "
                 "are tags (exclusive=False)"
             )
-    present = {label_name(label, names or ()) for label in labels}
-    names = in_order(present) if names is None else names
+    present = in_order(in_one_type(labels))
+    names = present if names is None else names
     if len(names) < 2 or len(present) < 2:
         raise DataError("a head needs rows of two labels or more")
     if task == MATCHING and len(names) != 2:
@@ -516,7 +524,7 @@ def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[
 def _scaled(
     labels: Sequence[Label],
     positions: NDArray[np.int64],
-    names: Sequence[str],
+    names: Sequence[HeadLabel],
     rating: tuple[float, float],
 ) -> tuple[Floats, Floats, _Numbers]:
     """Scaled means (m, 1), the number of rows (m,) by example, and the scaling."""
@@ -534,7 +542,7 @@ def _scaled(
     return means, counts, _Numbers(low, high, mean, deviation, within)
 
 
-def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
+def _tagged(labels: Sequence[Label], names: Sequence[HeadLabel]) -> Floats:
     """Rows' tags, 0 or 1, (n, C)."""
     values = TAGS.numbers(labels, names)
     for number, share in enumerate(values.mean(axis=0), start=1):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fala import Budget, Bundle, Device, Example, Report
 from fala.files import temporary_folder
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.labels import Label, natural_positive
+from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
 from fala.model.losses import Floats, label_probabilities
 from fala_export.fitting.metrics import averaged, scores, wrong_of_100
@@ -61,7 +61,7 @@ class Side:
 def fits(head: Head, rows: AllRows) -> bool:
     """Whether a head is for the rows' task and labels; a rating's name does not matter."""
     names = head.labels if rows.link.kind == "rating" else rows.labels
-    same = (head.task, head.labels) == (rows.task, names)
+    same = head.task == rows.task and equal_labels(head.labels, names)
     return same and head.link.continues(rows.link, head.labels, names)
 
 
@@ -115,7 +115,7 @@ def run_user(
     new: Side,
     budget: Budget,
     peers: Mapping[str, Peer] | None = None,
-    positive: str | None = None,
+    positive: HeadLabel | None = None,
 ) -> dict[str, Any]:
     """One user's device, from the old release to the new.
 
@@ -158,10 +158,11 @@ def run_user(
         figures["fala"] = truth.scores(device.model.logits(*new_inputs), before)
     figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs), before)
     costs = _costs(reports)
+    position_of = {str(label): position for position, label in enumerate(rows.labels)}
     for name, peer in (peers or {}).items():
         fit = peer.fit(
             [row.example for row in train],
-            [None if row.label is None else rows.labels.index(str(row.label)) for row in train],
+            [None if row.label is None else position_of[str(row.label)] for row in train],
             old_model,
             budget.passes(new.bridged),
         )
@@ -186,7 +187,7 @@ class Truth:
 
     head: Head
     labels: Sequence[Label]
-    positive: str | None = None
+    positive: HeadLabel | None = None
 
     def scores(self, logits: Vectors, before: Vectors | None = None) -> dict[str, float | None]:
         """Score a model's decisions, which are those of ``Device.predict``, and its probabilities.
@@ -227,8 +228,8 @@ class Truth:
         self, truth: NDArray[np.int64], probabilities: Floats
     ) -> dict[str, float | None]:
         """Score labels that exclude one another."""
-        names = self.head.labels
-        chosen = range(len(names)) if self.positive is None else [names.index(self.positive)]
+        names = self.head.names
+        chosen = range(len(names)) if self.positive is None else [names.index(str(self.positive))]
         figures = scores(truth, probabilities, chosen)
         figures["wrong"] = wrong_of_100(figures["accuracy"])
         if self.positive is None:

@@ -10,6 +10,7 @@ from fala.bundle.writing import rounded
 from fala.errors import DataError
 from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Lexical, Vectors
+from fala.model.labels import Label
 from fala.solver.gaussian import LEAST_SLOPE
 from fala.text.ngrams import BUCKETS, Lexicon, ngrams
 from fala_export.fitting.calibration import scales_and_biases
@@ -42,7 +43,7 @@ def add_words(
     head: Head,
     lexical: Lexical,
     examples: Sequence[Example],
-    labels: Sequence[str | int],
+    labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
 ) -> Head:
     """Add a lexical view to a classifier's head; the view was fitted without it.

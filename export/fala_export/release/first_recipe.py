@@ -171,7 +171,7 @@ def _describe_labels(data: Path, rows: Rows, labels: LabelSettings) -> dict[str,
     if labels.rating is not None:
         mean = np.array(rows.table.values[:-1], dtype=np.float64)[rows.labels].mean()
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
-    names = label_names(rows.label_values)
+    names = [str(label) for label in label_names(rows.label_values)]
     kind = "tags" if labels.tags else "labels"
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
     summary = {kind: f"{len(names)}: {' | '.join(short)}" + " | ..." * (len(names) > _SHOWN)}

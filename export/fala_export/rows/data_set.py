@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.errors import DataError
+from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 from fala_export.rows.table import Rows, by_appearance, split_number
@@ -39,8 +40,7 @@ class AllRows:
 
     Attributes:
         task: The task of every row.
-        labels: The labels or tags as strings, sorted, as numbers if all are integers; for ratings
-            ``"rating"``.
+        labels: The labels or tags, all integers or all strings, sorted; for ratings ``"rating"``.
         public: The rows that the vendor fits the global head to.
         users: Rows by user, in order of first appearance; they are read when they are taken.
         source: The origin of the rows, in words; it says if they are synthetic.
@@ -49,7 +49,7 @@ class AllRows:
     """
 
     task: TaskType
-    labels: tuple[str, ...]
+    labels: tuple[HeadLabel, ...]
     public: Sequence[Row]
     users: Mapping[str, UserRows]
     source: str
@@ -131,7 +131,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
     hidden = {
         label
         for label in (classes if link.kind != "rating" else ())
-        if not all(printable_name(name, LONGEST_LABEL) for name in names_of([label]))
+        if not all(printable_name(str(name), LONGEST_LABEL) for name in names_of([label]))
     }
     if hidden:
         line = next(row.line for row in public if row.label in hidden)

@@ -49,12 +49,14 @@ class Form:
         records: The rows.
         unit: What the records' lines count: lines of the file, or its rows.
         comma: Whether its numbers may have a decimal comma: cells with another separator.
+        cells: Whether it is a table of cells, in which all values are texts.
     """
 
     header: Sequence[str] | None
     records: Iterator[Record]
     unit: str = "line"
     comma: bool = False
+    cells: bool = False
 
 
 def is_rows(path: Path) -> bool:
@@ -150,7 +152,7 @@ def _table(name: str, lines: Lines, first: str, default: str, expected: Collecti
 
     if lines.bad is not None:
         raise lines.bad
-    return Form(header, records(), comma=separator != ",")
+    return Form(header, records(), comma=separator != ",", cells=True)
 
 
 def separator_of(header: str, default: str, expected: Collection[str]) -> str:

@@ -188,8 +188,9 @@ def undivided_rows(
         columns = guess_columns(named, present, exclusive=link == LABELS)
         if form.header is not None:
             check_header(name, form.header, columns)
-        parser = _Parser(columns, link, comma=form.comma)
-        rows = parser.with_splits(Rows.stored(parser.rows(records)).with_booleans())
+        parser = _Parser(columns, link, comma=form.comma, cells=form.cells)
+        rows = Rows.stored(parser.rows(records)).in_one_type(cells=form.cells)
+        rows = parser.with_splits(rows)
         labels = rows.label_values
         if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
             raise no_column(name, "label", present)
@@ -260,6 +261,7 @@ class _Parser:
         columns: The names of the columns, and whether bad rows are skipped.
         link: The kind of labels.
         comma: Whether numbers may have a decimal comma.
+        cells: Whether all values are texts, so that those of integers are integers.
 
     Attributes:
         has_splits: Whether the rows have splits; None before the first.
@@ -267,8 +269,8 @@ class _Parser:
         is_divided_anew: Whether the rows are divided by user, in place of their splits.
     """
 
-    def __init__(self, columns: Columns, link: Link, *, comma: bool) -> None:
-        self._columns, self._link, self._comma = columns, link, comma
+    def __init__(self, columns: Columns, link: Link, *, comma: bool, cells: bool) -> None:
+        self._columns, self._link, self._comma, self._cells = columns, link, comma, cells
         self._renamed = columns.renamed()
         self._first: Row | None = None
         self._skipped: list[RowError] = []
@@ -469,19 +471,23 @@ class _Parser:
         """A row's label; tags from several columns, a list, or names separated by ``|``."""
         label = values.get("label")
         if self._link.kind != "tags":
-            return None if label == "" else label
+            return self._spelled(label) if isinstance(label, str) else label
         if not self._columns.tags:
             if not isinstance(label, str):
                 return label
             if label.startswith("["):
                 return _list(line, label, "label")
-            return [name for part in label.split("|") if (name := part.strip())]
+            return [self._spelled(name) for part in label.split("|") if (name := part.strip())]
         marks = {name: label_of(values.get(name)) for name in self._columns.tags}
         for name, mark in marks.items():
             if str(mark).lower() not in {"0", "1", "none", "true", "false"}:
                 shown = show(values[name]).replace('"', "'")
                 raise RowError(line, f"a column of a tag has 0 or 1; {name} has {shown}")
         return [name for name, mark in marks.items() if str(mark).lower() in {"1", "true"}]
+
+    def _spelled(self, label: str) -> object:
+        """A text as a label: the integer that a cell spells; None of a blank one."""
+        return label_of(label) if self._cells else label or None
 
 
 def _is_plain(value: object) -> bool:

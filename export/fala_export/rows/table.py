@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import Example, Match, as_text, document_of, unique_texts
-from fala_export.rows.user_rows import AnyLabel, Row, Split, booleans_of
+from fala_export.rows.user_rows import AnyLabel, Row, Split, in_file_type
 
 _SPLITS: tuple[Split, ...] = get_args(Split)
 # Of ten million documents two have one digest by a chance of 1e-25.
@@ -271,12 +271,12 @@ class Rows(Sequence[Row]):
         column[self.positions] = splits
         return Rows(replace(self.table, splits=column), self.positions, self._unread)
 
-    def with_booleans(self) -> Rows:
-        """The same rows, where labels True and False are 1 and 0: see ``booleans_of``."""
-        integer_of = booleans_of(self.table.values)
-        if not integer_of:
+    def in_one_type(self, *, cells: bool) -> Rows:
+        """The same rows, with labels that are all integers or all strings: see ``in_file_type``."""
+        typed = in_file_type(self.table.values, cells=cells)
+        if all(value is own for value, own in typed.items()):
             return self
-        values = [integer_of.get(value, value) for value in self.table.values]
+        values = [typed.get(value, value) for value in self.table.values]
         distinct = {value: number for number, value in enumerate(dict.fromkeys(values[:-1]))}
         number = np.array([*map(distinct.__getitem__, values[:-1]), -1], dtype=np.int32)
         table = replace(self.table, values=[*distinct, None], labels=number[self.table.labels])

@@ -15,8 +15,9 @@ Matching (news, films)::
 - ``split`` is ``"public"`` (the vendor fits the global head to these rows), ``"train"`` (on the
   user's device) or ``"test"`` (held out, to measure with).
 - ``user`` is a string or an integer. It may be null or missing in public rows only.
-- ``label`` is an integer or a string: see ``label_of``. It may be null or missing in train rows
-  only, for a document without a label. For ratings it is a number, for tags a list of names.
+- ``label`` is an integer or a string, which are labels of two types; true and false are 1 and 0.
+  It may be null or missing in train rows only, for a document without a label. For ratings it is a
+  number, for tags a list of integers or strings.
 - ``history`` may be an empty list: the user has opened nothing yet.
 - A file has one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
   the start is allowed.
@@ -32,7 +33,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -41,14 +42,14 @@ import numpy as np
 from fala.bundle.format import MAX_LABELS
 from fala.errors import DataError, counted, printable, shown, type_of
 from fala.examples import Example, Match, Pair, fault
-from fala.model.labels import integer_of, is_missing, label_name, number_of
+from fala.model.labels import HeadLabel, in_one_type, integer_of, is_missing, number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 
 TaskType: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
 #: A row's label: an integer or a name, a rating's number, a set of tags; None for none.
-AnyLabel: TypeAlias = int | float | str | frozenset[str] | None
+AnyLabel: TypeAlias = int | float | str | frozenset[HeadLabel] | None
 
 # The integers of an SQLite column and of a NumPy array.
 _LABEL_LIMIT = 2**63
@@ -89,12 +90,11 @@ class Row:
 
 
 def label_of(value: object) -> int | str | None:
-    """The label, or the user, that a file's value spells: the same in every form of files.
+    """The label that a cell of a table, or the user that any file's value spells.
 
     Blanks around a text are no part of it. A whole number is the integer, also as the text that
     spells it: 1, 1.0, ``"1"``, ``"+1"`` and ``"1.0"`` are 1. A text with a zero before its number
-    is a name: ``"01"``. None, NaN and a blank text are no label. A boolean is its name,
-    ``"True"``, until all labels are known: see ``booleans_of``.
+    is a name: ``"01"``. None, NaN and a blank text are no label. A boolean is True or False.
 
     Args:
         value: A text, a number, a boolean, None, or anything else that a file holds.
@@ -114,7 +114,7 @@ def label_of(value: object) -> int | str | None:
             integer = integer_of(float(text))
         return text if integer is None else integer
     if isinstance(value, bool | np.bool_):
-        return str(value)
+        return bool(value)
     integer = integer_of(value)
     if integer is None:
         hint = "; other numbers are ratings" if isinstance(value, float) else ""
@@ -122,24 +122,47 @@ def label_of(value: object) -> int | str | None:
     return integer
 
 
-def booleans_of(labels: Iterable[AnyLabel]) -> dict[AnyLabel, int]:
-    """The labels True and False, in upper or lower case, with the integers that they are.
+def in_file_type(values: Iterable[AnyLabel], *, cells: bool) -> dict[AnyLabel, AnyLabel]:
+    """A file's distinct labels, or sets of tags, each with what it is in the labels' one type.
 
-    Where another name is among the labels (true, false, unproven), they stay names: none.
+    They are integers if all are integers or booleans, else strings. In a table of cells everything
+    is a text: there True and False, in upper or lower case, are 1 and 0 unless another name is
+    among the labels (true, false, unproven).
+
+    Args:
+        values: The labels.
+        cells: Whether they are from a table of cells.
     """
-    names = {label for label in labels if isinstance(label, str)}
-    if any(name.lower() not in _BOOLEANS for name in names):
-        return {}
-    return {name: _BOOLEANS[name.lower()] for name in names}
+    distinct = list(values)
+    each = set[object]().union(*(_members(value) for value in distinct))
+    names = {value for value in each if isinstance(value, str)}
+    integers = not names or (cells and all(name.lower() in _BOOLEANS for name in names))
+
+    def typed(value: object) -> HeadLabel:
+        if integers:
+            return _BOOLEANS[value.lower()] if isinstance(value, str) else integer_of(value) or 0
+        return str(value)
+
+    return {
+        value: frozenset(map(typed, value)) if isinstance(value, frozenset) else typed(value)
+        for value in distinct
+        if value is not None and not isinstance(value, float)
+    }
 
 
-def remarks_on(names: Sequence[str], link: Link) -> Iterator[str]:
+def _members(label: AnyLabel) -> Collection[object]:
+    """The tags of a set, or a label alone."""
+    return label if isinstance(label, frozenset) else {label}
+
+
+def remarks_on(labels: Sequence[HeadLabel], link: Link) -> Iterator[str]:
     """What is remarkable about labels or tags: some look like one another, like none, or like two.
 
     Args:
-        names: Their names.
+        labels: They.
         link: Their kind.
     """
+    names = [str(label) for label in labels]
     spellings: dict[str, list[str]] = {}
     for name in names:
         key = "".join(unicodedata.normalize("NFKC", name).casefold().split())
@@ -174,8 +197,8 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
         if (values := json_object(number, decode(number, line))) is not None:
             rows.append(row_of(number, values))
             check_task(rows[-1], rows[0])
-    integers = booleans_of({row.label for row in rows})
-    return [replace(row, label=integers.get(row.label, row.label)) for row in rows]
+    typed = in_file_type({row.label for row in rows}, cells=False)
+    return [replace(row, label=typed.get(row.label, row.label)) for row in rows]
 
 
 def check_task(row: Row, first: Row) -> None:
@@ -192,8 +215,8 @@ def check_task(row: Row, first: Row) -> None:
         )
 
 
-def label_names(labels: Iterable[object]) -> tuple[str, ...]:
-    """The names of labels, or of sets of tags, sorted.
+def label_names(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
+    """The distinct labels, or tags of sets, sorted; see ``names_of``.
 
     Raises:
         DataError: There are more than a release can have.
@@ -203,28 +226,29 @@ def label_names(labels: Iterable[object]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def names_of(labels: Iterable[object]) -> list[str]:
-    """The names of labels, or of sets of tags, sorted."""
+def names_of(labels: Iterable[object]) -> list[HeadLabel]:
+    """The distinct labels, or tags of sets, sorted: integers, or strings if one is a text."""
     sets = (label if isinstance(label, frozenset) else {label} for label in labels)
-    return in_order(map(label_name, set[object]().union(*sets)))
+    return in_order(in_one_type(set[object]().union(*sets)))
 
 
-def shown_labels(names: Sequence[str]) -> str:
+def shown_labels(names: Sequence[HeadLabel]) -> str:
     """Labels, for a message; the number of many, and the length of a long one: such are texts."""
     if len(names) > _SHOWN:
         return f"{len(names):,} labels"
-    return ", ".join(name if len(name) <= _LONGEST_SHOWN else shown(name) for name in names)
+    texts = map(str, names)
+    return ", ".join(text if len(text) <= _LONGEST_SHOWN else shown(text) for text in texts)
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Labels sorted, as numbers if all are integers: 2 before 10."""
-    by_text = sorted(names)
-    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in by_text):
+def in_order(names: Iterable[HeadLabel]) -> list[HeadLabel]:
+    """Distinct labels sorted, as numbers if all are integers or spell one: 2 before 10."""
+    by_text = sorted(set(names), key=str)
+    if all(re.fullmatch(r"-?[0-9]{1,19}", str(name)) for name in by_text):
         return sorted(by_text, key=int)
     return by_text
 
 
-def check_count(names: Sequence[str]) -> None:
+def check_count(names: Sequence[HeadLabel]) -> None:
     """Check that a release can have so many labels.
 
     Raises:
@@ -237,16 +261,17 @@ def check_count(names: Sequence[str]) -> None:
         )
 
 
-def numbers_as_classes(names: Sequence[str], source: str) -> str:
-    """A remark if three or more names of classes look like numbers; else empty.
+def numbers_as_classes(labels: Sequence[HeadLabel], source: str) -> str:
+    """A remark if three or more classes are numbers, or look like some; else empty.
 
     Args:
-        names: The labels.
+        labels: The labels.
         source: Their origin, for the error.
 
     Raises:
         DataError: All are numbers, and one is not whole, so they cannot be classes.
     """
+    names = [str(label) for label in labels]
     points = {name: number_of(name.replace(",", ".")) for name in names}
     numbers = {name: value for name, value in points.items() if math.isfinite(value)}
     whole = len(numbers) < len(names) or all(value.is_integer() for value in numbers.values())
@@ -420,14 +445,21 @@ def _label(number: int, fields: Mapping[str, object], split: Split, link: Link) 
     if link.kind == "tags" and not isinstance(label, list):
         raise RowError(number, f"label must be a list of tags; got {show(label)}")
     tags = label if isinstance(label, list) and link.kind == "tags" else [label]
-    names = [_named(number, "label", tag) for tag in tags]
+    names = [_label_of(number, tag) for tag in tags]
     if any(isinstance(name, int) and not -_LABEL_LIMIT <= name < _LABEL_LIMIT for name in names):
         raise RowError(number, "label does not fit in 64 bits")
-    return frozenset(map(str, names)) if link.kind == "tags" else names[0]
+    return frozenset(names) if link.kind == "tags" else names[0]
+
+
+def _label_of(number: int, value: object) -> HeadLabel:
+    """A label or tag; a text is a string, also where it spells an integer."""
+    if isinstance(value, str):
+        return _text(number, "label", value.strip())
+    return _named(number, "label", value)
 
 
 def _named(number: int, key: str, value: object) -> int | str:
-    """A label, tag or user."""
+    """A user, or a label that is no text."""
     try:
         name = label_of(value)
     except DataError as error:

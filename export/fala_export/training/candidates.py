@@ -169,7 +169,7 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
             personal = fit_personal(head, inputs[learned], labels=shares[learned], words=taken[0])
             logits[scored] = personal.logits(inputs[scored], taken[1])
             halves.append(scored)
-    truth = np.array([head.labels.index(str(row.label)) for row in rows])
+    truth = np.array([head.names.index(str(row.label)) for row in rows])
     probabilities = head.link.values(logits)
     aucs = [
         auc

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from fala.examples import CLASSIFICATION
 from fala.model.heads import Head, Vectors
+from fala.model.labels import HeadLabel
 from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
@@ -133,7 +134,7 @@ class ClassifierBatches:
     Args:
         learner: The backbone.
         rows: Rows of the classifier's task.
-        labels: The labels' names.
+        labels: The labels.
         batch: Texts per batch.
         seed: Seed of their order.
         annotators: Users with their own head; batches have their rows, too.
@@ -144,7 +145,7 @@ class ClassifierBatches:
         self,
         learner: Learner,
         rows: Sequence[Row],
-        labels: Sequence[str],
+        labels: Sequence[HeadLabel],
         batch: int,
         seed: int,
         annotators: Sequence[str] = (),
@@ -152,7 +153,7 @@ class ClassifierBatches:
     ) -> None:
         rows = Rows.of(rows)
         self._texts = Texts(learner, rows.texts())
-        column = {label: position for position, label in enumerate(labels)}
+        column = {str(label): position for position, label in enumerate(labels)}
         columns = np.array([column.get(str(value), -1) for value in rows.table.values])
         text, label = by_appearance(rows.documents), columns[rows.labels]
         counts = np.zeros((len(self._texts.lengths), len(labels)), dtype=np.float32)

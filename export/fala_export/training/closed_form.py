@@ -152,5 +152,5 @@ def with_words(
     if alone.lexical is None:
         raise TypeError("a head on words alone has words")
     examples = [row.example for row in division.validation]
-    labels = [str(row.label) for row in division.validation]
+    labels = [row.label for row in division.validation]
     return add_words(head, alone.lexical, examples, labels, embeddings), details

@@ -20,6 +20,7 @@ from torch.nn import functional
 from fala import DataError, Match
 from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
+from fala.model.labels import HeadLabel
 from fala_export.embedding.tokens import pad
 from fala_export.fitting.calibration import scales_and_biases
 from fala_export.rows.user_rows import Row
@@ -47,7 +48,7 @@ class Opened:
         texts: All distinct texts that can be drawn.
     """
 
-    def __init__(self, rows: Sequence[Row], label: str) -> None:
+    def __init__(self, rows: Sequence[Row], label: HeadLabel) -> None:
         self._pool = list(dict.fromkeys(_match(row).candidate for row in rows))
         self._unopened: dict[_User, list[str]] = {}
         self._read: dict[_User, set[str]] = {}
@@ -57,7 +58,7 @@ class Opened:
             user = match.history if row.user is None else row.user
             read = self._read.setdefault(user, set())
             read.update(match.history)
-            if str(row.label) == label:
+            if str(row.label) == str(label):
                 read.add(match.candidate)
                 if match.history:
                     opened.append((user, match))

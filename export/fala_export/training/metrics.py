@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Head, Vectors
+from fala.model.labels import HeadLabel
 from fala.model.links import LABELS
 from fala_export.fitting.metrics import averaged, scores
 from fala_export.rows.user_rows import Row
@@ -50,16 +51,16 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
 
 
 def measure_probabilities(
-    labels: Sequence[str], rows: Sequence[Row], probabilities: NDArray[np.float64]
+    labels: Sequence[HeadLabel], rows: Sequence[Row], probabilities: NDArray[np.float64]
 ) -> dict[str, Any]:
     """Score probabilities as ``measure`` does.
 
     Args:
-        labels: The labels' names, in order.
+        labels: The labels, in order.
         rows: n labelled rows.
         probabilities: Shape (n, number of labels).
     """
-    column = {label: number for number, label in enumerate(labels)}
+    column = {str(label): number for number, label in enumerate(labels)}
     truth = np.array([column[str(row.label)] for row in rows], dtype=np.int64)
     return _measure(rows, lambda positions: scores(truth[positions], probabilities[positions]))
 

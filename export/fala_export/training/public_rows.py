@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fala import Bundle, DataError, Match
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, MATCHING, document_of
+from fala.model.labels import HeadLabel, equal_labels
 from fala.model.links import LABELS, Link
 from fala_export.checks import check_name
 from fala_export.errors import ExportError, RowError
@@ -47,7 +48,7 @@ class PublicRows:
     """
 
     task: str
-    labels: tuple[str, ...]
+    labels: tuple[HeadLabel, ...]
     rows: Rows
     link: Link = LABELS
 
@@ -102,7 +103,7 @@ class PublicRows:
             ExportError: The earlier release has no head for their labels.
         """
         head = earlier.manifest
-        same = (head.task, head.labels) == (self.task, self.labels)
+        same = head.task == self.task and equal_labels(head.labels, self.labels)
         if not (same and self.link.continues(head.link, self.labels, head.labels)):
             rows_kind = f"{self.task} with {self.link.described(self.labels)}"
             kind = f"a head for {head.task} with {head.link.described(head.labels)}"
@@ -148,7 +149,7 @@ def checked_public_rows(rows: Rows, link: Link = LABELS) -> PublicRows:
     """
     public = PublicRows.of(rows, link)
     for label in public.labels:
-        check_name(label, "label")
+        check_name(str(label), "label")
     return public
 
 
@@ -281,8 +282,8 @@ def _divide(rows: Rows, seed: int, validation: bool, by: str) -> Division | None
     return Division(rest, validation_rows, parts[0], "users" if is_of_user.any() else "documents")
 
 
-def _labels(rows: Rows) -> set[str]:
-    """The names of some rows' labels."""
+def _labels(rows: Rows) -> set[HeadLabel]:
+    """Some rows' labels."""
     return set(label_names(rows.label_values))
 
 

@@ -17,6 +17,7 @@ from fala.audit.tokenizer import distinct_keys
 from fala.bundle import format as layout
 from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
+from fala.model.labels import LARGEST_INTEGER, LEAST_INTEGER, HeadLabel
 from fala.model.links import LABELS, TAGS, Link, Rating
 from fala.model.scales import scales_of
 
@@ -52,9 +53,9 @@ class Manifest:
             ``"int8"`` for static embeddings.
         max_length: Tokens of a text that are read; None for all, and for kinds without tokens.
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
-        labels: The classes' or tags' names in the order of the logits; two for a binary head and a
-            matcher, whose one logit is the second's; a rating's name. Empty for a backbone without
-            a head.
+        labels: The classes or tags in the order of the logits, all integers or all strings; two for
+            a binary head and a matcher, whose one logit is the second's; a rating's name. Empty for
+            a backbone without a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
             release's ``"product"`` and ``"version"``; a rating's ``"rating"``; of tags
             ``"exclusive"``, which is false; an adapter's ``"base"``, the digest of its backbone).
@@ -68,7 +69,7 @@ class Manifest:
     precision: str
     max_length: int | None = None
     task: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[HeadLabel, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     format_version: int = layout.FORMAT_VERSION
@@ -201,8 +202,11 @@ def _finite(text: str) -> float:
 
 
 def _small(text: str) -> int:
-    # Parsing many digits takes quadratic time, and the number would overflow.
-    return int(text) if len(text) <= 18 else _reject(text[:40])
+    # Parsing many digits takes quadratic time, and a larger number overflows in other readers.
+    number = int(text) if len(text) <= 20 else None
+    if number is None or not LEAST_INTEGER <= number <= LARGEST_INTEGER:
+        _reject(text[:40])
+    return number
 
 
 def _problems(raw: Mapping[str, Any]) -> list[str]:
@@ -224,9 +228,11 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
         ("a transformer without max_length", raw.get("kind") != layout.ONNX or max_length),
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
-        (f"labels are not a list of texts of up to {LONGEST_LABEL} characters, without control "
-         "characters",
-         isinstance(labels, list) and all(printable_name(each, LONGEST_LABEL) for each in labels)),
+        (f"labels are not a list of integers, or of texts of up to {LONGEST_LABEL} characters "
+         "without control characters",
+         isinstance(labels, list) and (
+             all(printable_name(each, LONGEST_LABEL) for each in labels)
+             or all(type(each) is int for each in labels))),
         (f"more than {layout.MAX_LABELS} labels",
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
         ("labels and task do not match", bool(labels) == (task is not None)),
@@ -238,9 +244,10 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
          version is None or _whole(version, 1, MAX_VERSION)),
-        ("the rating is not a low, a high and a noise, with one label",
+        ("the rating is not a low, a high and a noise, with one name",
          layout.RATING not in notes
-         or (_rating(notes[layout.RATING]) and isinstance(labels, list) and len(labels) == 1)),
+         or (_rating(notes[layout.RATING]) and isinstance(labels, list) and len(labels) == 1
+             and isinstance(labels[0], str))),
         ("exclusive is neither true nor false, or the tags are a rating",
          notes.get(layout.EXCLUSIVE, True) is True
          or (notes[layout.EXCLUSIVE] is False and layout.RATING not in notes)),

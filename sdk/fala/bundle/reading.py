@@ -67,7 +67,7 @@ class Bundle:
     Examples:
         >>> bundle = fala.Bundle.open(fala_sim.sample_release("bert"))
         >>> bundle.manifest.name, bundle.manifest.dimension, bundle.manifest.labels
-        ('bert', 256, ('0', '1'))
+        ('bert', 256, (0, 1))
         >>> bundle.backbone().encode(["a lovely match"]).shape
         (1, 256)
     """
@@ -404,8 +404,8 @@ class Bundle:
 
     @property
     def head_digest(self) -> str:
-        """SHA-256 over the files of the head and its lexical view, its task and labels."""
-        parts = [str(self.manifest.task), *self.manifest.labels]
+        """SHA-256 over the files of the head and its lexical view, its task and labels' names."""
+        parts = [str(self.manifest.task), *map(str, self.manifest.labels)]
         return self.manifest.digest_over(parts, "head/", layout.LEXICAL)
 
     def __eq__(self, other: object) -> bool:

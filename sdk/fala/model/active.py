@@ -13,6 +13,7 @@ from fala.backbones import LazyBackbone
 from fala.errors import BundleFormatError, UsageError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
+from fala.model.labels import HeadLabel, as_array
 from fala.model.losses import Floats
 
 
@@ -73,7 +74,7 @@ class ActiveModel:
         return link.values(self.logits(examples))
 
     def predict_above(
-        self, examples: Sequence[Example], positive: str, threshold: float
+        self, examples: Sequence[Example], positive: HeadLabel, threshold: float
     ) -> NDArray[Any]:
         """Return one of two labels where it is probable enough, else the other, (n,).
 
@@ -85,4 +86,4 @@ class ActiveModel:
         labels = self.model.head.labels
         column = labels.index(positive)
         decided = self.predict_proba(examples)[:, column] > threshold
-        return np.array(labels)[np.where(decided, column, 1 - column)]
+        return as_array(labels)[np.where(decided, column, 1 - column)]

@@ -19,7 +19,15 @@ from fala.errors import (
     type_of,
 )
 from fala.examples import MATCHING, Example, Match, listed, texts_of
-from fala.model.labels import Label, OneLabel, label_name, natural_positive
+from fala.model.labels import (
+    HeadLabel,
+    Label,
+    OneLabel,
+    checked_labels,
+    finder,
+    named,
+    natural_positive,
+)
 from fala.model.links import LABELS, Link
 from fala.model.losses import check_arrays, softmax
 from fala.text.ngrams import BUCKETS, CachedRows, Lexicon
@@ -53,6 +61,7 @@ class Lexical:
             )
         if self.weight.dtype != np.float32 or not np.isfinite(self.weight).all():
             raise BundleFormatError("a lexical view of weights that are not finite in float32")
+        object.__setattr__(self, "weight", _read_only(self.weight))
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same view, number by number."""
@@ -74,7 +83,7 @@ class Head:
 
     Args:
         task: ``"classification"`` or ``"matching"``.
-        labels: The labels' names.
+        labels: The labels, all integers (booleans are integers) or all strings; a rating's name.
         weight: w, shape (C, D), C = 1 for two labels; D = d, or 2 d for a matcher of [u * v, v].
         bias: The vendor's b, shape (C,).
         query: The matcher's attention query, shape (d,); None takes the mean of the history.
@@ -91,7 +100,7 @@ class Head:
     def __init__(
         self,
         task: str,
-        labels: Sequence[str],
+        labels: Sequence[HeadLabel],
         weight: NDArray[Any],
         bias: NDArray[Any],
         query: NDArray[Any] | None = None,
@@ -103,9 +112,8 @@ class Head:
         if query is not None:
             check_arrays(query=query)
         self.task = task
-        self.labels = tuple(listed(labels, "labels"))
-        if not all(isinstance(label, str) for label in self.labels):
-            raise UsageError("labels are a sequence of names")
+        #: Python's integers or strings, in the order of the logits.
+        self.labels = checked_labels(labels)
         self.link = link
         logits = link.count(self.labels)
         if task == MATCHING and logits != 1:
@@ -192,20 +200,26 @@ class Head:
         """The same head without its lexical view."""
         return self._changed(self.labels, self.weight, self.bias, None)
 
-    def in_order(self, labels: Sequence[str]) -> Head:
-        """The same head with its labels in another order.
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels' names: equal for heads whose labels are equal in either type."""
+        return tuple(map(str, self.labels))
+
+    def in_order(self, labels: Sequence[HeadLabel]) -> Head:
+        """The same head, with labels of the same type, in another order.
 
         Args:
-            labels: All of the head's labels.
+            labels: All of the head's labels, or equal ones of the other type.
 
         Raises:
             DataError: They are not the head's labels.
         """
-        if sorted(labels) != sorted(self.labels):
-            raise DataError(f"{', '.join(labels)} are not the labels {', '.join(self.labels)}")
-        if tuple(labels) == self.labels:
+        names = [str(label) for label in labels]
+        if sorted(names) != sorted(self.names):
+            raise DataError(f"{named(labels)} are not the labels {named(self.labels)}")
+        rows = [self.names.index(name) for name in names]
+        if rows == [*range(len(rows))]:
             return self
-        rows = [self.labels.index(label) for label in labels]
         of_two = len(self.bias) == 1  # the second label's logit
 
         def turned(array: Vectors) -> Vectors:
@@ -214,11 +228,12 @@ class Head:
         lexical = self.lexical
         if lexical is not None:
             lexical = Lexical(lexical.lexicon, turned(lexical.weight))
-        return self._changed(labels, turned(self.weight), turned(self.bias), lexical)
+        own = [self.labels[row] for row in rows]
+        return self._changed(own, turned(self.weight), turned(self.bias), lexical)
 
     def _changed(
         self,
-        labels: Sequence[str],
+        labels: Sequence[HeadLabel],
         weight: Vectors,
         bias: Vectors,
         lexical: Lexical | None,
@@ -237,8 +252,8 @@ class Head:
 
     def __repr__(self) -> str:
         words = "" if self.lexical is None else " and words"
-        labels = ", ".join(self.labels)
-        return f"<Head: {self.task}, {labels}, {counted(self.dimension, 'dimension')}{words}>"
+        size = counted(self.dimension, "dimension")
+        return f"<Head: {self.task}, {named(self.labels)}, {size}{words}>"
 
     def check_exclusive(self, what: str) -> None:
         """Check that the labels exclude one another.
@@ -253,8 +268,8 @@ class Head:
             of = self.link.described(self.labels)
             raise DataError(f"{what} is for labels that exclude one another, not for {of}")
 
-    def label_of(self, value: OneLabel, what: str) -> str:
-        """The name of one of the labels; see ``label_name``.
+    def label_of(self, value: OneLabel, what: str) -> HeadLabel:
+        """The label that an argument equals; see ``finder``.
 
         Args:
             value: An argument of the caller's.
@@ -263,11 +278,11 @@ class Head:
         Raises:
             DataError: It is not one of them.
         """
-        if (name := label_name(value, self.labels)) not in self.labels:
-            raise DataError(f"{what} is one of {', '.join(self.labels)}, not {shown(value)}")
-        return name
+        if (label := finder(self.labels)(value)) is None:
+            raise DataError(f"{what} is one of {named(self.labels)}, not {shown(value)}")
+        return label
 
-    def positive(self, label: OneLabel | None) -> str | None:
+    def positive(self, label: OneLabel | None) -> HeadLabel | None:
         """Return the label that a ranking is by, and ``predict(threshold=)`` is about.
 
         Args:
@@ -283,9 +298,10 @@ class Head:
         self.check_exclusive("positive")
         return self.label_of(label, "positive")
 
-    def kept_positive(self, chosen: str | None) -> str | None:
-        """See ``positive``, for a choice that was made for another head of the same task."""
-        return chosen if chosen in self.labels else self.positive(None)
+    def kept_positive(self, chosen: str | None) -> HeadLabel | None:
+        """See ``positive``, for the name of one that was chosen for another head of the task."""
+        kept = None if chosen is None else finder(self.labels)(chosen)
+        return self.positive(None) if kept is None else kept
 
     def label_shares(self, labels: Iterable[Label]) -> NDArray[np.float64]:
         """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where there is none.
@@ -315,6 +331,10 @@ class OwnWords:
     factor: Vectors
     buckets: NDArray[np.uint16]
     weight: Vectors
+
+    def __post_init__(self) -> None:
+        for name in ("factor", "buckets", "weight"):
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
 
     @classmethod
     def of(cls, weight: Vectors, vendor: Vectors) -> OwnWords:
@@ -393,8 +413,8 @@ class PersonalModel:
             )
         self.head = head
         with np.errstate(over="ignore", invalid="ignore"):
-            self.weight: Vectors = weight.astype(np.float32)
-            self.bias: Vectors = bias.astype(np.float32)
+            self.weight: Vectors = _read_only(weight.astype(np.float32))
+            self.bias: Vectors = _read_only(bias.astype(np.float32))
             self.words = self._in_short(lexical)
             parts = [part for part in (self.weight, self.bias, self.lexical) if part is not None]
         if not all(np.isfinite(part).all() for part in parts):
@@ -509,4 +529,11 @@ def _finite(array: NDArray[Any]) -> Vectors:
         result: Vectors = array.astype(np.float32)
     if not np.isfinite(result).all():
         raise BundleFormatError("the head holds a number that is not finite in float32")
-    return result
+    return _read_only(result)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, which cannot be changed through it: models are shared by threads."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,6 +1,7 @@
 """The labels of an app and a vendor: the one rule by which values are labels.
 
-``label_name`` is for names of labels and tags, ``number_of`` for ratings, ``is_missing`` for none.
+A head's labels are integers or strings. ``finder`` turns any equal value of an app into one of
+them; ``number_of`` is for ratings, ``is_missing`` for no label.
 """
 
 from __future__ import annotations
@@ -8,18 +9,26 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import SupportsFloat, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, SupportsFloat, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fala.errors import DataError, shown, type_of
+from fala.errors import DataError, UsageError, shown, type_of
+from fala.examples import listed
 
-#: One label of an app: its name, or a number or boolean that equals it; see ``label_name``.
+#: A head's own label: an integer or a string; all labels of a head have one of these types.
+HeadLabel: TypeAlias = int | str
+#: One label of an app: a head's label, or what equals it; see ``finder``.
 OneLabel: TypeAlias = str | int | float | np.generic
 #: A label of an app: one label, a rating's number, or a set of tags; None and NaN are no label.
 Label: TypeAlias = OneLabel | Collection[OneLabel] | None
+#: A label as a device returns it: a head's label, a rating's number, or a set of tags.
+OwnLabel: TypeAlias = HeadLabel | float | frozenset[HeadLabel]
 
+#: The range of an integer that is a label.
+LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 
 # Pairs of labels of which the second is the positive one, whatever their order.
 _POSITIVE = {
@@ -28,7 +37,7 @@ _POSITIVE = {
 }  # fmt: skip
 
 
-def natural_positive(labels: Sequence[str]) -> str | None:
+def natural_positive(labels: Sequence[HeadLabel]) -> HeadLabel | None:
     """The positive label of a pair as no and yes, 0 and 1, or false and true; None of others.
 
     Args:
@@ -36,7 +45,7 @@ def natural_positive(labels: Sequence[str]) -> str | None:
     """
     if len(labels) == 2:
         for negative, positive in (labels, labels[::-1]):
-            if _POSITIVE.get(negative.casefold()) == positive.casefold():
+            if _POSITIVE.get(str(negative).casefold()) == str(positive).casefold():
                 return positive
     return None
 
@@ -50,35 +59,109 @@ def is_missing(label: object) -> bool:
     return label is None or type(label).__name__ == "NAType"
 
 
-def label_name(label: object, labels: Collection[str] = ()) -> str:
-    """The name of a label, by the one rule for the values of an app or a vendor.
+def checked_labels(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
+    """Return a head's labels as Python's integers or strings; booleans are integers.
 
-    A text is the label of exactly that name. A boolean is 1 or 0, and a whole number, of any type,
-    is the label of its digits: 1, 1.0, ``np.float32(1)`` and True are ``"1"``. If there is none of
-    that name, it is the only label that spells the value otherwise: ``"1.0"``, or ``"True"`` in
-    upper or lower case for True.
+    Raises:
+        UsageError: They are of both types or of others, or an integer is not within 64 bits.
+    """
+    given = listed(labels, "labels")
+    if all(isinstance(label, str) for label in given):
+        return tuple(map(label_name, given))
+    kinds = (int, np.integer, np.bool_)
+    numbers = [int(label) for label in given if isinstance(label, kinds)]
+    if len(numbers) < len(given):
+        raise UsageError("labels are all integers, or all strings: convert those of another type")
+    if not all(LEAST_INTEGER <= number <= LARGEST_INTEGER for number in numbers):
+        raise UsageError("a label is beyond an integer of 64 bits; use strings instead")
+    return tuple(numbers)
 
-    Args:
-        label: The label.
-        labels: All labels, to choose from; none if they are not known yet.
+
+def in_one_type(labels: Iterable[object]) -> list[HeadLabel]:
+    """Return an app's or a vendor's labels as integers if all equal one and none is a text.
+
+    Else they are the labels' names.
+    """
+    given = list(labels)
+    numbers = [number for label in given if (number := integer_of(label)) is not None]
+    return [*numbers] if len(numbers) == len(given) else [*map(label_name, given)]
+
+
+def label_name(label: object) -> str:
+    """The name of a label: a text itself, and the digits of what equals an integer.
+
+    1, 1.0, ``np.float32(1)`` and True have the name ``"1"``.
     """
     if isinstance(label, str):
         # Exactly, of an enumeration's member, too.
         return label if type(label) is str else str.__str__(label)
     try:
         integer = integer_of(label)
-        if integer is None:
-            return str(label)
-        name = str(integer)
+        return str(label) if integer is None else str(integer)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
     except Exception:  # an object without a string form is no label
         return shown(label)
-    if name not in labels:
-        word = str(bool(label)).lower() if isinstance(label, bool | np.bool_) else None
-        others = [each for each in labels if each == f"{name}.0" or each.lower() == word]
-        return others[0] if len(others) == 1 else name
-    return name
+
+
+def finder(labels: Sequence[HeadLabel]) -> Callable[[object], HeadLabel | None]:
+    """Return a function that finds the head's label of any value of an app or a vendor.
+
+    A value is the label of the same name: 1, 1.0, ``np.float32(1)``, True and ``"1"`` are the
+    integer 1 or the string ``"1"``, whichever the head has. If there is none of that name, a number
+    is the only string that spells it otherwise: ``"1.0"``, or ``"True"`` in upper or lower case for
+    True. Of other values it returns None.
+
+    Args:
+        labels: All of the head's labels.
+    """
+    by_name = {str(label): label for label in labels}
+
+    def find(value: object) -> HeadLabel | None:
+        name = label_name(value)
+        if name in by_name or isinstance(value, str):
+            return by_name.get(name)
+        word = str(bool(value)).lower() if isinstance(value, bool | np.bool_) else None
+        others = [each for each in by_name if each == f"{name}.0" or each.lower() == word]
+        return by_name[others[0]] if len(others) == 1 else None
+
+    return find
+
+
+def typed(name: str, labels: Sequence[HeadLabel]) -> HeadLabel:
+    """Return the label of a name in the type of a head's labels, as far as it spells that."""
+    number = spelled_integer(name) if labels and isinstance(labels[0], int) else None
+    return name if number is None else number
+
+
+def spelled_integer(text: str) -> int | None:
+    """Return the integer of 64 bits whose only spelling is a text, as "-1" is; None without one."""
+    plain = text.removeprefix("-")
+    if not (plain.isascii() and plain.isdigit() and len(plain) < 20):
+        return None
+    number = int(text)
+    within = LEAST_INTEGER <= number <= LARGEST_INTEGER
+    return number if within and str(number) == text else None
+
+
+def named(labels: Iterable[HeadLabel]) -> str:
+    """Return labels in words."""
+    return ", ".join(map(str, labels))
+
+
+def names_of(labels: Iterable[HeadLabel]) -> set[str]:
+    """Return the names of labels, which equal labels of both types have in common."""
+    return set(map(str, labels))
+
+
+def equal_labels(ours: Iterable[HeadLabel], theirs: Iterable[HeadLabel]) -> bool:
+    """Whether labels are equal, in either type, in the same order."""
+    return [*map(str, ours)] == [*map(str, theirs)]
+
+
+def as_array(labels: Sequence[HeadLabel]) -> NDArray[Any]:
+    """Return labels as an array: int64, or strings."""
+    return np.array(labels, dtype=np.int64 if isinstance(labels[0], int) else np.str_)
 
 
 def integer_of(label: object) -> int | None:
@@ -100,12 +183,11 @@ def stored_tags(label: str) -> frozenset[str] | None:
     return frozenset(tags)
 
 
-def tags_of(label: object, tags: Collection[str] = (), where: str = "") -> frozenset[str]:
-    """The names of a set of tags.
+def tags_of(label: object, where: str = "") -> list[object]:
+    """The tags of a set, each of any value that equals a tag.
 
     Args:
         label: The set, or another collection.
-        tags: All tags, to choose from; see ``label_name``.
         where: Names the example, for the error.
 
     Raises:
@@ -113,7 +195,7 @@ def tags_of(label: object, tags: Collection[str] = (), where: str = "") -> froze
     """
     if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
         with contextlib.suppress(TypeError):  # an array without dimensions is not iterable
-            return frozenset(label_name(tag, tags) for tag in label)
+            return list(label)
     raise DataError(
         f"a label is a set of tags, as {{'a', 'b'}}, or None; that{where} is {type_of(label)}"
     )

@@ -7,7 +7,8 @@ label and its curvature, and the labels and predictions of an app.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -16,12 +17,19 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, UnknownLabelError, shown
 from fala.model.labels import (
+    HeadLabel,
     Label,
+    OwnLabel,
+    as_array,
+    finder,
     is_missing,
     label_name,
+    named,
+    names_of,
     number_of,
     stored_tags,
     tags_of,
+    typed,
 )
 from fala.model.losses import (
     Floats,
@@ -69,17 +77,19 @@ class Link(Protocol):
     def measure(self) -> str:
         """The kind of loss, in words."""
 
-    def count(self, labels: Sequence[str]) -> int:
+    def count(self, labels: Sequence[HeadLabel]) -> int:
         """C, for a head with these labels.
 
         Raises:
             BundleFormatError: No head has such labels.
         """
 
-    def described(self, labels: Sequence[str]) -> str:
+    def described(self, labels: Sequence[HeadLabel]) -> str:
         """The labels in words."""
 
-    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+    def continues(
+        self, other: Link, labels: Sequence[HeadLabel], before: Sequence[HeadLabel]
+    ) -> bool:
         """Whether all labels of an earlier link are labels of this one.
 
         Args:
@@ -128,23 +138,28 @@ class Link(Protocol):
     def order(self, z: NDArray[np.floating]) -> Floats:
         """The keys that candidates are ranked by, (n, number of labels)."""
 
-    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+    def predict(self, z: NDArray[np.floating], labels: Sequence[HeadLabel]) -> NDArray[Any]:
         """Return the most probable label of every example, or its set of tags or value, (n,)."""
 
     # An app's labels
 
-    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+    def numbers(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> Floats:
         """Labels as numbers (n, C), NaN where there is none.
 
         Raises:
             DataError: One is not the head's; names its position.
         """
 
-    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
-        """The text of one of the labels in a store; None for no label."""
+    def as_stored(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> list[str | None]:
+        """The texts of an app's labels in a store; None for no label."""
 
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
-        """Stored labels, with None for those that a head lacks."""
+    def given_back(self, stored: str, labels: Sequence[HeadLabel]) -> OwnLabel | None:
+        """A stored label in the type of the head's labels; None if it is damaged."""
+
+    def usable(
+        self, stored: Sequence[str | None], labels: Sequence[HeadLabel]
+    ) -> Sequence[OwnLabel | None]:
+        """Stored labels in the head's type, with None for those that it lacks."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +172,7 @@ class Labels:
     spread: ClassVar[float] = 1.0
     measure: ClassVar[str] = "cross-entropy"
 
-    def count(self, labels: Sequence[str]) -> int:
+    def count(self, labels: Sequence[HeadLabel]) -> int:
         """See ``Link``."""
         if len(labels) < 2 or len(set(labels)) != len(labels):
             raise BundleFormatError(f"a head has two or more distinct labels{_distinct(labels)}")
@@ -167,13 +182,15 @@ class Labels:
         """See ``Link``."""
         return z - z.mean(axis=1, keepdims=True) if z.shape[1] > 1 else z
 
-    def described(self, labels: Sequence[str]) -> str:
+    def described(self, labels: Sequence[HeadLabel]) -> str:
         """See ``Link``."""
-        return f"labels {', '.join(labels)}"
+        return f"labels {named(labels)}"
 
-    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+    def continues(
+        self, other: Link, labels: Sequence[HeadLabel], before: Sequence[HeadLabel]
+    ) -> bool:
         """See ``Link``."""
-        return isinstance(other, Labels) and set(before) <= set(labels)
+        return isinstance(other, Labels) and names_of(before) <= names_of(labels)
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
         """See ``Link``."""
@@ -226,32 +243,39 @@ class Labels:
         """See ``Link``."""
         return label_probabilities(z)
 
-    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+    def predict(self, z: NDArray[np.floating], labels: Sequence[HeadLabel]) -> NDArray[Any]:
         """See ``Link``: of two equally probable labels the first."""
-        return np.array(labels)[self.classes(z)]
+        return as_array(labels)[self.classes(z)]
 
-    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+    def numbers(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> Floats:
         """See ``Link``."""
         index = {label: position for position, label in enumerate(labels)}
-        shares = np.zeros((len(given), len(labels)))
+        shares, find = np.zeros((len(given), len(labels))), finder(labels)
         for position, label in enumerate(given):
             if is_missing(label):
                 shares[position] = np.nan
-            elif (name := label_name(label, labels)) not in index:
-                wrong = _wrong_label(label, position, f"one of {', '.join(labels)}")
+            elif (own := find(label)) is None:
+                wrong = _wrong_label(label, position, f"one of {named(labels)}")
                 raise UnknownLabelError(str(wrong))
             else:
-                shares[position, index[name]] = 1.0
+                shares[position, index[own]] = 1.0
         return shares[:, 1:] if len(labels) == 2 else shares
 
-    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
-        """See ``Link``."""
-        return None if is_missing(label) else label_name(label, labels)
+    def as_stored(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> list[str | None]:
+        """See ``Link``: the labels' names."""
+        find = finder(labels)
+        return [None if is_missing(label) else _name_in(label, find) for label in given]
 
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
+    def given_back(self, stored: str, labels: Sequence[HeadLabel]) -> OwnLabel | None:
         """See ``Link``."""
-        names = set(labels)
-        return [label if label in names else None for label in stored]
+        return typed(stored, labels)
+
+    def usable(
+        self, stored: Sequence[str | None], labels: Sequence[HeadLabel]
+    ) -> Sequence[OwnLabel | None]:
+        """See ``Link``."""
+        own = {str(label): label for label in labels}
+        return [None if label is None else own.get(label) for label in stored]
 
 
 LABELS = Labels()
@@ -270,7 +294,7 @@ class Tags:
     spread: ClassVar[float] = 1.0
     measure: ClassVar[str] = "cross-entropy, summed over the tags,"
 
-    def count(self, labels: Sequence[str]) -> int:
+    def count(self, labels: Sequence[HeadLabel]) -> int:
         """See ``Link``."""
         if not labels or len(set(labels)) != len(labels):
             raise BundleFormatError(f"a head has one or more distinct tags{_distinct(labels)}")
@@ -280,13 +304,15 @@ class Tags:
         """See ``Link``."""
         return z
 
-    def described(self, labels: Sequence[str]) -> str:
+    def described(self, labels: Sequence[HeadLabel]) -> str:
         """See ``Link``."""
-        return f"tags {', '.join(labels)}"
+        return f"tags {named(labels)}"
 
-    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+    def continues(
+        self, other: Link, labels: Sequence[HeadLabel], before: Sequence[HeadLabel]
+    ) -> bool:
         """See ``Link``: a set of tags has no label for a further tag."""
-        return isinstance(other, Tags) and set(before) == set(labels)
+        return isinstance(other, Tags) and names_of(before) == names_of(labels)
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
         """See ``Link``."""
@@ -334,39 +360,53 @@ class Tags:
         """See ``Link``."""
         return self.values(z)
 
-    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+    def predict(self, z: NDArray[np.floating], labels: Sequence[HeadLabel]) -> NDArray[Any]:
         """See ``Link``: frozensets of the tags whose probability is above 1/2."""
         names = np.array(labels, dtype=object)
         sets = np.empty(len(z), dtype=object)
         sets[:] = [frozenset(names[row]) for row in z > 0]
         return sets
 
-    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+    def numbers(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> Floats:
         """See ``Link``: 1 where an example has a tag, else 0."""
         index = {label: position for position, label in enumerate(labels)}
-        shares = np.zeros((len(given), len(labels)))
+        shares, find = np.zeros((len(given), len(labels))), finder(labels)
         for position, label in enumerate(given):
             if is_missing(label):
                 shares[position] = np.nan
                 continue
-            for name in tags_of(label, labels, f" of example {position}"):
-                if name not in index:
+            for tag in tags_of(label, f" of example {position}"):
+                if (own := find(tag)) is None:
                     raise UnknownLabelError(
-                        f"a tag of example {position} is none of {', '.join(labels)}"
+                        f"a tag of example {position} is none of {named(labels)}"
                     )
-                shares[position, index[name]] = 1.0
+                shares[position, index[own]] = 1.0
         return shares
 
-    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
-        """See ``Link``: a JSON list, in order."""
-        if is_missing(label):
-            return None
-        return json.dumps(sorted(tags_of(label, labels)), ensure_ascii=False)
+    def as_stored(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> list[str | None]:
+        """See ``Link``: a JSON list of the tags' names, in order."""
+        find = finder(labels)
+        names = (
+            None if is_missing(label) else sorted({_name_in(tag, find) for tag in tags_of(label)})
+            for label in given
+        )
+        return [None if each is None else json.dumps(each, ensure_ascii=False) for each in names]
 
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
+    def given_back(self, stored: str, labels: Sequence[HeadLabel]) -> OwnLabel | None:
+        """See ``Link``: a frozenset."""
+        tags = stored_tags(stored)
+        return None if tags is None else frozenset(typed(tag, labels) for tag in tags)
+
+    def usable(
+        self, stored: Sequence[str | None], labels: Sequence[HeadLabel]
+    ) -> Sequence[OwnLabel | None]:
         """See ``Link``."""
+        own = {str(label): label for label in labels}
         sets = (None if label is None else stored_tags(label) for label in stored)
-        return [tags if tags is not None and tags <= set(labels) else None for tags in sets]
+        return [
+            frozenset(own[tag] for tag in tags) if tags is not None and tags <= own.keys() else None
+            for tags in sets
+        ]
 
 
 TAGS = Tags()
@@ -413,24 +453,26 @@ class Rating:
         """See ``Link``."""
         return self.noise / 2
 
-    def count(self, labels: Sequence[str]) -> int:
+    def count(self, labels: Sequence[HeadLabel]) -> int:
         """See ``Link``."""
-        if len(labels) != 1:
-            raise BundleFormatError(f"a rating has one name, not {len(labels)}")
+        if len(labels) != 1 or not isinstance(labels[0], str):
+            raise BundleFormatError(f"a rating has one name, a string, not {named(labels)}")
         return 1
 
     def centred(self, z: Floats) -> Floats:
         """See ``Link``."""
         return z
 
-    def described(self, labels: Sequence[str]) -> str:
+    def described(self, labels: Sequence[HeadLabel]) -> str:
         """See ``Link``."""
         return f"the rating {labels[0]!r} from {self.low:g} to {self.high:g}"
 
-    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+    def continues(
+        self, other: Link, labels: Sequence[HeadLabel], before: Sequence[HeadLabel]
+    ) -> bool:
         """See ``Link``."""
         within = isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
-        return within and set(before) == set(labels)
+        return within and names_of(before) == names_of(labels)
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
         """See ``Link``."""
@@ -484,11 +526,11 @@ class Rating:
         """See ``Link``: values beyond the range differ, too."""
         return z.astype(np.float64)
 
-    def predict(self, z: NDArray[np.floating], labels: Sequence[str]) -> NDArray[Any]:
+    def predict(self, z: NDArray[np.floating], labels: Sequence[HeadLabel]) -> NDArray[Any]:
         """See ``Link``."""
         return self.values(z)[:, 0]
 
-    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+    def numbers(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> Floats:
         """See ``Link``."""
         values = np.full((len(given), 1), np.nan)
         for position, label in enumerate(given):
@@ -500,19 +542,32 @@ class Rating:
             values[position] = value
         return values
 
-    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
+    def as_stored(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> list[str | None]:
         """See ``Link``: the shortest text of the number."""
-        return None if is_missing(label) else repr(number_of(label)).removesuffix(".0")
-
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
-        """See ``Link``."""
         return [
-            label if label is not None and self.low <= number_of(label) <= self.high else None
-            for label in stored
+            None if is_missing(label) else repr(number_of(label)).removesuffix(".0")
+            for label in given
         ]
 
+    def given_back(self, stored: str, labels: Sequence[HeadLabel]) -> OwnLabel | None:
+        """See ``Link``: a number."""
+        number = number_of(stored)
+        return None if math.isnan(number) else number
 
-def _distinct(labels: Sequence[str]) -> str:
+    def usable(
+        self, stored: Sequence[str | None], labels: Sequence[HeadLabel]
+    ) -> Sequence[OwnLabel | None]:
+        """See ``Link``."""
+        numbers = [math.nan if label is None else number_of(label) for label in stored]
+        return [number if self.low <= number <= self.high else None for number in numbers]
+
+
+def _name_in(label: object, find: Callable[[object], HeadLabel | None]) -> str:
+    """The name of the head's label that a value equals, or the value's own."""
+    return label_name(label if (own := find(label)) is None else own)
+
+
+def _distinct(labels: Sequence[HeadLabel]) -> str:
     return f"; of these {len(labels)}, {len(set(labels))} are distinct"
 
 

@@ -169,7 +169,7 @@ def _write_teachers(fits: _Fits, newer: OpenSlot, replacement: Replacement) -> O
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
     model = fits.at(fitted_to).model
     teachers = None
-    same_labels = older.model.head.labels == newer.model.head.labels
+    same_labels = older.model.head.names == newer.model.head.names
     if same_labels and replacement.fit_data is not None:
         old = old_logits(reading.at(replacement.data), older.changed(Change(model)))
         inherited = old.passed_on(newer.release.bundle, newer.model.head)

@@ -20,7 +20,7 @@ from fala.personal.run import Run
 from fala.slots.snapshot import OpenSlot, model_digest
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
-from fala.store.examples import StoredExample
+from fala.store.examples import ExampleRow
 from fala.store.slots import TaskState
 from fala.store.store import Store
 
@@ -48,7 +48,7 @@ class Reading:
         store: Store,
         state: TaskState,
         run: Run | None = None,
-        only: list[StoredExample] | None = None,
+        only: list[ExampleRow] | None = None,
     ) -> None:
         self.store = store
         self.run = Run() if run is None else run
@@ -69,7 +69,7 @@ class Reading:
         earlier._examples = self.store.examples.at(data, self.examples())
         return earlier
 
-    def examples(self) -> list[StoredExample]:
+    def examples(self) -> list[ExampleRow]:
         """All examples."""
         if self._examples is None:
             self._examples = self.store.examples.all()
@@ -147,7 +147,7 @@ class Rows:
     ids: Sequence[int]
     training: TrainingSet
     missing: Sequence[Sequence[str]]
-    pending: Sequence[StoredExample]
+    pending: Sequence[ExampleRow]
     pending_missing: Sequence[Sequence[str]]
 
     def logits(self, model: PersonalModel) -> Floats:
@@ -193,8 +193,8 @@ def gather(reading: Reading, space: Space) -> Rows:
     encoded = set(real).union(*(embeddings for _, embeddings in sources))
     head = space.head
     by_ngrams = head.lexical is not None and reading.store.texts.ngrams_kept
-    rows: list[StoredExample] = []
-    pending: list[StoredExample] = []
+    rows: list[ExampleRow] = []
+    pending: list[ExampleRow] = []
     for row in reading.examples():
         complete = all(text in encoded for text in texts_of(row.stored))
         (rows if complete or by_ngrams else pending).append(row)

@@ -28,7 +28,7 @@ from fala.slots.switching import opened, use
 from fala.solver.fit import State
 from fala.solver.judge import Decision
 from fala.solver.training import personal_of
-from fala.store.examples import Remembered, StoredExample
+from fala.store.examples import ExampleRow, Remembered
 from fala.store.slots import FitRecord
 from fala.store.texts import NOT_KEPT
 
@@ -178,9 +178,12 @@ class Learner:
         drop_fits(self._folder)
         return Forgotten(count, self.store.scrub())
 
-    def unlabel(self, examples: Sequence[Example]) -> LearnReport:
+    def ids(self, examples: Sequence[Example]) -> list[int]:
+        """The ids of those examples that the task has."""
+        return self.store.examples.ids(self.store.texts.named(examples))
+
+    def unlabel(self, ids: Iterable[int]) -> LearnReport:
         """Withdraw labels, and fit to the others; see ``Device.unlabel``."""
-        ids = self.store.examples.ids(self.store.texts.named(examples))
         deleted = unlabel(self._folder, self.adapter, set(ids))
         drop_fits(self._folder)
         if deleted is None:
@@ -306,7 +309,7 @@ class Learner:
         )  # fmt: skip
 
     def _more(
-        self, snapshot: Snapshot, last: LastFit, changed: list[StoredExample], encoded: Encoded
+        self, snapshot: Snapshot, last: LastFit, changed: list[ExampleRow], encoded: Encoded
     ) -> LastFit | None:
         """The last fit with the labelled ones among some examples; None if one cannot be used."""
         labelled = [row for row in changed if row.label is not None]

@@ -134,13 +134,13 @@ def part_for(folder: Folder, before: Snapshot, release: Release) -> Part:
     head, old, bundle = release.head, before.head, release.bundle
     continues = head.link.continues(old.link, head.labels, old.labels) or (
         # The app itself adds tags; of a vendor's further tag old sets say nothing.
-        release.own and head.link == old.link and set(old.labels) <= set(head.labels)
+        release.own and head.link == old.link and set(old.names) <= set(head.names)
     )
     if head.task != old.task or not continues:
         raise BundleMismatchError(
             f"{bundle.path}: for {head.described}; this device does {old.described}"
         )
-    added = [label for label in head.labels if label not in old.labels]
+    added = [label for label in head.labels if str(label) not in old.names]
     dimension = before.release.bundle.manifest.dimension
     direct = release.bridges.get(before.backbone)
     if direct is not None and len(direct.matrix) != dimension:
@@ -189,10 +189,10 @@ def prepare(
     run.check("read")
     with run.stage("read"):
         reading = Reading(store, before.state, run)
-        old = old_logits(reading, before.active) if before.head.labels == head.labels else None
+        old = old_logits(reading, before.active) if before.head.names == head.names else None
         inherited = None if old is None else old.passed_on(release.bundle, head)
         space = Space(
-            head, release.bundle.backbone_digest, release.prior_for(head.labels), part.bridges,
+            head, release.bundle.backbone_digest, release.prior_for(head), part.bridges,
             release.bundle.scales, {} if inherited is None else inherited.differences(),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})

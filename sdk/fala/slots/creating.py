@@ -83,7 +83,7 @@ def create(
             manifest = release.bundle.manifest
             store.settings.note_version(manifest.product, manifest.version)
             if label is not None:
-                store.slots.set_positive(label)
+                store.slots.set_positive(str(label))
             if trust is not None:
                 store.settings.set_trust(key_bytes(trust))
         folder = Folder(path, store, encoders, releases)

@@ -19,6 +19,7 @@ from fala.bundle.writing import write_for_encoder
 from fala.errors import DataError, EncoderError, UsageError, counted
 from fala.files import temporary_folder
 from fala.model.heads import Head
+from fala.model.labels import HeadLabel, finder, named, typed
 from fala.model.links import Link, Rating
 from fala.model.scales import Scales
 from fala.slots.folder import Folder, bundle_path
@@ -41,13 +42,13 @@ class OwnRelease:
     Attributes:
         encoder: The app's encoder.
         task: The kind of examples.
-        labels: The labels' names.
+        labels: The labels, or the rating's name.
         link: The meaning of the logits.
     """
 
     encoder: OwnEncoder
     task: str
-    labels: tuple[str, ...]
+    labels: tuple[HeadLabel, ...]
     link: Link
 
     @property
@@ -103,14 +104,15 @@ def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnReleas
     return OwnRelease(encoder, active.head.task, active.head.labels, active.head.link)
 
 
-def with_labels(folder: Folder, names: Sequence[str]) -> OwnRelease | None:
+def with_labels(folder: Folder, labels: Sequence[HeadLabel]) -> OwnRelease | None:
     """A device's release with further labels; None where it has them all.
 
     Args:
         folder: The device's folder.
-        names: Labels, or tags; those that it has are ignored.
+        labels: Labels, or tags; those that it has are ignored.
 
     Raises:
+        DataError: One is a text that spells no integer, and the device's are integers.
         UsageError: The device has a vendor's release, or a rating.
     """
     release, head = opened(folder).release, opened(folder).head
@@ -121,7 +123,12 @@ def with_labels(folder: Folder, names: Sequence[str]) -> OwnRelease | None:
         )
     if isinstance(head.link, Rating):
         raise UsageError(f"this device has {head.link.described(head.labels)}, and no labels")
-    added = [name for name in names if name not in head.labels]
+    find = finder(head.labels)
+    added = [typed(str(label), head.labels) for label in labels if find(label) is None]
+    if len(set(map(type, (*head.labels, *added)))) > 1:
+        raise DataError(
+            f"this device's labels are integers, {named(head.labels)}, and an added one is not"
+        )
     if not added:
         return None
     bundle = release.bundle

@@ -41,7 +41,7 @@ from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data
 from fala.store.encryption import PLAIN, Codec
-from fala.store.examples import StoredExample
+from fala.store.examples import ExampleRow
 from fala.store.rescue import (
     DamagedStore,
     Installed,
@@ -327,7 +327,7 @@ def _planned(had: Mapping[str, Installed], whole: Mapping[str, tuple[Bundle, Hea
     def usable(releases: Installed, base: str | None = None) -> list[tuple[Bundle, Head]]:
         """Those whose bundles are whole; of an adapter's, those for a release's backbone."""
         return [
-            (bundle, head.in_order(labels) if sorted(labels) == sorted(head.labels) else head)
+            (bundle, head.in_order(labels) if sorted(labels) == sorted(head.names) else head)
             for digest, labels in releases
             for bundle, head in ([whole[digest]] if digest in whole else [])
             if bundle.base == base
@@ -346,7 +346,7 @@ def _planned(had: Mapping[str, Installed], whole: Mapping[str, tuple[Bundle, Hea
     return plan
 
 
-def _check_fits(release: Release, had: Installed, examples: Sequence[StoredExample]) -> None:
+def _check_fits(release: Release, had: Installed, examples: Sequence[ExampleRow]) -> None:
     """Refuse a release that is for other examples, or other labels, than the user's.
 
     Args:

@@ -17,6 +17,7 @@ from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
+from fala.model.labels import HeadLabel
 from fala.model.prior import PopulationPrior
 from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
 from fala.solver.judge import Decision
@@ -122,9 +123,9 @@ class Release:
         """Backbones whose embeddings it can use: its own, and those that its bridges map from."""
         return {self.bundle.backbone_digest, *self.bridges}
 
-    def prior_for(self, labels: tuple[str, ...]) -> PopulationPrior | None:
-        """Its population prior, for the labels in another order."""
-        if self.prior is None or self.head.labels == labels:
+    def prior_for(self, head: Head) -> PopulationPrior | None:
+        """Its population prior, for a head with its labels in another order."""
+        if self.prior is None or self.head.names == head.names:
             return self.prior
         return self.prior.reversed()
 
@@ -195,7 +196,7 @@ class OpenSlot:
     @property
     def prior(self) -> PopulationPrior | None:
         """The release's population prior, for the labels in the device's order."""
-        return self.release.prior_for(self.model.head.labels)
+        return self.release.prior_for(self.model.head)
 
     @property
     def decision(self) -> Decision:
@@ -256,7 +257,7 @@ class Snapshot:
         return self.active.record.backbone
 
     @property
-    def positive(self) -> str | None:
+    def positive(self) -> HeadLabel | None:
         """The label that a ranking is by; None without one."""
         return self.head.kept_positive(self.state.positive)
 
@@ -279,7 +280,7 @@ class Snapshot:
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:
     """SHA-256 of backbone, head and personal weights: the provenance of logits."""
     digest = hashlib.sha256()
-    for part in (bundle.backbone_digest, bundle.head_digest, *model.head.labels):
+    for part in (bundle.backbone_digest, bundle.head_digest, *model.head.names):
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
@@ -312,7 +313,7 @@ def slot_record(
         bias=model.bias,
         model=model_digest(bundle, model),
         teachers=teachers,
-        labels=model.head.labels,
+        labels=model.head.names,
         words=model.words,
         loss=change.loss,
         fit=change.fit,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
 from fala.examples import Example
 from fala.files import device_errors, remove
+from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import BUNDLES, Folder, bundle_path, install
 from fala.slots.snapshot import Change, Release, Snapshot, slot_record, vendor_record
@@ -356,7 +357,7 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
 
 
 def load_adapter(
-    folder: Folder, base: Snapshot, release: Release, name: str, positive: str | None = None
+    folder: Folder, base: Snapshot, release: Release, name: str, positive: HeadLabel | None = None
 ) -> None:
     """Install an adapter beside the active release, for a task of its own.
 
@@ -387,12 +388,12 @@ def load_adapter(
                 )
             slot = slots_of(name)[0]
             bundle = install(release.bundle, folder.path, folder.releases)
-            chosen = store.slots.positive() if positive is None else positive
+            chosen = store.slots.positive() if positive is None else str(positive)
             label = release.head.kept_positive(chosen)
             store.slots.put(vendor_record(slot, bundle, release.head))
             store.slots.activate(slot, None)
             if label is not None:
-                store.slots.set_positive(label)
+                store.slots.set_positive(str(label))
             confirm(folder)
     finally:
         sweep(folder)

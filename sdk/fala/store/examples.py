@@ -13,7 +13,7 @@ from typing import Any
 
 from fala.errors import DataError
 from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
-from fala.model.labels import stored_tags
+from fala.model.labels import OwnLabel
 from fala.store.columns import (
     adapter_named,
     change_count,
@@ -63,10 +63,32 @@ class StoredExample:
     Attributes:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
-        label: Its label, None without one; of tags a list in JSON.
+        label: Its label, an integer or a string as those of ``Device.labels``; of tags a frozenset
+            of them, of a rating a number. None without one.
         added: When it was first stored, in seconds since 1970 (UTC).
         labelled: When its label was stored; None without one.
         adapter: Its task, by the adapter; empty for the device's own.
+    """
+
+    id: int
+    example: Example | None
+    label: OwnLabel | None
+    added: float
+    labelled: float | None = None
+    adapter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleRow:
+    """An example as the store has it, which does not know the labels of its head.
+
+    Attributes:
+        id: See ``StoredExample``.
+        example: See ``StoredExample``.
+        label: The text of its label; see ``Link.as_stored``.
+        added: See ``StoredExample``.
+        labelled: See ``StoredExample``.
+        adapter: See ``StoredExample``.
     """
 
     id: int
@@ -75,11 +97,6 @@ class StoredExample:
     added: float
     labelled: float | None = None
     adapter: str = ""
-
-    @property
-    def tags(self) -> frozenset[str] | None:
-        """The set of its tags; None without one, or where labels exclude one another."""
-        return None if self.label is None else stored_tags(self.label)
 
     @property
     def stored(self) -> Example:
@@ -218,7 +235,7 @@ class Examples:
             self._count_change(db)
         return changed.rowcount
 
-    def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
+    def all(self, ids: Iterable[int] | None = None) -> list[ExampleRow]:
         """Examples, in the order in which they were added.
 
         Args:
@@ -235,7 +252,7 @@ class Examples:
 
     def _examples_of(
         self, rows: Sequence[tuple[object, ...]], texts: Mapping[int, object] | None = None
-    ) -> list[StoredExample]:
+    ) -> list[ExampleRow]:
         """The examples of some rows.
 
         Args:
@@ -250,7 +267,7 @@ class Examples:
             rows = [(*row[:3], decode_label(codec, row), *row[4:]) for row in rows]
         return [decode_example(row, texts, self.task) for row in rows]
 
-    def since(self, data: int) -> list[StoredExample]:
+    def since(self, data: int) -> list[ExampleRow]:
         """Examples that were added, or whose labels changed, after a count of data changes."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
             # A label comes with its example or after it. Each part reads the index alone.
@@ -261,7 +278,7 @@ class Examples:
             ids = [row for (row,) in db.execute(changed, (self._adapter, data) * 2)]
             return self.all(ids)
 
-    def at(self, data: float, present: Sequence[StoredExample]) -> list[StoredExample]:
+    def at(self, data: float, present: Sequence[ExampleRow]) -> list[ExampleRow]:
         """Examples with their labels as they were at a count of data changes.
 
         Args:
@@ -365,7 +382,7 @@ def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
 
 def decode_example(
     row: tuple[object, ...], texts: Mapping[int, object], task: str | None = None
-) -> StoredExample:
+) -> ExampleRow:
     """The example of a row with a decrypted label; see ``EXAMPLE_COLUMNS``.
 
     Args:
@@ -385,7 +402,7 @@ def decode_example(
     if written:
         opened = tuple(_decode_text(texts, text_id) for text_id in decode_history(written))
         example = Match(opened, candidate)
-    return StoredExample(
+    return ExampleRow(
         whole(identity),
         example,
         optional_text(label),

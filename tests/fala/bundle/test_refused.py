@@ -84,7 +84,7 @@ def test_another_format_version_is_rejected(release, bad, version):
         ("precision", [None]),
         ("max_length", [0, "16", 10**15, True]),
         ("task", ["ranking", [], {}, None]),
-        ("labels", ["01", None, [0, 1], {}, []]),
+        ("labels", ["01", None, [0, "1"], [False, True], [0.0, 1.0], {}, []]),
         ("details", [None, [], *({"pad_id": one} for one in ("0", -1, True, None, 2**40))]),
         ("files", [None, [], {layout.VECTORS: 1}]),
     ],

@@ -37,7 +37,7 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
 @pytest.mark.parametrize(
     ("examples", "user_labels"),
     [
-        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), (["", "good"], ["1", "0"]),
+        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), ([".", "good"], ["1", "0"]),
         (["good"] * 5, ["1", "0", "1", "0", "1"]), (TEXTS[:30], ["1"] * 30), (TEXTS[:1], None),
     ],
     ids=["unknown", "one", "empty", "one text", "one class", "no label"],

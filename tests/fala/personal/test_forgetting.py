@@ -253,7 +253,7 @@ def test_a_failing_condition_forgets_nothing(device):
     assert len([*device.examples()]) == len(TEXTS)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"ids": [1], "where": bool}, {"where": 5}])
+@pytest.mark.parametrize("arguments", [{}, {"examples": [1], "where": bool}, {"where": 5}])
 def test_forget_takes_ids_or_a_function(device, arguments):
     with pytest.raises(DataError):
         device.forget(**arguments)

@@ -180,7 +180,7 @@ def test_none_keeps_a_label_and_unlabel_withdraws_it(device, labels):
     assert labels_of(device)[TEXTS[0]] == "1"
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "one", [5], [Match((), "a")], [None]], ids=str)
+@pytest.mark.parametrize("wrong", [None, 5, "one", [5.0], [Match((), "a")], [None]], ids=str)
 def test_wrong_examples_are_rejected(device, wrong):
     before = labels_of(device)
     with pytest.raises(DataError):

@@ -53,12 +53,12 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
     labels = (h[:, :classes] + noise).argmax(axis=1)
     penalty = chosen_penalty(monkeypatch)
     head = fit_head(backbone, documents, labels.tolist(), label_names=names, lexical=False)
-    assert head.labels == (names or ("0", "1"))
+    assert head.labels == (names or (0, 1))
     # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is sum CE + penalty |w|^2.
     peer = LogisticRegression(C=1 / (2 * penalty()), tol=1e-10, max_iter=10_000)
     peer.fit(h, labels)
     ours = head.vendor_model().probabilities(h.astype(np.float32))
-    order = [head.labels.index(str(label)) for label in range(classes)]
+    order = [head.names.index(str(label)) for label in range(classes)]
     np.testing.assert_allclose(ours[:, order], peer.predict_proba(h), atol=2e-4)
     if names is None:
         np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)

@@ -63,16 +63,13 @@ FORMS = {
         ([1, 0, 1], [1, 0, 1]),
         ([1.0, 0.0, 1.0], [1, 0, 1]),
         ([True, False, True], [1, 0, 1]),
-        (["TRUE", "false", "True"], [1, 0, 1]),
         ([1.0, None, 0.0], [1, None, 0]),
-        (["1.0", "-0", "1e0"], [1, 0, 1]),
-        (["01", "02", "1"], ["01", "02", 1]),
+        (["01", "02", "1"], ["01", "02", "1"]),
         (["yes ", " yes", "no\t"], ["yes", "yes", "no"]),
         (["Yes", "yes", "no"], ["Yes", "yes", "no"]),
         (["true", "false", "unproven"], ["true", "false", "unproven"]),
-        (["1", "2.0", "n/a"], [1, 2, "n/a"]),
+        (["1", "2", "n/a"], ["1", "2", "n/a"]),
         (["1.50", "+01", "1_0"], ["1.50", "+01", "1_0"]),
-        (["+1", "-1", "+.0"], [1, -1, 0]),
     ],
     ids=str,
 )
@@ -92,6 +89,38 @@ def test_the_labels_are_the_same_in_every_form(tmp_path, values, labels):
             assert [row.line for row in rows] == [2, 3, 5]
 
 
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        (["1", "0", "-1"], [1, 0, -1]),
+        (["1.0", "-0", "1e0"], [1, 0, 1]),
+        (["+1", "-1", "+.0"], [1, -1, 0]),
+        (["TRUE", "false", "True"], [1, 0, 1]),
+        (["1", "2.0", "n/a"], ["1", "2", "n/a"]),
+    ],
+    ids=str,
+)
+def test_texts_are_integers_where_everything_is_a_text(tmp_path, values, labels):
+    table = pd.DataFrame({"text": ["a", "b", "c"], "label": values})
+    for name, write in FORMS.items():
+        write(table, tmp_path / name)
+        cells = any(kind in name for kind in ("csv", "tsv", "wrong"))
+        expected = labels if cells else values
+        assert [row.label for row in undivided_rows(tmp_path / name).rows] == expected, name
+
+
+def test_tags_are_integers_or_strings_as_labels_are(tmp_path):
+    def tags(name, content):
+        (tmp_path / name).write_text(content)
+        return [row.label for row in undivided_rows(tmp_path / name, link=TAGS).rows]
+
+    assert tags("a.csv", "text,label\na,1|2\nb,2\n") == [{1, 2}, {2}]
+    assert tags("b.csv", "text,label\na,1|x\nb,1\n") == [{"1", "x"}, {"1"}]
+    row = '{{"text": "{}", "label": {}}}\n'
+    assert tags("a.jsonl", row.format("a", "[1, 2]") + row.format("b", "[]")) == [{1, 2}, set()]
+    assert tags("b.jsonl", row.format("a", '["1"]') + row.format("b", "[2]")) == [{"1"}, {"2"}]
+
+
 def test_users_are_the_same_in_every_form(tmp_path):
     users = pd.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, 0], "user": [7, None, 12]})
     for name, write in FORMS.items():
@@ -104,11 +133,15 @@ def test_rows_in_memory_have_the_same_labels():
     def row(label, split="public"):
         return {"text": "a", "label": label, "split": split, "user": 3}
 
-    values = [True, 1.0, "1", "1.0", 1, False, " 0 "]
-    rows = read_rows(map(json.dumps, [*map(row, values), row(1, "train"), row(0, "test")]))
-    assert [row.label for row in rows[:7]] == [1, 1, 1, 1, 1, 0, 0]
+    def read(*values):
+        return read_rows(map(json.dumps, [*map(row, values), row(1, "train"), row(0, "test")]))
+
+    rows = read(True, 1.0, 1, False)
+    assert [row.label for row in rows] == [1, 1, 1, 0, 1, 0]
     data = gather_rows(rows, "")
-    assert data.labels == fit_head(np.eye(7), [row.label for row in data.public]).labels
+    assert data.labels == fit_head(np.eye(4), [row.label for row in data.public]).labels == (0, 1)
+    # One text makes all labels strings, and equal values are still one label.
+    assert [row.label for row in read(1, " 0 ", 0.0)] == ["1", "0", "0", "1", "0"]
     assert label_names([np.float32(1), True, 0.0, "01"]) == ("0", "01", "1")
 
 

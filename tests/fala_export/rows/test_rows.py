@@ -151,7 +151,7 @@ def test_labels_may_be_ratings_or_sets_of_tags():
 def test_gather_rows_makes_a_data_set():
     second_user = [text_row(user="u0"), text_row(user="u0", split="test", label=1)]
     rows = gather_rows(read_rows(lines(*complete(), *second_user)), "here")
-    assert (rows.task, rows.labels, rows.source) == ("classification", ("0", "1"), "here")
+    assert (rows.task, rows.labels, rows.source) == ("classification", (0, 1), "here")
     assert list(rows.users) == ["u1", "u0"]
     assert [row.line for row in rows.public] == [1, 2]
     assert [row.line for row in rows.users["u0"].train] == [5]
@@ -164,7 +164,7 @@ def test_labels_sort_as_numbers_where_all_are_integers():
         users = [text_row(label=values[0]), text_row(label=values[0], split="test")]
         return gather_rows(read_rows(lines(*public, *users)), "").labels
 
-    assert labels(10, 2, -1) == ("-1", "2", "10")
+    assert labels(10, 2, -1) == (-1, 2, 10)
     assert labels("10", "2", "-1") == ("-1", "2", "10")
     assert labels("10", "2", "a") == ("10", "2", "a")
 

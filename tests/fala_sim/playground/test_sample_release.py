@@ -30,7 +30,7 @@ def test_sample_releases_are_files_of_the_package():
 def test_sample_releases_have_words_a_bridge_and_probes():
     old, new = (fala.Bundle.open(sample_release(name)) for name in BUILT_IN)
     for bundle in (old, new):
-        assert (bundle.manifest.task, bundle.manifest.labels) == ("classification", ("0", "1"))
+        assert (bundle.manifest.task, bundle.manifest.labels) == ("classification", (0, 1))
         assert bundle.head().lexical is not None
         assert len(bundle.manifest.details["probes"]["logits"]) == 4
         assert bundle.backbone_digest == BACKBONES[bundle.manifest.name]

@@ -55,7 +55,7 @@ class Devices:
     def labelled(self) -> dict[str, int]:
         """The labels on the user's device, by post."""
         return {
-            str(stored.example): int(stored.label or 0)
+            str(stored.example): int(stored.label == 1)
             for stored in self.mine.examples(labelled=True)
         }
 

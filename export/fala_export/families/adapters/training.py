@@ -191,7 +191,7 @@ def measure_task(
     examples = [row.example for row in rows]
     logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
     predicted = logits[:, 0] > 0
-    truth = np.array([str(row.label) == head.labels[1] for row in rows])
+    truth = np.array([str(row.label) == head.names[1] for row in rows])
     figures["pooled"]["matthews"] = round(matthews(truth, predicted), _DIGITS)
     return figures
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fala import DataError
 from fala.backbones import Backbone
 from fala.examples import document_of, unique_texts
+from fala.model.labels import HeadLabel
 from fala_export.fitting.heads import fit_head
 from fala_export.fitting.metrics import scores
 from fala_export.rows.columns import Columns
@@ -28,12 +29,12 @@ class LabelledRows:
     """A vendor's labelled rows, divided into those to fit a head on and those to measure on.
 
     Attributes:
-        labels: The labels' names.
+        labels: The labels.
         division: The rows.
         texts: Their distinct texts, in the file's order, independent of the division.
     """
 
-    labels: tuple[str, ...]
+    labels: tuple[HeadLabel, ...]
     division: Division
     texts: list[str]
 
@@ -91,7 +92,7 @@ def score(
     head = fit_head(
         backbone,
         [row.example for row in training],
-        [str(row.label) for row in training],
+        [row.label for row in training],
         label_names=task.labels,
         embeddings=embeddings,
         lexical=False,  # words are the same for any backbone
@@ -144,7 +145,7 @@ def _interval(task: LabelledRows, teacher: Scored, student: Scored) -> list[floa
     for position, row in enumerate(task.division.held_out):
         rows.setdefault(document_of(row.example), []).append(position)
     documents = [np.array(positions) for positions in rows.values()]
-    names = {label: position for position, label in enumerate(task.labels)}
+    names = {str(label): position for position, label in enumerate(task.labels)}
     truth = np.array([names[str(row.label)] for row in task.division.held_out])
     random = np.random.default_rng(0)
     shares: list[float] = []

@@ -110,7 +110,8 @@ def annotated(bundle: Bundle, head: Head, rows: Sequence[Row]) -> Annotated:
         used = np.union1d(chosen, np.flatnonzero(named)[others])
     result = [rows[position] for position in used.tolist()]
     for row in result:
-        if head.link.usable([head.link.as_stored(row.label, head.labels)], head.labels) == [None]:
+        stored = head.link.as_stored([row.label], head.labels)
+        if head.link.usable(stored, head.labels) == [None]:
             labels = shown_labels(label_names(row.label for row in result))
             raise RowError(
                 row.line,
