@@ -17,7 +17,7 @@ import fala
 from fala_sim.data_frame import joined, read_frame
 from fala_sim.experiments.labels.jobs import SIZES
 from fala_sim.experiments.labels.tables import over_draws
-from fala_sim.experiments.replacement import blends
+from fala_sim.experiments.replacement import blends, flips
 from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
 from fala_sim.metric.statistics import Comparison, compare, mean_over_users
 from fala_sim.metric.value import Value
@@ -46,7 +46,11 @@ SETS: Mapping[str, tuple[str, str]] = {
 }
 
 #: Figures of which less is better, with their titles.
-LOSSES: Mapping[str, str] = {"wrong": "wrong of 100", "loss": "log loss"}
+LOSSES: Mapping[str, str] = {
+    "wrong": "wrong of 100",
+    "flips": flips.TITLE,
+    "loss": "log loss",
+}
 
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
@@ -83,6 +87,7 @@ BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full"
 #: Figures by name: the column of the records, the decimals, and the unit.
 FIGURES: Mapping[str, tuple[str, int, float]] = {
     "wrong": ("scores.wrong", 1, 1),
+    "flips": (flips.COLUMN, 1, 1),
     "loss": ("scores.loss", 3, 1),
     "auc": ("scores.auc", 3, 1),
     "f1": ("scores.f1", 3, 1),
@@ -143,7 +148,7 @@ def recorded(study: str) -> pd.DataFrame:
 @cache
 def runs_of(study: str) -> Mapping[str, Mapping[str, pd.DataFrame]]:
     """The replacements of a study by data set and method, data sets in the order of ``SETS``."""
-    runs = of_tasks(recorded(study), "replacement")
+    runs = flips.with_flips(of_tasks(recorded(study), "replacement"), recorded(study))
     by_data = {data: dict(parts(part, "method")) for data, part in parts(runs, "data")}
     return {data: by_data[data] for data in SETS if data in by_data}
 
@@ -172,7 +177,7 @@ def runs(study: str, data: str, method: str) -> pd.DataFrame:
     records = recorded(study)
     records = records[records["data"] == data]
     both = blends.best_blends(blends.with_blends(methods[plain], records))
-    return both[both["method"] == plain + blends.BEST]
+    return flips.with_flips(both[both["method"] == plain + blends.BEST], records)
 
 
 @cache
@@ -247,6 +252,28 @@ def people(study: str, data: str = "") -> str:
     return str(sum(runs(study, each, SHIPPED)["user"].nunique() for each in sets))
 
 
+def processors(study: str) -> str:
+    """The kinds of processor that made a study's replacements."""
+    names = of_tasks(recorded(study), "replacement")["provenance.machine.cpu"].dropna().unique()
+    return " and ".join(sorted(names))
+
+
+def moved(study: str, other: str) -> str:
+    """The largest difference of a mean of wrong of 100 between two studies, on the same people.
+
+    Each of the methods and data sets of the other study counts: the same replacements, made by
+    another kind of processor.
+    """
+    changes = []
+    for data, methods in runs_of(other).items():
+        for method, theirs in methods.items():
+            test = compare(theirs, runs(study, data, method), FIGURES["wrong"][0])
+            if test is None:
+                raise fala.DataError(f"{study}: nobody on {data} has {method}, as in {other}")
+            changes.append(abs(test.difference.mean))
+    return text_of(max(changes), 1)
+
+
 def sides(study: str, data: str, method: str, other: str) -> str:
     """For how many people a method's AUC is ahead of another's, and for how many behind."""
     test = compared(study, data, other, method)
@@ -290,7 +317,9 @@ def gains(study: str, other: str = "global-words", method: str = SHIPPED) -> str
         losses = []
         for name in LOSSES:
             change = compared(study, data, other, method, name).difference
-            losses.append(with_interval(change, FIGURES[name][1], worse=(change.low or 0) > 0))
+            # Nothing flips from the old model to itself, so that every other model is above it.
+            worse = (change.low or 0) > 0 and not (name == "flips" and other.startswith("old"))
+            losses.append(with_interval(change, FIGURES[name][1], worse=worse))
         area = compared(study, data, other, method)
         rows.append(
             [
@@ -461,6 +490,8 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "difference": difference,
     "times": times,
     "people": people,
+    "processors": processors,
+    "moved": moved,
     "sides": sides,
     "few": few,
     "wrong-of-100": wrong_of_100,

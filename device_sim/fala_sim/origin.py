@@ -25,6 +25,11 @@ _CONTAINER_LIMITS = (
 )
 
 
+#: Instructions by which onnxruntime chooses its products in int8. Without those for whole products
+#: (VNNI, AMX), x86 adds pairs of them in 16 bits, which saturates, and answers differ.
+_INSTRUCTIONS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
+
+
 #: The code that a record is of; changes of tests and docs change no figure.
 _CODE = (":/sdk", ":/export", ":/device_sim/fala_sim", ":/device_sim/studies")
 
@@ -50,6 +55,7 @@ def provenance(node: str = "local") -> dict[str, Any]:
         "machine": {
             "node": node,
             "cpu": _cpu(),
+            "instructions": _instructions(),
             "cores": os.cpu_count(),
             "memory": memory(),
             "system": f"{platform.system()} {platform.machine()}",
@@ -89,12 +95,23 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _cpu() -> str:
+    return _told("model name") or platform.processor() or platform.machine()
+
+
+def _instructions() -> list[str]:
+    """Those of ``_INSTRUCTIONS`` that the processor has; none where the system does not say."""
+    known = {*_told("flags").split(), *_told("Features").split()}
+    return [name for name in _INSTRUCTIONS if name in known]
+
+
+def _told(field: str) -> str:
+    """A field of Linux's description of the first core; "" without one."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
+            if line.partition(":")[0].strip() == field:
                 return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return ""
 
 
 def memory() -> int:
