@@ -14,7 +14,6 @@ from pathlib import Path
 
 import fala
 import fala_sim
-from fala_export import write_external
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -54,15 +53,10 @@ def main(folder):
                 with urllib.request.urlopen(request, timeout=30) as response:
                     return json.load(response)
 
-            # The vendor's part: the head of the built-in release, on the served embeddings.
-            head = fala.Bundle.open(fala_sim.sample_release("bert")).head()
-            probes = ["A text.", "Another one."]
-            expected = dict(zip(probes, encoder(probes), strict=True))
-            write_external(folder / "served.fala", "served", "1", head, expected)
-
-            device = fala.Device.create(folder / "device", folder / "served.fala", encoder=encoder)
-            with device:
-                device.learn(["you absolute clown", "lovely film"], [1, 0])
+            with fala.Device.create(
+                folder / "device", labels=["fine", "rude"], encoder=encoder, encoder_name="served"
+            ) as device:
+                device.learn(["you absolute clown", "lovely film"], ["rude", "fine"])
                 print(device.predict(["what a clown", "a lovely day"]).tolist())
         finally:
             server.terminate()

@@ -130,6 +130,36 @@ def check_of_release(**own: object) -> None:
         )
 
 
+def check_source(
+    bundle: object,
+    encoder: Encoder | Mapping[str, Encoder] | None,
+    name: str | None,
+    dimension: int | None,
+    trust: Trust | None,
+) -> OwnEncoder | None:
+    """The app's next encoder, asked; None where a release is passed in its place.
+
+    Args:
+        bundle: The release.
+        encoder: See ``Device.replace``.
+        name: See ``Device.replace``.
+        dimension: See ``Device.replace``.
+        trust: See ``Device.replace``.
+
+    Raises:
+        UsageError: Neither is passed, or arguments of both are.
+        DataError: An argument cannot be used.
+        EncoderError: The encoder fails.
+    """
+    if bundle is not None:
+        check_of_release(encoder=encoder, encoder_name=name, dimension=dimension)
+        return None
+    if encoder is None and dimension is None:
+        raise UsageError("pass your next encoder as encoder=, or a vendor's release")
+    check_unsigned(trust)
+    return check_own_encoder(encoder, name, dimension)
+
+
 def check_own_labels(
     labels: Iterable[OneLabel] | None,
     tags: Iterable[OneLabel] | None,

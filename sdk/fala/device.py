@@ -31,6 +31,7 @@ from fala.arguments import (
     check_own_labels,
     check_product,
     check_progress,
+    check_source,
     check_terms,
     check_threshold,
     check_top,
@@ -199,8 +200,8 @@ class Device:
 
             >>> def encoder(texts):
             ...     return [[len(text), text.count("!"), text.count("e")] for text in texts]
-            >>> own = fala.Device.create("own", labels=["fine", "rude"], encoder=encoder)
-            >>> own.learn(["Hello there", "Go away!!"], ["fine", "rude"]).labelled
+            >>> with fala.Device.create("own", labels=["fine", "rude"], encoder=encoder) as own:
+            ...     print(own.learn(["Hello there", "Go away!!"], ["fine", "rude"]).labelled)
             2
         """
         check_one_source(bundle, labels=labels, tags=tags, ratings=ratings)
@@ -983,14 +984,10 @@ class Device:
         trust: Trust | None,
     ) -> Iterator[Path]:
         """The file of a vendor's release, or of one for the app's own encoder; see ``replace``."""
-        if bundle is not None:
-            check_of_release(encoder=encoder, encoder_name=encoder_name, dimension=dimension)
+        asked = check_source(bundle, encoder, encoder_name, dimension, trust)
+        if asked is None:
             yield check_path(bundle, "bundle")
             return
-        if encoder is None and dimension is None:
-            raise UsageError("pass your next encoder as encoder=, or a vendor's release")
-        check_unsigned(trust)
-        asked = check_own_encoder(encoder, encoder_name, dimension)
         with on_encoder(self._folder, asked, named=encoder_name is not None).written() as path:
             yield path
 
@@ -1146,8 +1143,12 @@ class Device:
             DeviceError: The device's folder cannot be written.
 
         Examples:
-            >>> own.add_labels(["spam"]).labelled, own.labels
-            (2, ('fine', 'rude', 'spam'))
+            >>> def encoder(texts):
+            ...     return [[len(text), text.count("!")] for text in texts]
+            >>> with fala.Device.create("own", labels=["fine", "rude"], encoder=encoder) as own:
+            ...     _ = own.learn(["Hello there", "Go away!!"], ["fine", "rude"])
+            ...     print(own.add_labels(["spam"]).labelled, own.labels)
+            2 ('fine', 'rude', 'spam')
         """
         learner = self._learner()
         learner.ready()

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
 
 from fala import errors
-from fala.arguments import check_adapter_name, check_budget, check_folder, check_progress
+from fala.arguments import (
+    check_adapter_name,
+    check_budget,
+    check_folder,
+    check_progress,
+    check_source,
+)
 from fala.backbones import OnnxEncoder
 from fala.backbones.cache import EncodingCache, cached
 from fala.backbones.external import Encoder, Encoders
@@ -143,7 +149,7 @@ class ReplacedAll(Plain):
 
 def replace_all(
     devices: Iterable[str | os.PathLike[str]],
-    release: str | os.PathLike[str],
+    release: str | os.PathLike[str] | None = None,
     *,
     releases: Releases | None = None,
     budget: Budget | None = None,
@@ -152,6 +158,8 @@ def replace_all(
     trust: Trust | None = None,
     key: Callable[[Path], bytes] | None = None,
     encoder: Encoder | Mapping[str, Encoder] | None = None,
+    encoder_name: str | None = None,
+    dimension: int | None = None,
     workers: int | Map | None = None,
     progress: Progress | None = None,
     adapters: Mapping[str, str | os.PathLike[str]] | None = None,
@@ -170,7 +178,8 @@ def replace_all(
 
     Args:
         devices: The devices' folders.
-        release: The new release's file; see ``Device.replace``.
+        release: The new release's file; see ``Device.replace``. None for the app's own ``encoder``,
+            with each device's own labels.
         releases: Where the release is kept once for all of them; see ``Device.open``. None gives
             each device a copy.
         budget: Limits of the cost for each device; None is ``Budget()``. A text counts for the
@@ -179,8 +188,10 @@ def replace_all(
         allow_older: See ``Device.replace``.
         trust: See ``Device.replace``.
         key: Returns the key of a device by its folder; see ``Device.create``.
-        encoder: See ``Device.create``. Other processes import the function by its name; one that
+        encoder: See ``Device.replace``. Other processes import the function by its name; one that
             they cannot import is called here, in one process.
+        encoder_name: See ``Device.replace``.
+        dimension: See ``Device.replace``.
         workers: How many processes, one device at a time in each; None takes one a core, and 1 only
             this process, as where no other can be started. Or a function that is called as the
             built-in ``map`` is, and may use other machines (``fala_sim.engine.spread``).
@@ -210,16 +221,17 @@ def replace_all(
     folders = list(dict.fromkeys(map(check_folder, listed(devices, "devices", ordered=False))))
     shared = check_releases(releases)
     Encoders(encoder)  # raises what is wrong with it
+    if own := check_source(release, None if release else encoder, encoder_name, dimension, trust):
+        encoder_name, encoder = own.name, own.function and {own.name: own.function}
     plan = _Plan(
-        check_path(release, "release").absolute(),
+        None if release is None else check_path(release, "release").absolute(),
         None if shared is None else shared.path.absolute(),
         check_budget(budget),
         cast(Accept, check_word(accept, get_args(Accept), "accept")),
         check_flag(allow_older, "allow_older"),
         None if trust is None else key_bytes(trust),
-        encoder,
-        _checked_adapters(adapters),
-    )
+        encoder, encoder_name, dimension, _checked_adapters(adapters),
+    )  # fmt: skip
     run = Run(progress=check_progress(progress))
     call = _map_of(workers, plan, len(folders))
     items, failures = _with_keys(folders, key)
@@ -244,13 +256,15 @@ def replace_all(
 class _Plan:
     """What is done with every device; see ``replace_all``."""
 
-    release: Path
+    release: Path | None
     releases: Path | None
     budget: Budget
     accept: Accept
     allow_older: bool
     trust: bytes | None
     encoder: Encoder | Mapping[str, Encoder] | None
+    encoder_name: str | None
+    dimension: int | None
     adapters: Mapping[str, Path]
 
 
@@ -307,11 +321,13 @@ class _Carry:
         """Admit the release: audited and validated, unless it is kept for several devices already.
 
         Returns:
-            Its name.
+            Its name; without a release the encoder's.
 
         Raises:
             BundleError: It cannot be trusted.
         """
+        if self._plan.release is None:
+            return str(self._plan.encoder_name)
         origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
         release = admit_loaded(self._plan.release, origin, encoders, self._releases)
         if self._releases is not None:
@@ -320,14 +336,14 @@ class _Carry:
         self._admitted = release.bundle.digest, signer
         return release.name
 
-    def _open(self) -> None:
+    def _open(self, path: Path) -> None:
         """Load the release for all devices of this process.
 
         Raises:
             BundleError: It has changed since it was admitted.
         """
         origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
-        release = admit(self._plan.release, origin, encoders, self._releases)
+        release = admit(path, origin, encoders, self._releases)
         self._check(release.bundle)
         note_validated(*self._admitted)
         backbone = release.backbone.loaded
@@ -345,9 +361,10 @@ class _Carry:
     def __call__(self, item: _Item) -> _Outcome:
         """Carry a device over; its error is an outcome."""
         try:
-            if self._release is None:
-                self._open()
-            self._check(open_bundle(self._plan.release))
+            if (path := self._plan.release) is not None:
+                if self._release is None:
+                    self._open(path)
+                self._check(open_bundle(path))
         except FalaError as error:
             return _Outcome(item.path, "stop", error=_named(error))
         try:
@@ -366,6 +383,11 @@ class _Carry:
         if bundle.digest != self._admitted[0]:
             raise BundleDigestError(f"{bundle.path}: it was changed meanwhile; run it again")
 
+    def _is_new(self, bundle: Bundle) -> bool:
+        """Whether a device's release is the new one, or is for the app's new encoder."""
+        admitted, name = self._admitted[0], self._plan.encoder_name
+        return bundle.digest == admitted if self._plan.release else bundle.encoder == name
+
     def _carried(self, item: _Item) -> _Outcome:
         plan, path, key = self._plan, item.path, item.key
         counting = _Passes(self._cache)
@@ -377,17 +399,19 @@ class _Carry:
             snapshot = opened(folder)
             digest = snapshot.release.bundle.digest
             self._parts[digest] = snapshot.release.parts
-            if digest == self._admitted[0]:
+            if self._is_new(snapshot.release.bundle):
                 budget = _left(folder, snapshot, plan.budget)
                 if budget is None:
                     return _Outcome(path, "already")
                 report = device.refine(budget, progress=counting)
                 return _Outcome(path, "refined", report, counting.encoded)
-            if _previous(folder, snapshot) == self._admitted[0]:
+            before = folder.previous(snapshot)
+            if before is not None and self._is_new(before.release.bundle):
                 return _Outcome(path, "went_back")
             report = device.replace(
                 plan.release, plan.budget, accept=plan.accept, trust=plan.trust,
-                allow_older=plan.allow_older, progress=counting,
+                encoder=None if plan.release else self._encoder, encoder_name=plan.encoder_name,
+                dimension=plan.dimension, allow_older=plan.allow_older, progress=counting,
                 adapters={
                     name: plan.adapters[name]
                     for name in folder.store.slots.adapters() if name in plan.adapters
@@ -564,12 +588,6 @@ def _left(folder: Folder, snapshot: Snapshot, budget: Budget) -> Budget | None:
     if left <= 0 or not pending or snapshot.release.static or not folder.store.texts.kept:
         return None
     return Budget(left, budget.seconds)
-
-
-def _previous(folder: Folder, snapshot: Snapshot) -> str | None:
-    """The digest of the release that a device can go back to; None where there is none."""
-    name = snapshot.state.previous
-    return None if name is None else folder.store.slots.get(name).bundle
 
 
 def _named(error: Exception) -> tuple[str, str]:

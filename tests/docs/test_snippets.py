@@ -39,7 +39,18 @@ FIRST = ROOT / "examples" / "first.py"
 #: Files that pages show whole; tests/house/test_examples.py runs them.
 EXAMPLES = {
     f"examples/{name}.py"
-    for name in ("app", "films", "first", "images", "researcher", "served", "test_app", "vendor")
+    for name in (
+        "app",
+        "films",
+        "filter",
+        "first",
+        "images",
+        "own_vendor",
+        "researcher",
+        "served",
+        "test_app",
+        "vendor",
+    )
 }
 
 COMMANDS = {

@@ -5,7 +5,7 @@ import pytest
 
 import fala
 from fala import Budget, DataError, Device, EncoderError, Item, UnknownLabelError, UsageError
-from fala.backbones.external import Encoders
+from fala.backbones.external import ASKED, Encoders
 from fala.bundle.reading import Bundle
 from fala.slots.admit import Signed, admit
 from fala.testing import labels_of, texts, write_releases
@@ -345,3 +345,33 @@ def test_a_vendors_labels_and_a_range_stay(tmp_path, old):
     stars = Device.create(tmp_path / "stars", ratings=(1, 5), encoder=old)
     with stars, pytest.raises(UsageError, match="the rating 'rating' from 1 to 5, and no labels"):
         stars.add_labels(["kind"])
+
+
+def test_many_users_go_over_to_one_encoder(tmp_path, old, new):
+    folders = [tmp_path / name for name in ("ann", "bob", "eve")]
+    for folder, labels in zip(folders, (["fine", "rude"], ["rude", "fine"], [0, 1]), strict=True):
+        with Device.create(folder, labels=labels, encoder=old) as device:
+            if folder.name != "eve":
+                device.learn(LEARNED, labels_of(LEARNED))
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return new(texts)
+
+    several = {"encoder": encode, "encoder_name": "net", "workers": 1, "budget": Budget(96)}
+    done = fala.replace_all(folders, **several)
+    assert (done.new, done.replaced, done.failed, done.personal) == ("net", 3, 0, 2)
+    assert len(set(asked)) == len(asked) - 2 * len(ASKED) > 90  # each text once
+    assert fala.replace_all(folders, **several).already == 3
+    with Device.open(folders[0], encoder=new) as device:
+        assert right(device) > 0.8
+        device.rollback()
+    assert fala.replace_all(folders, **several).went_back == 1
+    for arguments, message in (
+        ({}, "pass your next encoder"),
+        ({"encoder": encode, "trust": bytes(32)}, "trust="),
+        ({"release": "x.fala", "encoder_name": "net"}, "encoder_name= cannot be passed"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            fala.replace_all(folders, **arguments)

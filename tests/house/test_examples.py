@@ -76,12 +76,20 @@ def test_the_researcher_compares_and_writes_rows_for_the_laboratory(tmp_path, ca
 
 
 def test_images_are_learned_with_the_apps_encoders(run):
-    printed = run("images.py")
-    vendor, old, at_once, refined = (
-        float(line.rpartition(" ")[2]) for line in printed.splitlines()
-    )
-    # The user's preference is kept: unlike the vendor's model, and not worse than before.
-    assert vendor < 0.8 < 0.9 < old - 0.01 < at_once <= refined
+    old, new, every = (float(line.rpartition(" ")[2]) for line in run("images.py").splitlines())
+    assert 0.85 < old < min(new, every)
+
+
+def test_a_filters_labels_stay_when_its_features_are_replaced(run):
+    pytest.importorskip("sklearn")
+    sklearn, *ours = (float(line.split()[-2]) for line in run("filter.py").splitlines())
+    assert max(ours) < sklearn + 3 < 30  # percent; a share of the labels alone has 50
+
+
+def test_an_app_is_its_own_vendor(run):
+    first, report, second, tags = run("own_vendor.py").splitlines()
+    assert first.startswith("first ") and second.startswith("second ")
+    assert "carried over from first to second" in report and tags == "tags: garden, work, travel"
 
 
 def test_films_are_learned_for_a_viewer(run):
@@ -94,6 +102,6 @@ def test_films_are_learned_for_a_viewer(run):
 
 def test_an_encoder_runs_in_another_process(run):
     labels, error, count = run("served.py").splitlines()
-    assert labels == "['1', '0']"
-    assert error.startswith("the app's encoder served 1 failed")
+    assert labels == "['rude', 'fine']"
+    assert error.startswith("the app's encoder served failed")
     assert count == "2 examples are kept"

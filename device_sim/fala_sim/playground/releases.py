@@ -23,7 +23,9 @@ _RELEASE_DETAILS = frozenset({"head", "bridges", "probes"})
 def sample_release(name: str) -> Path:
     """A release to try FaLA with: a head of the labels 0 and 1, with weights of words.
 
-    The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)?
+    The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)? It is not
+    for shipping: an app passes its own encoder and labels to ``Device.create``, or a release that
+    was made for its labels.
 
     Args:
         name: ``"glove"``, word vectors; or ``"bert"``, a small transformer, with a bridge from

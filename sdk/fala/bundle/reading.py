@@ -52,6 +52,11 @@ from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales, scales_of
 
+_NO_RELEASE = (
+    "; an app needs none: pass your own labels= and encoder= to Device.create; a release to try is "
+    'fala_sim.sample_release("bert")'
+)
+
 
 class Bundle:
     """An opened and verified bundle.
@@ -512,7 +517,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise type(error)(f"{os.fspath(path)}: {error}") from error
     except FileNotFoundError as error:
         # A name without a suffix is probably a sample release's.
-        hint = "" if Path(path).suffix else '; a release to try is fala_sim.sample_release("bert")'
+        hint = "" if Path(path).suffix else _NO_RELEASE
         raise BundleError(f"{os.fspath(path)}: no such file{hint}") from error
     except OSError as error:
         raise BundleError(f"{os.fspath(path)}: cannot be read: {failure(error)}") from error

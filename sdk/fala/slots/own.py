@@ -28,7 +28,7 @@ from fala.slots.switching import opened
 
 #: Scales of the embedding and of the bias around a head of zeros, and the expected share of the
 #: full fit, as users of no table chose them. The head's logits are constant: there is no slope.
-BLOCK_SCALE, BIAS_SCALE, TRUST = 4.0, 1.0, 0.5
+BLOCK_SCALE, BIAS_SCALE, TRUST = 3.0, 1.0, 0.5
 #: The noise of a rating, as a share of its range.
 RATING_NOISE = 0.25
 #: The name of a rating.

@@ -161,8 +161,10 @@ def head_of(bundle: Bundle) -> Head:
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release "
-            "(fit a head with fala_export.fit_head and write it with fala_export.write_release)"
+            f"{bundle.path}: a backbone without a head; a device needs a release (fit a head with "
+            "fala_export.fit_head and write it with fala_export.write_release), or your own labels "
+            "and encoder: Device.create(path, labels=[...], encoder=Bundle.open(...).backbone()"
+            ".encode)"
         )
     return head
 
