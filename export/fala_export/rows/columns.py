@@ -5,7 +5,7 @@ Every command that reads rows guesses alike, and prints which columns it took.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +22,10 @@ _USUAL = {
     "text": (
         "text", "post", "comment", "tweet", "sentence", "content", "body", "message", "review",
     ),
-    "label": ("label", "class", "target", "category", "annotation", *RATINGS),
+    "label": ("label", "class", "target", "category", "annotation", *RATINGS, "accept"),
     "user": (
         "user", "annotator", "user_id", "annotator_id", "worker", "worker_id", "author",
-        "reviewer", "rater",
+        "reviewer", "rater", "_annotator_id",
     ),
     "split": ("split",),
 }  # fmt: skip
@@ -42,7 +42,8 @@ _LONGEST_NAME = 40
 class Columns:
     """How a file's rows are read: the names of its columns.
 
-    None is the column with the field's name, or where there is none, a guess by usual names.
+    None is the column with the field's name, or where there is none, a guess by usual names. The
+    blanks and line ends of a column's name are as ``column_name`` makes them.
 
     Attributes:
         text: The document.
@@ -69,6 +70,9 @@ class Columns:
     skip_bad_rows: bool = False
 
     def __post_init__(self) -> None:
+        for field in FIELDS:
+            if (name := getattr(self, field)) is not None:
+                object.__setattr__(self, field, column_name(name))
         columns = self.by_field
         if self.tags:
             del columns["label"]
@@ -84,7 +88,7 @@ class Columns:
     @property
     def tags(self) -> list[str]:
         """The columns of tags; none if one column has them all."""
-        return [] if self.labels is None else [name.strip() for name in self.labels.split(",")]
+        return [] if self.labels is None else [*map(column_name, self.labels.split(","))]
 
     @property
     def by_field(self) -> dict[str, str]:
@@ -106,6 +110,11 @@ class Columns:
         """Names in lower case that a table's header is recognized by."""
         names = {*self.by_field.values(), *self.tags, *_OTHER_FORMS, *_JUDGED}
         return {name.casefold() for name in names.union(*_USUAL.values())}
+
+
+def column_name(name: str) -> str:
+    """A column's name without blanks around it, and with one blank for several or a line end."""
+    return " ".join(name.split())
 
 
 def guess_columns(columns: Columns, present: Sequence[str], *, exclusive: bool) -> Columns:
@@ -172,6 +181,26 @@ def check_header(name: str, present: Sequence[str], columns: Columns) -> None:
         raise no_column(name, missing[0], present)
 
 
+def check_found(
+    name: str, present: Sequence[str], columns: Columns, found: Mapping[str, bool]
+) -> None:
+    """Check that rows had the columns that were named, and labels.
+
+    Args:
+        name: The file's name, for errors.
+        present: The names of its columns; where rows name their own, those of the first.
+        columns: The columns of fields.
+        found: Whether any row had a value of a field.
+
+    Raises:
+        DataError: No row had it, and there is no such column.
+    """
+    for field, column in columns.by_field.items():
+        is_needed = getattr(columns, field) or (field == "label" and not columns.tags)
+        if is_needed and not found.get(field, True) and column not in present:
+            raise no_column(name, column, present)
+
+
 def no_column(name: str, missing: str, present: Collection[str]) -> DataError:
     """The error of a table that lacks a column, with the names of those that it has.
 
@@ -180,6 +209,11 @@ def no_column(name: str, missing: str, present: Collection[str]) -> DataError:
         missing: The column that it lacks.
         present: The names of its columns.
     """
+    if {"annotations", "data"} <= {*present}:
+        return DataError(
+            f"{name}: no column {missing!r:.60}, and its rows look like Label Studio's full JSON; "
+            "export them as JSON-MIN or CSV"
+        )
     if any(len(column) > _LONGEST_NAME or _is_number(column) for column in present):
         return DataError(
             f"{name}: no column {missing!r:.60}, and its first line looks like a row of texts; "

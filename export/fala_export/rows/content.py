@@ -6,9 +6,10 @@ import gzip
 import io
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fala.errors import DataError
@@ -28,10 +29,11 @@ _MARKS = (
 )  # fmt: skip
 
 _AS_UTF_8 = "save it as UTF-8 (in Excel: Save As, CSV UTF-8)"
-_AS_CSV = "save its table as CSV (in Excel: Save As, CSV UTF-8)"
+_AS_CSV = "export the sheet as CSV (in Excel: Save As, CSV UTF-8)"
 _UNPACK = "unpack it, and name the file in it"
 # The first bytes of files that are no text, their kind, and what to do. The first match counts.
 _KINDS = (
+    (rb"PK\x03\x04.*(word/document|ppt/presentation)\.xml", "a document for people", _AS_CSV),
     (rb"PK\x03\x04.*(\[Content_Types\]\.xml|xl/)", "an Excel workbook (.xlsx)", _AS_CSV),
     (rb"PK\x03\x04.*opendocument\.spreadsheet", "an OpenDocument spreadsheet (.ods)", _AS_CSV),
     (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive", _UNPACK),
@@ -144,6 +146,14 @@ def check_text(name: str, start: bytes) -> None:
         )
 
 
+def _members(stream: io.BufferedReader, start: bytes) -> bytes:
+    """The names in a ZIP archive, which say whether it is a workbook; empty for another file."""
+    if start.startswith(b"PK") and stream.seekable():
+        with suppress(zipfile.BadZipFile, OSError), zipfile.ZipFile(stream) as archive:
+            return "\n".join(archive.namelist()).encode("utf-8", "replace")
+    return b""
+
+
 def _mark(start: bytes) -> str | None:
     """The encoding that a byte-order mark declares; None without one."""
     return next((encoding for mark, encoding in _MARKS if start.startswith(mark)), None)
@@ -168,7 +178,7 @@ class Lines(Iterator[str]):
     def __init__(self, name: str, stream: io.BufferedReader) -> None:
         self.number, self.bad = 0, None
         start = stream.peek(1)
-        check_text(name, start)
+        check_text(name, start + _members(stream, start))
         encoding = _mark(start)
         errors = "surrogateescape" if encoding in {None, "utf-8-sig"} else "strict"
         self._text = io.TextIOWrapper(stream, encoding or "utf-8", errors, newline="")

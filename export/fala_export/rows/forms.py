@@ -11,14 +11,15 @@ import io
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fala.errors import DataError, MissingExtraError, counted
 from fala_export.errors import RowError
+from fala_export.rows.columns import column_name
 from fala_export.rows.content import PARQUET, Lines, opened
 from fala_export.rows.user_rows import json_object, json_value
 
@@ -34,6 +35,9 @@ _DECLARED = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
 _LONGEST_CELL = 1 << 24
 # Characters of the longest header.
 _LONGEST_HEADER = 1 << 14
+# A cell between tabs that is in quotes, or begins without one; and a line of such cells.
+_CELL = r'(?:"(?:[^"\t]|"")*"|(?!")[^\t]*)'
+_CLOSED = re.compile(rf"{_CELL}(?:\t{_CELL})*[\r\n]*")
 # The first sign of a value in a JSON document.
 _VALUE = re.compile(r"[^ \t\r\n,]")
 # Characters of the longest JSON document, which is read whole.
@@ -50,6 +54,7 @@ class Form:
         unit: What the records' lines count: lines of the file, or its rows.
         comma: Whether its numbers may have a decimal comma: cells with another separator.
         cells: Whether it is a table of cells, in which all values are texts.
+        names: For columns of numbers that stand for names (``ClassLabel``): the names, in order.
     """
 
     header: Sequence[str] | None
@@ -57,6 +62,7 @@ class Form:
     unit: str = "line"
     comma: bool = False
     cells: bool = False
+    names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def is_rows(path: Path) -> bool:
@@ -97,7 +103,7 @@ def opened_rows(name: str, expected: Collection[str]) -> Iterator[Form]:
         if not first and ending in _SEPARATED:
             raise DataError(f"{name}: is empty")
         if first.lstrip("\ufeff \t")[:1] in {"{", "["} or not first or ending in _JSON:
-            yield _json(lines, first.removeprefix("\ufeff"))
+            yield _json(lines, first.removeprefix("\ufeff"), expected)
         else:
             default = "\t" if ending == ".tsv" else ","
             yield _table(name, lines, first.removeprefix("\ufeff"), default, expected)
@@ -110,10 +116,13 @@ def _ending(path: Path) -> str:
 
 
 def _table(name: str, lines: Lines, first: str, default: str, expected: Collection[str]) -> Form:
-    """A table of cells, whose first line that is not blank is its header."""
+    """A table of cells, whose first line that is not blank is its header.
+
+    One of tabs is read whole: its last line may say whether its quotes enclose cells.
+    """
     csv.field_size_limit(_LONGEST_CELL)
-    declared = _DECLARED.fullmatch(first)
-    first = next(lines, "") if declared else first
+    if declared := _DECLARED.fullmatch(first):
+        first = next((line for line in lines if line.strip()), "")
     start = lines.number
     while first.count('"') % 2 and len(first) < _LONGEST_HEADER and (more := next(lines, "")):
         first += more  # a quoted name with a line end
@@ -122,26 +131,42 @@ def _table(name: str, lines: Lines, first: str, default: str, expected: Collecti
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
     header_lines = io.StringIO(first, newline="")
-    reader = csv.reader(chain(header_lines, lines), delimiter=separator, strict=True)
     try:
-        header = [cell.strip() for cell in next(reader, [])]
+        header = [
+            column_name(cell)
+            for cell in next(csv.reader(header_lines, delimiter=separator, strict=True), [])
+        ]
     except csv.Error as error:
         raise RowError(start, f"no header of a table: {error}") from error
+    if lines.bad is not None:
+        raise lines.bad
+    rest: Lines | _Kept = lines
+    quoting = True
+    if separator == "\t":
+        rest = _Kept(lines)
+        quoting = rest.quoted(len(header))
+    reader = csv.reader(
+        rest, delimiter=separator, strict=True,
+        quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+    )  # fmt: skip
 
     def records() -> Iterator[Record]:
         while True:
-            line = lines.number + 1
+            line, lost = rest.number + 1, range(0)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
                 wrong = RowError(line, f"no valid row of a table: {error}")
                 if "end of data" in str(error):  # in an open quotation: of all other rows, too
                     raise wrong from error
-                lines.bad = lines.bad or wrong
-                cells = []
-            if lines.bad is not None:
-                (bad, lines.bad) = (lines.bad, None)
+                cells, rest.bad = [], rest.bad or wrong
+                lost = range(line, rest.number + 1)  # a quotation may have taken whole rows
+            if rest.bad is not None:
+                (bad, rest.bad) = (rest.bad, None)
                 yield bad.line, bad
+                for number in lost:
+                    if number != bad.line:
+                        yield number, RowError(number, bad.reason)
             elif cells is None:
                 return
             elif len(cells) != len(header) and cells:
@@ -150,9 +175,65 @@ def _table(name: str, lines: Lines, first: str, default: str, expected: Collecti
             elif any(cells):
                 yield line, dict(zip(header, cells, strict=True))
 
-    if lines.bad is not None:
-        raise lines.bad
     return Form(header, records(), comma=separator != ",", cells=True)
+
+
+class _Kept(Iterator[str]):
+    """The lines of a table of tabs, which are read before its rows.
+
+    Args:
+        lines: The lines after the header.
+
+    Attributes:
+        number: Number of the last line, as ``Lines`` counts.
+        bad: As of ``Lines``.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self.number, self.bad = lines.number, None
+        self._lines: list[str] = []
+        self._bad: dict[int, RowError] = {}
+        for line in lines:
+            self._lines.append(line)
+            if lines.bad is not None:
+                self._bad[lines.number], lines.bad = lines.bad, None
+        self._next = iter(self._lines)
+
+    number: int
+    bad: RowError | None
+
+    def __next__(self) -> str:
+        line = next(self._next)
+        self.number += 1
+        self.bad = self.bad or self._bad.get(self.number)
+        return line
+
+    def quoted(self, width: int) -> bool:
+        """Whether quotes enclose cells; else they are signs of the texts.
+
+        They do if each closes within its cell. If one does not, a cell may have a tab or a line end
+        in quotes: so many lines are no rows on their own, and with quotes they are.
+
+        Args:
+            width: The number of columns.
+        """
+        if all(_CLOSED.fullmatch(line) for line in self._lines if '"' in line):
+            return True
+        filled = [line for line in self._lines if line.strip()]
+        plain_good = sum(line.count("\t") == width - 1 for line in filled)
+        good, bad = 0, 0
+        reader = csv.reader(self._lines, delimiter="\t", strict=True)
+        while True:
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                if "end of data" in str(error):
+                    return False
+                cells = [""] * (width + 1)
+            if cells is None:
+                return good >= plain_good and bad < len(filled) - plain_good
+            good += len(cells) == width
+            bad += len(cells) not in {0, width}
 
 
 def separator_of(header: str, default: str, expected: Collection[str]) -> str:
@@ -173,7 +254,7 @@ def separator_of(header: str, default: str, expected: Collection[str]) -> str:
     for sign in (default, *_SEPARATORS):
         cells = next(csv.reader(io.StringIO(header, newline=""), delimiter=sign), [])
         if len(cells) > 1:
-            counts[sign] = sum(cell.strip().casefold() in expected for cell in cells)
+            counts[sign] = sum(column_name(cell).casefold() in expected for cell in cells)
     most = max(counts.values(), default=0)
     best = [sign for sign, count in counts.items() if count == most]
     if most and len(best) > 1:
@@ -185,17 +266,17 @@ def separator_of(header: str, default: str, expected: Collection[str]) -> str:
     return best[0] if best else default
 
 
-def _json(lines: Lines, first: str) -> Form:
+def _json(lines: Lines, first: str, expected: Collection[str]) -> Form:
     """JSON Lines, or a document of many rows."""
     start = lines.number
     if first.lstrip().startswith("[") or first.strip() == "{":
-        return _document(start, _whole(lines, first))
+        return _document(start, _whole(lines, first), expected)
     try:
         value = json_object(start, first) if lines.bad is None else None
     except RowError:
         value = None
     if value is not None and _of_columns(value):
-        return _document(start, _whole(lines, first))
+        return _document(start, _whole(lines, first), expected)
 
     def records() -> Iterator[Record]:
         for line in chain([first], lines):
@@ -226,7 +307,7 @@ def _whole(lines: Lines, first: str) -> str:
     return "".join(parts)
 
 
-def _document(line: int, text: str) -> Form:
+def _document(line: int, text: str, expected: Collection[str]) -> Form:
     """A JSON array of rows, a table in one of pandas' forms, or objects over several lines."""
     values = _values(line, text)
     if text.lstrip().startswith("["):
@@ -234,7 +315,7 @@ def _document(line: int, text: str) -> Form:
     objects = list(values)
     first = objects[0][1]
     if len(objects) == 1 and isinstance(first, dict) and _of_columns(first):
-        return _columns(line, first)
+        return _columns(line, first, expected)
     return Form(None, _objects(objects))
 
 
@@ -257,6 +338,11 @@ def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
     for line, value in values:
         if isinstance(value, dict):
             yield line, value
+        elif isinstance(value, list):
+            yield line, RowError(
+                line, "expected a JSON object, and this is a list without names of columns; pandas "
+                'writes objects with to_json(orient="records")'
+            )  # fmt: skip
         else:
             yield line, RowError(line, "expected a JSON object, and this is another value")
 
@@ -269,16 +355,16 @@ def _of_columns(value: Mapping[str, object]) -> bool:
     return kinds == {dict} or kinds == {list}
 
 
-def _columns(line: int, value: Mapping[str, Any]) -> Form:
+def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> Form:
     """A table that is one JSON object, as ``DataFrame.to_json`` of pandas writes it."""
     header: Sequence[str] | None = None
     rows: Iterator[object]
     if isinstance(value.get("data"), list):
         names = value.get("columns")
-        if isinstance(names, list) and all(isinstance(name, str) for name in names):  # "split"
-            width, header = len(names), names
+        if isinstance(names, list):  # "split"
+            width, header = len(names), [*map(str, names)]
             rows = (
-                dict(zip(names, row, strict=True))
+                dict(zip(header, row, strict=True))
                 if isinstance(row, list) and len(row) == width
                 else None
                 for row in value["data"]
@@ -292,13 +378,23 @@ def _columns(line: int, value: Mapping[str, Any]) -> Form:
         if len(lengths) > 1:
             raise RowError(line, "the JSON object's columns differ in length")
         rows = (dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True))
-    elif all(name.isdecimal() for name in value) or "text" in next(iter(value.values())):
-        rows = iter(value.values())  # "index"
+    elif _is_index(value, next(iter(value.values())), expected):
+        rows = iter(value.values())
     else:
         header = list(value)
         index: Mapping[str, object] = next(iter(value.values()), {})
         rows = ({name: cells.get(key) for name, cells in value.items()} for key in index)
     return Form(header, _objects(enumerate(rows, 1)), "row")
+
+
+def _is_index(
+    outer: Mapping[str, Any], inner: Mapping[str, Any], expected: Collection[str]
+) -> bool:
+    """Whether the keys of rows are outside, and the names of columns inside."""
+    names, others = (
+        sum(column_name(key).casefold() in expected for key in keys) for keys in (outer, inner)
+    )
+    return others > names or (others == names and all(key.isdecimal() for key in outer))
 
 
 def _check_pyarrow(name: str) -> None:
@@ -339,14 +435,20 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[Form]:
         with ExitStack() as stack:
             if not Path(name).is_dir():
                 file = stack.enter_context(parquet.ParquetFile(source))
-                yield Form(file.schema_arrow.names, records(file.iter_batches()), "row")
+                schema = file.schema_arrow
+                yield Form(
+                    schema.names, records(file.iter_batches()), "row",
+                    names=_class_names(schema.metadata),
+                )  # fmt: skip
                 return
             parts = [
                 stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
                 for path in _saved_parts(Path(name))
             ]
             batches = (batch for part in parts for batch in part)
-            yield Form(parts[0].schema.names, records(batches), "row")
+            schema = parts[0].schema
+            names = _saved_names(Path(name)) or _class_names(schema.metadata)
+            yield Form(schema.names, records(batches), "row", names=names)
     except ArrowException as error:
         raise DataError(f"cannot read {name!r}: {error}") from error
 
@@ -367,3 +469,30 @@ def _saved_parts(folder: Path) -> list[Path]:
     if not parts:
         raise DataError(f"{folder}: the data set is empty")
     return parts
+
+
+def _saved_names(folder: Path) -> dict[str, Sequence[str]]:
+    """As ``_class_names``, of ``Dataset.save_to_disk``."""
+    try:
+        return _names_of(json.loads((folder / "dataset_info.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, Sequence[str]]:
+    """The names that a column's numbers stand for, as ``datasets`` writes them in a schema."""
+    with suppress(KeyError, TypeError, ValueError):
+        return _names_of(json.loads((metadata or {})[b"huggingface"])["info"])
+    return {}
+
+
+def _names_of(info: object) -> dict[str, Sequence[str]]:
+    features = info.get("features") if isinstance(info, dict) else None
+    result: dict[str, Sequence[str]] = {}
+    for column, feature in features.items() if isinstance(features, dict) else ():
+        while isinstance(feature, list) or (isinstance(feature, dict) and "feature" in feature):
+            feature = (feature or [None])[0] if isinstance(feature, list) else feature["feature"]
+        names = feature.get("names") if isinstance(feature, dict) else None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            result[column] = names
+    return result

@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -24,7 +24,15 @@ from fala.examples import fault
 from fala.model.labels import is_missing, number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
-from fala_export.rows.columns import Columns, check_header, guess_columns, is_judged, no_column
+from fala_export.rows.columns import (
+    Columns,
+    check_found,
+    check_header,
+    column_name,
+    guess_columns,
+    is_judged,
+    no_column,
+)
 from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.division import divide
 from fala_export.rows.forms import Form, Record, opened_rows
@@ -53,6 +61,12 @@ _HUB = {
     **dict.fromkeys(("train", "training"), "train"), **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
 }  # fmt: skip
+# Annotation tools keep an example that a person refused to judge, and say so in another column:
+# Prodigy's answer, Argilla's status, Label Studio's was_cancelled.
+_REFUSALS = {"answer": {"reject", "ignore"}, "status": {"discarded"}, "was_cancelled": {"true"}}
+_REFUSED = "that the annotator rejected or ignored"
+# An object with one of these keys is a cell of Label Studio; for no label datasets have -1.
+_VALUES, _NO_NAME = {"choices", "choice", "rating", "number"}, -1
 
 
 @dataclass(frozen=True)
@@ -187,11 +201,24 @@ def undivided_rows(
         present, records = _peeked(form)
         columns = guess_columns(named, present, exclusive=link == LABELS)
         if form.header is not None:
-            check_header(name, form.header, columns)
-        parser = _Parser(columns, link, comma=form.comma, cells=form.cells)
-        rows = Rows.stored(parser.rows(records)).in_one_type(cells=form.cells)
-        rows = parser.with_splits(rows)
+            check_header(name, present, columns)
+        parser = _Parser(columns, link, present, comma=form.comma, cells=form.cells)
+        if form.names:
+            rated = columns.by_field["label"] if link.kind == "rating" else None
+            records = _with_names(records, form.names, rated)
+        try:
+            rows = Rows.stored(parser.rows(records)).in_one_type(cells=form.cells)
+            rows = parser.with_splits(rows)
+        except RowError:
+            # Where no row could be read, a column is missing more often than a value.
+            if present and form.header is None and parser.has_splits is None:
+                check_header(name, present, columns)
+            raise
         labels = rows.label_values
+        check_found(name, present, columns, {
+            "label": bool(labels), "user": bool(rows.count_users()),
+            "split": parser.has_splits is not False,
+        })  # fmt: skip
         if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
             raise no_column(name, "label", present)
         for remark in parser.remarks(form.unit):
@@ -207,11 +234,66 @@ def undivided_rows(
 
 def _peeked(form: Form) -> tuple[Sequence[str], Iterator[Record]]:
     """The names of a form's columns, and its records; without a header its first rows have them."""
-    if form.header is not None:
-        return form.header, form.records
-    first = list(islice(form.records, _PEEKED))
-    keys = (values for _, values in first if not isinstance(values, RowError))
-    return list(dict.fromkeys(chain.from_iterable(keys))), chain(first, form.records)
+    present, records = form.header, form.records
+    if present is None:
+        first = list(islice(records, _PEEKED))
+        keys = (values for _, values in first if not isinstance(values, RowError))
+        present, records = list(dict.fromkeys(chain.from_iterable(keys))), chain(first, records)
+    names = [*map(column_name, present)]
+    return names, records if names == [*present] else _tidied(records)
+
+
+def _tidied(records: Iterable[Record]) -> Iterator[Record]:
+    """Records whose columns are named by ``column_name``."""
+    for line, values in records:
+        if not isinstance(values, RowError):
+            values = {column_name(key): value for key, value in values.items()}
+        yield line, values
+
+
+def _with_names(
+    records: Iterator[Record], names: Mapping[str, Sequence[str]], rated: str | None
+) -> Iterator[Record]:
+    """Records with the names that a column's numbers stand for.
+
+    Args:
+        records: The records.
+        names: The names, by column.
+        rated: The column of ratings, which keeps its numbers if its names are none.
+    """
+    columns: dict[str, Sequence[str] | None] = {
+        column_name(column): listed for column, listed in names.items()
+    }
+    if rated in columns and not all(
+        math.isfinite(number_of(name)) for name in columns[rated] or ()
+    ):
+        columns[rated] = None
+    for line, values in records:
+        if not isinstance(values, RowError):
+            try:
+                values = {
+                    key: _class_name(line, key, value, columns[key]) if key in columns else value
+                    for key, value in values.items()
+                }
+            except RowError as error:
+                values = error
+        yield line, values
+
+
+def _class_name(line: int, column: str, value: object, names: Sequence[str] | None) -> object:
+    """The name of a number, or of each in a list; None for no label."""
+    if isinstance(value, list):
+        named = [_class_name(line, column, each, names) for each in value]
+        return [each for each in named if each is not None]
+    if value == _NO_NAME or not isinstance(value, int):
+        return None if value == _NO_NAME else value
+    if names is None:
+        return value
+    if not 0 <= value < len(names):
+        raise RowError(
+            line, f"{column} is {value}, and the file has names for 0 to {len(names) - 1}"
+        )
+    return names[value]
 
 
 def named_columns(path: str | PathLike[str], columns: Columns, link: Link = LABELS) -> Columns:
@@ -260,6 +342,7 @@ class _Parser:
     Args:
         columns: The names of the columns, and whether bad rows are skipped.
         link: The kind of labels.
+        present: The names of the file's columns.
         comma: Whether numbers may have a decimal comma.
         cells: Whether all values are texts, so that those of integers are integers.
 
@@ -269,7 +352,9 @@ class _Parser:
         is_divided_anew: Whether the rows are divided by user, in place of their splits.
     """
 
-    def __init__(self, columns: Columns, link: Link, *, comma: bool, cells: bool) -> None:
+    def __init__(
+        self, columns: Columns, link: Link, present: Sequence[str], *, comma: bool, cells: bool
+    ) -> None:
         self._columns, self._link, self._comma, self._cells = columns, link, comma, cells
         self._renamed = columns.renamed()
         self._first: Row | None = None
@@ -289,6 +374,12 @@ class _Parser:
         column = columns.by_field
         self._text, self._names = column["text"], (column["label"], column["user"], column["split"])
         self._other_forms = {"pair", column["history"], column["candidate"]}
+        used = {*column.values(), *columns.tags}
+        self._refusals = {
+            name: refusals
+            for name, refusals in _REFUSALS.items() if name in present and name not in used
+        }  # fmt: skip
+        self._refused = 0
 
     def rows(self, records: Iterable[Record]) -> Iterator[Row]:
         """The rows, one by one.
@@ -300,6 +391,9 @@ class _Parser:
             try:
                 if isinstance(values, RowError):
                     raise values
+                if self._refusals and self._is_refused(values):
+                    self._refused += 1
+                    continue
                 row = self._again(line, values) or self._row(line, values)
                 if row is None:
                     continue
@@ -317,7 +411,10 @@ class _Parser:
     @property
     def left_out(self) -> dict[str, int]:
         """How many rows are left out, by reason."""
-        reasons = {"that cannot be read": len(self._skipped), "of the split test": self._tests}
+        reasons = {
+            "that cannot be read": len(self._skipped), _REFUSED: self._refused,
+            "of the split test": self._tests,
+        }  # fmt: skip
         return {reason: count for reason, count in reasons.items() if count}
 
     def with_splits(self, rows: Rows) -> Rows:
@@ -364,9 +461,18 @@ class _Parser:
                 f"{unit}{'s' * (len(self._skipped) > 1)} {lines}{more}; the first: "
                 f"{self._skipped[0].reason}"
             )
+        if self._refused:
+            yield f"{counted(self._refused, 'row')} left out {_REFUSED}"
         if self._blanks:
             counts = [counted(count, field) for field, count in self._blanks.items()]
             yield f"blanks around {' and '.join(counts)} were removed"
+
+    def _is_refused(self, record: Mapping[str, object]) -> bool:
+        """Whether the person did not want to judge this example."""
+        return any(
+            str(record.get(name)).strip().lower() in refusals
+            for name, refusals in self._refusals.items()
+        )
 
     def _again(self, line: int, record: Mapping[str, object]) -> Row | None:
         """A text's row, if its label, user and split are as in rows before; else None."""
@@ -469,9 +575,18 @@ class _Parser:
 
     def _label(self, line: int, values: Mapping[str, object]) -> object:
         """A row's label; tags from several columns, a list, or names separated by ``|``."""
-        label = values.get("label")
+        label = _unwrapped(values.get("label"))
         if self._link.kind != "tags":
-            return self._spelled(label) if isinstance(label, str) else label
+            while isinstance(label, list) and len(label) == 1:
+                label = _unwrapped(label[0])
+            if isinstance(label, list) and label:
+                raise RowError(
+                    line, f"label is a list of {len(label)} values, and labels exclude one another;"
+                    " lists are tags (--tags)"
+                )  # fmt: skip
+            if isinstance(label, str):
+                return self._spelled(label)
+            return None if label == [] else label
         if not self._columns.tags:
             if not isinstance(label, str):
                 return label
@@ -488,6 +603,19 @@ class _Parser:
     def _spelled(self, label: str) -> object:
         """A text as a label: the integer that a cell spells; None of a blank one."""
         return label_of(label) if self._cells else label or None
+
+
+def _unwrapped(label: object) -> object:
+    """What an annotation tool wrote as an object, or as JSON in a cell; any other label as it is.
+
+    A cell has the same label as the JSON in it would have.
+    """
+    if isinstance(label, str) and label.lstrip()[:1] in {"[", "{"}:
+        with suppress(ValueError, RecursionError):
+            label = json.loads(label)
+    if isinstance(label, dict) and len(label) == 1 and _VALUES.issuperset(label):
+        (label,) = label.values()
+    return label
 
 
 def _is_plain(value: object) -> bool:

@@ -6,13 +6,14 @@ import io
 import json
 import pickle
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from fala import DataError
-from fala.model.links import TAGS
+from fala.model.links import LABELS, TAGS
 from fala_export import fit_head
 from fala_export.errors import ExportError, RowError
 from fala_export.fitting.heads import rating_of
@@ -216,6 +217,8 @@ def test_the_header_has_the_separator(tmp_path, header, columns, separator):
     (tmp_path / "a.csv").write_text("sep=;\n" + header + "\nsecret;1,2\n")
     with pytest.raises(DataError, match="no column 'label'; its columns are text, a,label"):
         undivided_rows(tmp_path / "a.csv", columns)
+    (tmp_path / "a.csv").write_text("sep=;\n\n \ntext;label\na;x,y\n")
+    assert [row.label for row in undivided_rows(tmp_path / "a.csv").rows] == ["x,y"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -253,6 +256,171 @@ def test_columns_are_guessed_in_every_form(tmp_path):
     assert len(undivided_rows(path).rows) == 2
 
 
+TABBED = """user\ttext\tlabel
+u1\tgood\t1
+u2\t"Best thing ever\t1
+u3\tnot 5" but 6"\t0
+u4\tLoved it"\t0
+u5\t"both"\t1
+"""
+
+
+@pytest.mark.parametrize("columns", [Columns(), SKIP])
+def test_quotes_between_tabs_are_signs_of_the_texts_unless_all_close(tmp_path, columns):
+    path, said = tmp_path / "a.tsv", []
+    path.write_text(TABBED)
+    rows = undivided_rows(path, columns, say=said.append).rows
+    texts = ["good", '"Best thing ever', 'not 5" but 6"', 'Loved it"', '"both"']
+    assert [row.example for row in rows] == texts and not said
+    assert [(row.user, row.label) for row in rows] == [
+        ("u1", 1), ("u2", 1), ("u3", 0), ("u4", 0), ("u5", 1)
+    ]  # fmt: skip
+    path.write_text(TABBED.replace('"Best', "Best").replace('"both"', '"say ""no"""'))
+    assert [row.example for row in undivided_rows(path, columns).rows][-1] == 'say "no"'
+    path.write_text(TABBED.replace("u3\t", "u3 "))  # a line that is damaged besides
+    with pytest.raises(RowError, match="line 4: has 2 cells, but the header has 3"):
+        undivided_rows(path)
+    rows = undivided_rows(path, SKIP, say=said.append).rows
+    assert [row.user for row in rows] == ["u1", "u2", "u4", "u5"]
+    assert "1 bad row left out, line 4" in said[0]
+
+
+def test_the_number_of_bad_rows_is_the_number_of_lost_lines(tmp_path):
+    path, said = tmp_path / "a.csv", []
+    path.write_text('text,label\na,1\n"b,0\nc,1\nd" e,0\nf,0\n')
+    rows = undivided_rows(path, SKIP, say=said.append).rows
+    assert [row.example for row in rows] == ["a", "f"]
+    assert "3 bad rows left out, lines 3, 4, 5" in said[0]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_names_of_columns_have_no_blanks_around_them_and_no_line_ends(tmp_path, name):
+    table = pd.DataFrame({
+        "Post ": ["a", "b"], "my\r\nown  class": ["x", "y"], "\u00a0Rater\n": [7, 8]
+    })  # fmt: skip
+    FORMS[name](table, tmp_path / name)
+    for label in ("my own class", "my\r\nown  class"):
+        rows = undivided_rows(tmp_path / name, Columns(label=label)).rows
+        assert [(row.example, row.label, row.user) for row in rows] == [
+            ("a", "x", "7"), ("b", "y", "8")
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "records", "table"])
+@pytest.mark.parametrize(
+    "index", [None, ["m-1", "m-2", "m-3"], [7, 8, 9], ["2024-01-01", "label", "x"]], ids=str
+)
+@pytest.mark.parametrize("size", [1, 3])
+def test_every_orient_of_pandas_is_read(tmp_path, orient, index, size):
+    table = pd.DataFrame({"body": list("abc"), "label": ["x", "y", "x"], "score": [1.5, 2, 3]})
+    if index is not None:
+        table = table.set_axis(pd.Index(index, name="message"))
+    path = tmp_path / "a.json"
+    for indent in (None, 2):
+        table[:size].to_json(path, orient=orient, indent=indent)
+        rows = undivided_rows(path).rows
+        assert [(row.example, row.label) for row in rows] == [
+            ("a", "x"), ("b", "y"), ("c", "x")
+        ][:size]  # fmt: skip
+
+
+def test_values_without_names_of_columns_are_named(tmp_path):
+    pd.DataFrame({"text": ["secret"], "label": [1]}).to_json(tmp_path / "a.json", orient="values")
+    with pytest.raises(RowError, match=r"without names of columns; .*orient=.records"):
+        undivided_rows(tmp_path / "a.json")
+
+
+#: Rows as tools for annotation export them, and the texts and labels that they are.
+TOOLS = {
+    "Prodigy": (
+        [
+            {"text": "a", "label": "POLITICS", "answer": "accept"},
+            {"text": "b", "label": "POLITICS", "answer": "reject"},
+            {"text": "c", "label": "SPORT", "answer": "ignore"},
+        ],
+        [("a", "POLITICS")],
+    ),
+    "Prodigy's choice": (
+        [
+            {"text": "a", "options": [{"id": "x"}], "accept": ["x"], "answer": "accept"},
+            {"text": "b", "options": [{"id": "x"}], "accept": [], "answer": "ignore"},
+        ],
+        [("a", "x")],
+    ),
+    "Label Studio": ([{"text": "a", "label": {"choices": ["Pos"]}}], [("a", "Pos")]),
+    "Label Studio's list": ([{"text": "a", "label": [{"choices": ["Pos"]}]}], [("a", "Pos")]),
+    "doccano": ([{"id": 1, "text": "a", "label": ["Pos"], "Comments": []}], [("a", "Pos")]),
+    "Argilla": (
+        [
+            {"text": "a", "annotation": "x", "status": "Validated"},
+            {"text": "b", "annotation": "x", "status": "Discarded"},
+        ],
+        [("a", "x")],
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_rows_of_tools_for_annotation(tmp_path, tool, form):
+    records, expected = TOOLS[tool]
+    path, said = tmp_path / f"a.{form}", []
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    else:  # a cell has the JSON of a list or an object
+        cells = {
+            key: [value if isinstance(value, str | int) else json.dumps(value) for value in column]
+            for key, column in pd.DataFrame(records).items()
+        }
+        pd.DataFrame(cells).to_csv(path, index=False)
+    file = undivided_rows(path, say=said.append)
+    assert [(row.example, row.label) for row in file.rows] == expected
+    lost = len(records) - len(expected)
+    assert file.left_out == ({"that the annotator rejected or ignored": lost} if lost else {})
+    assert ["left out that the annotator" in remark for remark in said] == [True] * bool(lost)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_several_choices_are_tags_and_no_class(tmp_path, form):
+    path, choices = tmp_path / f"a.{form}", {"choices": ["Pos", "Neg"]}
+    if form == "jsonl":
+        path.write_text(json.dumps({"text": "a", "label": choices}))
+    else:
+        pd.DataFrame({"text": ["a"], "label": [json.dumps(choices)]}).to_csv(path)
+    with pytest.raises(RowError, match="a list of 2 values, and labels exclude one another"):
+        undivided_rows(path)
+    assert undivided_rows(path, link=TAGS).rows[0].label == {"Pos", "Neg"}
+    path.write_text(path.read_text().replace("choices", "taxonomy"))
+    for link in (LABELS, TAGS, rating_of(0, 1)):
+        with pytest.raises(RowError, match="label must be"):
+            undivided_rows(path, link=link)
+
+
+def test_the_whole_json_of_label_studio_is_named(tmp_path):
+    (tmp_path / "a.json").write_text('[{"id": 1, "annotations": [], "data": {"text": "secret"}}]')
+    with pytest.raises(DataError, match="Label Studio's full JSON; export them as JSON-MIN or CSV"):
+        undivided_rows(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("record", "columns", "message"),
+    [
+        ({"text": "a", "verdict": "x", "user": "u"}, Columns(), "no column 'label'; its columns a"),
+        ({"text": "a", "verdict": "x"}, Columns(), "no column 'label'; its columns are text, verd"),
+        ({"words": "a", "label": "x"}, Columns(), "no column 'text'; its columns are words, label"),
+        ({"text": "a", "label": 1, "user": "u"}, Columns(user="who"), "no column 'who'; its colum"),
+        ({"text": "a", "label": 1}, Columns(split="part"), "no column 'part'; its columns are te"),
+    ],
+)
+@pytest.mark.parametrize("write", [json.dumps, lambda row: f"[{json.dumps(row)}]"])
+def test_a_column_that_no_json_row_has_is_named(tmp_path, record, columns, message, write):
+    path = tmp_path / "a.json"
+    path.write_text(write(record))
+    for skip in (False, True):
+        with pytest.raises(DataError, match=message):
+            undivided_rows(path, replace(columns, skip_bad_rows=skip))
+
+
 def test_a_source_without_rows_is_named(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
     path.write_text("text,label\n")
@@ -284,6 +452,8 @@ def office(*names):
     ("content", "words"),
     [
         (office("[Content_Types].xml", "xl/a.xml"), r"an Excel workbook \(\.xlsx\).*as CSV"),
+        (office("docProps/a.xml", "b" * 9_000, "xl/a.xml"), "an Excel workbook.*export the sheet"),
+        (office("[Content_Types].xml", "word/document.xml"), "a document for people"),
         (office("rows.csv"), "a ZIP archive.*unpack it"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", r"an old Excel workbook \(\.xls\)"),
         (b"SQLite format 3\0", "an SQLite database.*export the table as CSV"),

@@ -10,10 +10,12 @@ import pytest
 
 from command_lines import done, works
 from fala import DataError, Match, MissingExtraError
+from fala.model.links import TAGS
 from fala_export.errors import RowError
+from fala_export.fitting.heads import rating_of
 from fala_export.rows.columns import Columns
 from fala_export.rows.division import document_key
-from fala_export.rows.row_files import file_rows, load_rows
+from fala_export.rows.row_files import file_rows, load_rows, undivided_rows
 from fala_export.rows.user_rows import Row, numbers_as_classes
 
 HEADER = ("post", "hateful", "annotator", "added")
@@ -69,6 +71,43 @@ def test_a_saved_data_set_equals_its_table(tmp_path):
         replace(row, line=0) for row in of_table.rows
     ]
     assert file_rows(tmp_path / "saved").columns == COLUMNS
+
+
+def test_numbers_that_stand_for_names_are_the_names(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    named = {"names": ["fine", "rude"], "_type": "ClassLabel"}
+    features = {
+        "text": {"dtype": "string", "_type": "Value"}, "label": named,
+        "tags": {"feature": named, "_type": "Sequence"}, "split": {
+            "names": ["public", "train", "test"], "_type": "ClassLabel",
+        },
+    }  # fmt: skip
+    columns = {
+        "text": list("abcd"), "label": [0, 1, -1, None], "tags": [[0, 1], [1], [], [-1]],
+        "user": ["u"] * 4, "split": [0, 2, 1, 1],
+    }  # fmt: skip
+    plain = pyarrow.table(columns)
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = plain.replace_schema_metadata(metadata)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    save_to_disk(tmp_path / "a", [table[:2], table[2:]])
+    save_to_disk(tmp_path / "b", [plain])
+    (tmp_path / "b" / "dataset_info.json").write_text(json.dumps({"features": features}))
+    for name in ("a.parquet", "a", "b"):
+        rows = undivided_rows(tmp_path / name).rows
+        assert [row.label for row in rows] == ["fine", "rude", None, None]
+        assert [row.split for row in rows] == ["public", "test", "train", "train"]
+        rows = undivided_rows(tmp_path / name, Columns(label="tags"), TAGS).rows
+        assert [row.label for row in rows] == [{"fine", "rude"}, {"rude"}, set(), set()]
+        ratings = undivided_rows(tmp_path / name, link=rating_of(0, 1)).rows
+        assert [row.label for row in ratings] == [0, 1, None, None]
+    parquet.write_table(
+        pyarrow.table({**columns, "label": [0, 1, -1, 2]}).replace_schema_metadata(metadata),
+        tmp_path / "a.parquet",
+    )
+    with pytest.raises(RowError, match="row 4: label is 2, and the file has names for 0 to 1"):
+        undivided_rows(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(
