@@ -93,6 +93,11 @@ def unreachable(url: str, error: requests.RequestException) -> DataError:
     broken = (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)
     if isinstance(error, broken) or "Read timed out" in str(error):  # also within the body
         return DataError(f"{url}: broke off; {_AGAIN}")
+    wrong = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema)
+    if isinstance(error, (requests.exceptions.ProxyError, *wrong)):
+        return DataError(
+            f"{url}: cannot be reached over the proxy that https_proxy, http_proxy or all_proxy has"
+        )
     return DataError(f"{url}: cannot be reached")
 
 

@@ -307,7 +307,16 @@ def read_modules(folder: Path) -> Modules:
         named.append((kind.rpartition(".")[2], path))
     names = [name for name, _ in named]
     if names[:1] != ["Transformer"]:
-        raise ExportError(f"{MODULES} begins with {'no' if not names else names[0]} Transformer")
+        if names[:1] in (["Router"], ["Asym"]):
+            raise ExportError(
+                f"{MODULES} begins with a {names[0]}, which chooses among several models; give the "
+                "folder of one of them, which lies in this one"
+            )
+        found = f"a {names[0]}" if names else "no Transformer"
+        raise ExportError(
+            f"{MODULES} begins with {found}; a model whose first step is a Transformer can be "
+            "exported"
+        )
     pools = names[_POOLING:][:1] in (["Pooling"], ["AttentionPooling"])
     after = [(name, path) for name, path in named[_POOLING + pools :] if name != "Dropout"]
     for name, _ in after:

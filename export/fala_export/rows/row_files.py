@@ -209,10 +209,13 @@ def undivided_rows(
         try:
             rows = Rows.stored(parser.rows(records)).in_one_type(cells=form.cells)
             rows = parser.with_splits(rows)
-        except RowError:
+        except RowError as error:
             # Where no row could be read, a column is missing more often than a value.
             if present and form.header is None and parser.has_splits is None:
-                check_header(name, present, columns)
+                try:
+                    check_header("", present, columns)
+                except DataError as missing:
+                    raise RowError(error.line, str(missing).removeprefix(": ")) from error
             raise
         labels = rows.label_values
         check_found(name, present, columns, {

@@ -40,9 +40,9 @@ def words(text: str) -> list[str]:
         The words in order; empty for a text of white space.
     """
     result: list[str] = []
-    pattern, text = _PLAIN, text.lower().replace("\u2019", "'")
+    pattern, text = _PLAIN, text.lower()
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text).replace("i\u0307", "i")  # of a Turkish capital
+        text = _composed(text)
         if any(map(_is_mark, set(text))):
             pattern = _with_marks()
     for token in pattern.findall(text):
@@ -52,6 +52,12 @@ def words(text: str) -> list[str]:
         else:
             result.append(token)
     return result
+
+
+def _composed(text: str) -> str:
+    """A lower-case text in the one spelling that words of texts and of vocabularies have."""
+    text = unicodedata.normalize("NFC", text.replace("\u2019", "'"))
+    return text.replace("i\u0307", "i")  # of a Turkish capital
 
 
 def _is_mark(character: str) -> bool:
@@ -151,7 +157,8 @@ class Table:
 class WordVectors:
     """Mean of word vectors (GloVe; Pennington, Socher and Manning, EMNLP 2014).
 
-    Unknown words are left out of the mean; an unknown word with hyphens is looked up by its
+    A word of the vocabulary is found in every spelling that Unicode holds for equal (NFC). Unknown
+    words are left out of the mean; an unknown word with hyphens is looked up by its
     parts. A text without any known word gets the vocabulary's ``<unk>`` vector if it has one,
     and otherwise the zero vector.
 
@@ -172,6 +179,9 @@ class WordVectors:
         self._table = Table(len(vocabulary), vectors, scales)
         # The first of equal words counts: vocabularies begin with the frequent words.
         self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
+        for row, word in enumerate(vocabulary):
+            if not word.isascii():
+                self._index.setdefault(_composed(word), row)
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
 
     @property

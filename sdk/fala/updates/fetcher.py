@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import os
 import re
 import socket
 import time
@@ -19,6 +20,7 @@ from tuf.api import exceptions
 from tuf.ngclient.fetcher import FetcherInterface
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from fala.errors import DownloadError
 from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
@@ -54,13 +56,24 @@ class Fetcher(FetcherInterface):
 
     Attributes:
         address: The address of the last file that was fetched.
+
+    Raises:
+        DownloadError: The system's proxy has an address that cannot be used.
     """
 
     def __init__(self, url: str, limits: UpdateLimits) -> None:
         self.address = url
         self._limits = limits
         self._allowance = _Allowance(limits)
-        self._connections = _bounded_connections(_proxy(url), self._allowance)
+        proxy, setting = _proxy(url), _proxy_setting(urlsplit(url).scheme)
+        self._way = "" if proxy is None else f" over the proxy of {setting}"
+        try:
+            self._connections = _bounded_connections(proxy, self._allowance)
+        except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: no host
+            raise DownloadError(
+                f"{url}: {setting} has no address of a proxy that can be used; expected is "
+                "http://HOST:PORT or https://HOST:PORT"
+            ) from error
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         """A file from its first byte; tuf stops reading where it becomes too long."""
@@ -140,7 +153,9 @@ class Fetcher(FetcherInterface):
             cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
             if isinstance(cause, urllib3.exceptions.ProtocolError):
                 raise BrokenConnectionError(f"{url}: broken response: {cause!r:.200}") from error
-            raise exceptions.DownloadError(f"{url}: cannot be reached: {cause}") from error
+            raise exceptions.DownloadError(
+                f"{url}: cannot be reached{self._way}: {cause}"
+            ) from error
         content_range = response.headers.get("Content-Range", "")
         if response.status == 200 or (
             response.status == 206 and start and content_range.startswith(f"bytes {start}-")
@@ -244,7 +259,10 @@ def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.Po
 
     connections = urllib3.PoolManager()
     if proxy is not None:
-        login = urllib3.make_headers(proxy_basic_auth=urllib3.util.parse_url(proxy).auth)
+        parts = urllib3.util.parse_url(proxy)
+        if not parts.host:
+            raise ValueError("no host")
+        login = urllib3.make_headers(proxy_basic_auth=parts.auth)
         connections = urllib3.ProxyManager(proxy, proxy_headers=login)
     connections.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
     return connections
@@ -257,6 +275,12 @@ def _proxy(url: str) -> str | None:
     if proxy is None or urllib.request.proxy_bypass(parts.netloc):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _proxy_setting(scheme: str) -> str:
+    """The variable that has the proxy's address, which may have a password: for errors."""
+    names = [name for name in os.environ if name.lower() == f"{scheme}_proxy"]
+    return f"the variable {max(names)}" if names else "the system's proxy"
 
 
 def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:

@@ -188,3 +188,30 @@ def test_words_leave_out_only_white_space(text):
 )
 def test_words_take_linear_time(text):
     assert words(text)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "\u0915\u093c\u0932\u092e",  # Devanagari with a nukta
+        "\u0958\u0932\u092e",  # composed with it, which NFC decomposes
+        "\ufb2a\ufb1d",  # Hebrew presentation forms
+        "cafe\u0301",  # NFD
+        "caf\u00e9",
+        "\ud55c\uae00",
+        unicodedata.normalize("NFD", "\ud55c\uae00"),
+        "i\u0307stanbul",  # as Python lowers a Turkish capital
+        "l\u2019amour",
+    ],
+    ids=ascii,
+)
+def test_a_word_is_found_in_every_spelling(word):
+    table = WordVectors(["other", word], np.float16([[1, 0], [0, 1]]))
+    for form in ("NFC", "NFD"):
+        text = unicodedata.normalize(form, word)
+        assert table.encode([text, f"other {text.upper()}"]).tolist() == [[0, 1], [0.5, 0.5]]
+
+
+def test_the_composed_word_counts_where_a_vocabulary_has_both_spellings():
+    table = WordVectors(["cafe\u0301", "caf\u00e9"], np.float16([[1, 0], [0, 1]]))
+    assert table.encode(["cafe\u0301"]).tolist() == [[0, 1]]

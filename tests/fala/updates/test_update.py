@@ -171,6 +171,26 @@ class TestConnections:
         server.files = {f"ttp://fala.invalid/{name}": file for name, file in server.files.items()}
         assert device.update("http://fala.invalid", root=vendor.root).new == "mid"
 
+    @pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"])
+    @pytest.mark.parametrize(
+        "address",
+        [
+            "socks5://secret.invalid:1", "ftp://secret.invalid", "http://[::1", "http://secret:port",
+            "secret.invalid:99999", "http://", "//secret.invalid", "http://secret .invalid:1",
+            "http://.:1",
+        ],
+    )  # fmt: skip
+    def test_a_proxy_that_cannot_be_used_is_named(
+        self, device, vendor, monkeypatch, variable, address
+    ):
+        for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv(variable, address)
+        scheme = variable.lower().partition("_")[0]
+        with pytest.raises(DownloadError, match=variable) as caught:
+            device.update(f"{scheme}://fala.invalid", root=vendor.root)
+        assert "secret" not in str(caught.value)
+
 
 class TestInterrupted:
     """The downloaded part is kept; only the rest is downloaded."""
