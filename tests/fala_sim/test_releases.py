@@ -125,8 +125,7 @@ def test_logits_of_a_replacement_equal_the_devices_predictions(path, tmp_path):
         device.replace(prepared.shipped.path, Budget(forward_passes=20))
         shares = device.predict_proba(user.test)[:, 1]
         assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
-        decisions = np.where(logits > 0, "1", "0")
-        assert device.predict(user.test).tolist() == decisions.tolist()
+        assert device.predict(user.test).tolist() == (logits > 0).astype(int).tolist()
 
 
 def test_every_budget_has_a_record_with_cost_and_decision(path, tmp_path, monkeypatch):
@@ -174,7 +173,7 @@ def test_fala_all_encodes_all_documents(path, tmp_path):
     # Each tells what blends need: the labels, and logits of the same examples.
     user = load(path).division.users[0]
     for record in by_method.values():
-        assert [("0", "1")[label] for label in record["truth"]] == list(user.test_labels)
+        assert record["truth"] == list(user.test_labels)
         assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
 
 

@@ -229,7 +229,8 @@ def test_a_share_without_a_gain_or_an_end_is_empty():
     runs = replaced("fala", 0.05, variant="0", cost=cost(0))
     peers = replaced("lora")
     table = TABLES["frontier"](frame_of({"replacement": peers, "frontier": runs}))
-    assert column(table, "share of the gain in AUC") == [NOT_RUN] * 3
+    assert column(table, "budget (passes)") == [0]  # and no row of what was not run
+    assert column(table, "share of the gain in AUC") == [None]
     ends = [*replaced("global"), *replaced("fala-all", -0.01)]
     table = TABLES["frontier"](frame_of({"replacement": ends, "frontier": runs}))
     assert column(table, "share of the gain in AUC") == [None] * 3

@@ -169,7 +169,7 @@ def test_scores_equal_those_of_a_devices_decisions(tmp_path, walked):
     def check(device, model):
         shares = device.predict_proba(texts)
         figures = scores(truth.astype(int), shares)
-        decided[model] = device.predict(texts) == "1"
+        decided[model] = device.predict(texts) == 1
         assert result["f1"][model] == f1(truth, decided[model])
         assert result["accuracy"][model] == figures["accuracy"]
         wrong = decided[model] != truth

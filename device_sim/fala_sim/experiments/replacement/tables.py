@@ -39,7 +39,7 @@ from fala_sim.report.groups import (
     title,
 )
 from fala_sim.report.registry import table
-from fala_sim.report.table import NOT_RUN, Cell, Table, TableRow
+from fala_sim.report.table import Cell, Table, TableRow
 from fala_sim.situation import TaskType
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ def frontier(records: pd.DataFrame) -> Table:
             shared_by(same[same["method"] == name], part) for name in (vendor, Everything.name)
         )
         budgets = parts(part.assign(budget=part["variant"].astype(int)), "budget")
-        ends = (title(vendor, low), low), (title(Everything.name, high), high)
+        ends = [
+            (title(name, group), group) for name, group in ((vendor, low), (Everything.name, high))
+        ]
         rows += [
             {
                 "data": setting.data,
@@ -168,6 +170,7 @@ def frontier(records: pd.DataFrame) -> Table:
                 "seconds": plain_mean(group, "cost.total.seconds"),
             }
             for budget, group in (ends[0], *budgets, ends[1])
+            if not group.empty
         ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
@@ -369,12 +372,15 @@ def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
 
 
 def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: str) -> Cell:
-    """The share of the gain from ``low`` to ``high`` that some runs have; None without a gain."""
+    """The share of the gain from ``low`` to ``high`` that some runs have.
+
+    None without a gain, or if one of the three was not run.
+    """
     three = (low, group, high)
     values = [mean_over_users(shared_by(runs, *three), figure) for runs in three]
     means = [value.mean for value in values if value is not None]
     if len(means) < len(three):
-        return NOT_RUN
+        return None
     return (means[1] - means[0]) / (means[2] - means[0]) if means[2] > means[0] else None
 
 
