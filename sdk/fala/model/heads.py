@@ -189,7 +189,8 @@ class Head:
     @property
     def constant(self) -> bool:
         """Whether its logits are the same for all examples: it knows nothing of the labels."""
-        return self.lexical is None and not self.weight.any()
+        has_words = self.lexical is not None and self.lexical.weight.any()
+        return not has_words and not self.weight.any()
 
     @property
     def described(self) -> str:
