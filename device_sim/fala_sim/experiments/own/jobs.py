@@ -1,0 +1,123 @@
+"""One user of an app, whose encoder is replaced, at every number of labels and in every way."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fala.model.heads import Head
+from fala_sim.engine.shelf import local_path
+from fala_sim.experiments.own.encoders import KnownTexts
+from fala_sim.experiments.own.ways import WAYS, Person
+from fala_sim.experiments.runner import Made, Records, timed
+from fala_sim.metric.quality import figures, flips, positions
+from fala_sim.records import Key
+from fala_sim.situation import UserLabel
+
+#: Numbers of labels.
+SIZES = (10, 20, 50, 100, 200)
+#: Texts that a device has, with and without labels.
+TEXTS = 300
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A user's texts, none twice, with their labels.
+
+    Attributes:
+        train: The texts on the device.
+        train_labels: Their labels.
+        test: Those that are tested on.
+        test_labels: Theirs.
+    """
+
+    train: Sequence[str]
+    train_labels: Sequence[UserLabel]
+    test: Sequence[str]
+    test_labels: Sequence[UserLabel]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set with two encoders, shared by its jobs.
+
+    Attributes:
+        labels: The labels' names.
+        users: Their texts.
+        old: The encoder that is replaced.
+        new: The new one.
+        others: A head on it that was fitted to the public.
+        digests: Of the data and the encoders.
+    """
+
+    labels: tuple[int | str, ...]
+    users: Mapping[str, Rows]
+    old: KnownTexts
+    new: KnownTexts
+    others: Head
+    digests: Mapping[str, str]
+
+    def person(self, user: str, labelled: int, seed: int) -> Person:
+        """A user of whose texts so many have a label: others are known without."""
+        rows = self.users[user]
+        order = np.random.default_rng(seed).permutation(len(rows.train))[: max(TEXTS, labelled)]
+        texts = [rows.train[row] for row in order]
+        truth = [rows.train_labels[row] for row in order[:labelled]]
+        return Person(
+            self.labels, texts[:labelled], truth, texts[labelled:], rows.test,
+            self.old, self.new, self.others,
+        )  # fmt: skip
+
+
+@timed
+def own(key: Key, names: tuple[str, str], path: Path, done: frozenset[Key]) -> Records:
+    """One user in every way, at every number of labels that leaves a text without one.
+
+    Args:
+        key: Of the records, without their method and variant.
+        names: Of the old and the new encoder.
+        path: The file of a ``Prepared``.
+        done: Keys that are recorded already.
+    """
+    prepared: Prepared = pickle.loads(local_path(path).read_bytes())
+    rows = prepared.users[key.user]
+    truth = positions(rows.test_labels, prepared.labels)
+    for labelled in sizes(len(rows.train)):
+        person = prepared.person(key.user, labelled, key.seed)
+        before = None
+        for name, way in WAYS.items():
+            each = keyed(key, name, names, labelled)
+            if before is not None and each in done:
+                continue
+            outcome = way.run(person)
+            before = outcome.logits if before is None else before
+            if each in done:
+                continue
+            content = {
+                "task": "classification",
+                "old": names[0],
+                "new": names[1],
+                "labels": labelled,
+                "texts": len(person.texts) + len(person.history),
+                "test": len(person.test),
+                "title": way.title,
+                "scores": figures(outcome.logits, truth),
+                "flips": {"old": flips(outcome.logits, before, truth)},
+                "passes": outcome.passes,
+                "digests": dict(prepared.digests),
+            }
+            yield Made(each, content)
+
+
+def keyed(key: Key, name: str, names: tuple[str, str], labelled: int) -> Key:
+    """The key of one record."""
+    return Key(key.kind, key.data, name, key.user, key.seed, f"{names[0]}-{names[1]}.{labelled}")
+
+
+def sizes(texts: int) -> list[int]:
+    """The numbers of labels that fit a user with so many texts."""
+    return [size for size in SIZES if size < texts]

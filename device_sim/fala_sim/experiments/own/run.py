@@ -1,0 +1,126 @@
+"""Prepares an app's encoders on each data set, and runs the jobs on its users."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fala import DataError
+from fala.backbones.external import ExternalEncoder
+from fala.examples import document_of
+from fala_export.fitting.heads import fit_head
+from fala_sim.data_sets import Partition
+from fala_sim.digests import digest_of
+from fala_sim.engine.job import Call, Engine, Job, Log
+from fala_sim.experiments.own.encoders import digest, encoder
+from fala_sim.experiments.own.family import OwnPlan
+from fala_sim.experiments.own.jobs import Prepared, Rows, keyed, own, sizes
+from fala_sim.experiments.own.ways import WAYS
+from fala_sim.experiments.runner import prepare_all, run_jobs
+from fala_sim.preparation.sources import SHORT
+from fala_sim.records import Key, Kind, Store
+from fala_sim.situation import CLASSES, Example, User, UserLabel
+
+#: Rows of the public to which a head is fitted.
+PUBLIC = 10_000
+# The version of the prepared file; part of its digest.
+_FORM = 2
+
+
+def run(plan: OwnPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Run the missing jobs; see ``options.Run``."""
+    store = Store(plan.results)
+    failures: list[str] = []
+    for old in plan.olds:
+        for seed in range(plan.seeds):
+            prepare = partial(_prepare, plan, old=old, seed=seed, log=log)
+            paths, failed = prepare_all(plan.data, prepare, log)
+            failures += failed
+            jobs = [
+                job
+                for data, path in paths
+                for job in _jobs(store, kinds[0], data, seed, (old, plan.new), path)
+            ]
+            failures += run_jobs(jobs, store, engine=engine, log=log)
+    return list(dict.fromkeys(failures))
+
+
+def _jobs(
+    store: Store, kind: Kind, data: str, seed: int, names: tuple[str, str], path: Path
+) -> Iterator[Job]:
+    prepared: Prepared = pickle.loads(path.read_bytes())
+    for user, rows in prepared.users.items():
+        key = Key(kind, data, "", user, seed)
+        keys = [
+            keyed(key, way, names, labelled)
+            for labelled in sizes(len(rows.train))
+            for way in WAYS
+        ]  # fmt: skip
+
+        def make(key: Key = key, keys: Sequence[Key] = tuple(keys)) -> Call:
+            done = frozenset(store.keys.intersection(keys))
+            return Call(partial(own, key, names, path, done), lambda: [path])
+
+        label = f"{kind} {data} {names[0]} to {names[1]}, {user}, seed {seed}"
+        yield Job(label, make, partial(store.keys.issuperset, keys))
+
+
+def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tuple[str, Path]:
+    """Prepare a data set with two encoders, or find it in the work folder.
+
+    Raises:
+        DataError: If the data cannot be read or divided, or has ratings or tags.
+    """
+    work, partition = plan.work(), Partition(data, plan.data_dir, plan.users, seed)
+    digests = {
+        "data": partition.digest(), "old": digest(old, work), "new": digest(plan.new, work)
+    }  # fmt: skip
+    identity = digest_of((_FORM, data, plan.users, seed, old, plan.new, *digests.values()))
+    path = work / f"own-{identity[:SHORT]}.pickle"
+    if path.is_file():
+        return data, path
+    log(f"{data}, seed {seed}: dividing")
+    division = partition.divide("test")
+    if division.task not in CLASSES:
+        raise DataError(f"{data} has {division.task} labels; this experiment is of classes")
+    users = {user.name: _rows(user) for user in division.users}
+    public = [document_of(example) for example in division.public]
+    distinct = list(dict.fromkeys(public))
+    theirs = [text for rows in users.values() for text in (*rows.train, *rows.test)]
+    texts = list(dict.fromkeys([*theirs, *distinct]))
+    first, second = (encoder(name, texts, distinct, work, log) for name in (old, plan.new))
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(public))[:PUBLIC])
+    log(f"{data}: fitting a head to other people's labels")
+    rows = [public[row] for row in drawn]
+    head = fit_head(
+        ExternalEncoder(second.name, second.dimension, second),
+        rows,
+        [division.public_labels[row] for row in drawn],
+        label_names=division.labels,
+        embeddings=dict(zip(rows, second(rows), strict=True)),
+    )
+    prepared = Prepared(division.labels, users, first, second, head, digests)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_bytes(pickle.dumps(prepared))
+    temporary.replace(path)
+    return data, path
+
+
+def _rows(user: User) -> Rows:
+    """A user's documents, none twice: of a match the candidate."""
+    test = _distinct(user.test, user.test_labels)
+    train = _distinct(user.train, user.train_labels)
+    known = {text: label for text, label in train.items() if text not in test}
+    return Rows([*known], [*known.values()], [*test], [*test.values()])
+
+
+def _distinct(examples: Sequence[Example], labels: Sequence[UserLabel]) -> dict[str, UserLabel]:
+    distinct: dict[str, UserLabel] = {}
+    for example, label in zip(examples, labels, strict=True):
+        distinct.setdefault(document_of(example), label)
+    return distinct

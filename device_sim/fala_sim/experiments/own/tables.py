@@ -1,0 +1,80 @@
+"""An app's own encoder is replaced by another: FaLA beside what the app would do instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fala_sim.experiments.own import jobs
+from fala_sim.experiments.own.family import KIND, OWN
+from fala_sim.experiments.own.ways import WAYS
+from fala_sim.metric.statistics import compare
+from fala_sim.report.groups import (
+    interval_only,
+    mean,
+    measured,
+    of,
+    parts,
+    plain_mean,
+)
+from fala_sim.report.registry import SECTIONS, table
+from fala_sim.report.table import Cell, Table, TableRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SECTIONS["own"] = "Without a vendor"
+
+#: The way that others are compared with: what an app would do instead.
+BASELINE = "own-logistic-cv"
+
+
+@table("own", "An app without a vendor replaces its encoder", "own", KIND, family=OWN)
+def own(records: pd.DataFrame) -> Table:
+    """An app's own encoder is replaced: FaLA, and what the app would do instead.
+
+    A device has {jobs.TEXTS} of a user's texts at most; so many of them have a label. Wrong of 100:
+    how many of 100 new texts are decided otherwise than the person would. Mean over people [95 % t
+    interval over users]. Less: the difference from LogisticRegression with C by cross-validation on
+    the same labels and new embeddings, on the same people. Flips: of 100 new texts, those that the
+    old personal model decided right and this one wrong. Passes: texts that the new encoder embeds.
+    Every method without "other people" has seen the labels of this user alone.
+    """
+    runs = of(records, KIND)
+    runs = runs.assign(negative=100 * runs["flips.old.negative"] / runs["test"])
+    rows: list[TableRow] = []
+    for data, old, new, part in _groups(runs):
+        by_size = dict(parts(part, "labels"))
+        for labels in (size for size in jobs.SIZES if size in by_size):
+            groups = dict(parts(by_size[labels], "method"))
+            for name, way in WAYS.items():
+                if name not in groups:
+                    continue
+                group, other = groups[name], groups.get(BASELINE)
+                less = None if other is None else compare(group, other, "scores.wrong")
+                row: dict[str, Cell] = {
+                    "data": data,
+                    "old": old,
+                    "new": new,
+                    "labels": labels,
+                    "method": way.title,
+                    "wrong of 100": interval_only(mean(group, "scores.wrong")),
+                    "less": interval_only(less.difference) if less and name != BASELINE else None,
+                    "log loss": plain_mean(group, "scores.loss"),
+                    "AUC": plain_mean(group, "scores.auc"),
+                    "flips": plain_mean(group, "negative"),
+                    "passes": plain_mean(group, "passes"),
+                    "people": group[["data", "user"]].drop_duplicates().shape[0],
+                }
+                rows.append(row)
+    sets = ", ".join(f"{old} → {new}" for (old, new), _ in parts(runs, ["old", "new"]))
+    return Table.of(rows, f"{sets}.", measured=measured(runs))
+
+
+def _groups(runs: pd.DataFrame) -> list[tuple[str, str, str, pd.DataFrame]]:
+    """The runs of each pair of encoders: of all data sets together, and of each."""
+    groups: list[tuple[str, str, str, pd.DataFrame]] = []
+    for (old, new), pair in parts(runs, ["old", "new"]):
+        if pair["data"].nunique() > 1:
+            groups.append(("all", old, new, pair))
+        groups += [(data, old, new, part) for data, part in parts(pair, "data")]
+    return groups

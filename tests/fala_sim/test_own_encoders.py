@@ -1,0 +1,50 @@
+"""An app without a vendor replaces its encoder, from a run to its table."""
+
+import math
+
+import pytest
+
+from fala_sim.experiments.own.jobs import SIZES
+from fala_sim.experiments.own.ways import WAYS
+from fala_sim.records import read_records
+from laboratory import write_data
+from sim_command import done, works
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = write_data(tmp_path_factory.mktemp("data") / "small")
+    results = tmp_path_factory.mktemp("results")
+    works(
+        "table", "own", "--run", "--data", f"lewidi:{folder}", "--users", "1", "--old", "tfidf",
+        "--new", "bert", "--jobs", "2", "--results", results,
+    )  # fmt: skip
+    return results
+
+
+def test_every_way_is_measured_at_each_number_of_labels(results):
+    records = {(record["method"], record["labels"]): record for record in read_records(results)}
+    sizes = {labels for _, labels in records}
+    assert sizes <= set(SIZES) and 50 in sizes
+    assert set(records) == {(way, size) for way in WAYS for size in sizes}
+    for (way, size), record in records.items():
+        assert math.isfinite(record["scores"]["loss"])
+        # Who fits to the labels embeds them; who replaces embeds texts without a label, too.
+        passes = {"own-old": 0, "own-instant": 0, "own-others": 0, "own-20": 20,
+                  "own-all": record["texts"]}  # fmt: skip
+        assert record["passes"] == passes.get(way, size)
+        if way == "own-old":
+            assert record["flips"]["old"] == {"negative": 0, "positive": 0}
+
+
+def test_the_table_compares_with_what_an_app_would_do_instead(results):
+    table = done("table", "own", "--results", results)
+    rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
+    fifty = {row["method"]: row for row in rows if row["labels"] == 50}
+    tuned = fifty["LogisticRegression, C by cross-validation"]
+    replaced = fifty["FaLA replaced, all texts"]
+    assert tuned["less"] is None
+    difference = replaced["wrong of 100"]["mean"] - tuned["wrong of 100"]["mean"]
+    assert replaced["less"]["mean"] == pytest.approx(difference)
