@@ -24,18 +24,11 @@ from fala.arguments import (
     check_items,
     check_labelled,
     check_name,
-    check_names,
-    check_of_release,
-    check_one_source,
-    check_own_encoder,
-    check_own_labels,
     check_product,
     check_progress,
-    check_source,
     check_terms,
     check_threshold,
     check_top,
-    check_unsigned,
     check_update_limits,
     check_where,
     label_to_find,
@@ -62,6 +55,15 @@ from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
 from fala.slots.own import OwnRelease, on_encoder, with_labels
+from fala.slots.own_arguments import (
+    check_names,
+    check_of_release,
+    check_one_source,
+    check_own_encoder,
+    check_own_labels,
+    check_source,
+    check_unsigned,
+)
 from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
@@ -212,7 +214,8 @@ class Device:
                 check_unsigned(trust)
                 own_labels, link = check_own_labels(labels, tags, ratings)
                 asked = check_own_encoder(encoder, encoder_name, dimension)
-                own = OwnRelease(asked, CLASSIFICATION, own_labels, link)
+                words = names.mode != "never"
+                own = OwnRelease(asked, CLASSIFICATION, own_labels, link, words)
                 file = files.enter_context(own.written())
                 encoders = Encoders(encoder)
                 encoders.assign(own.encoder.name)

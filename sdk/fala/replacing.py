@@ -23,7 +23,6 @@ from fala.arguments import (
     check_budget,
     check_folder,
     check_progress,
-    check_source,
 )
 from fala.backbones import OnnxEncoder
 from fala.backbones.cache import EncodingCache, cached
@@ -51,6 +50,7 @@ from fala.personal.run import Budget, Progress, Run
 from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
+from fala.slots.own_arguments import check_source
 from fala.slots.releases import Releases, admit_loaded, check_releases
 from fala.slots.sharing import Parts, open_bundle
 from fala.slots.snapshot import Release, Snapshot

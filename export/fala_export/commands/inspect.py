@@ -34,7 +34,7 @@ def _identity(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{report['bundle']}: {report['name']}"
     unit = "words" if report["kind"] == "word-vectors" else "tokens"
     length = f"{report['max_length']} {unit}" if report["max_length"] else "all of a text"
-    labels = ", ".join(report["labels"])
+    labels = ", ".join(map(str, report["labels"]))
     for title, value in {
         "kind": f"{report['kind']}, {report['precision']}",
         "encoder": report["encoder"] and f"the app's own: {report['encoder']}",

@@ -204,12 +204,14 @@ class OwnEncoder:
         dimension: Length of an embedding.
         function: The app's function; None for the vectors of items only.
         probes: Its embeddings, (d,), by text; without any it is recognized by its name alone.
+        texts: Whether its inputs are texts.
     """
 
     name: str
     dimension: int
     function: Encoder | None = None
     probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    texts: bool = False
 
     @classmethod
     def asked(cls, function: Encoder, name: str | None) -> OwnEncoder:
@@ -244,7 +246,8 @@ class OwnEncoder:
         rounded = first.astype(np.float16).astype(np.float32)
         probes = {text: row for text, row in zip(ASKED, rounded, strict=True) if row.any()}
         dimension = first.shape[1]
-        return cls(name or default_name(function, dimension), dimension, function, probes)
+        called = name or default_name(function, dimension)
+        return cls(called, dimension, function, probes, texts=True)
 
 
 def default_name(function: Encoder | None, dimension: int) -> str:

@@ -189,8 +189,8 @@ class Head:
     @property
     def constant(self) -> bool:
         """Whether its logits are the same for all examples: it knows nothing of the labels."""
-        lexical = self.lexical is not None and self.lexical.weight.any()
-        return not lexical and not self.weight.any()
+        has_words = self.lexical is not None and self.lexical.weight.any()
+        return not has_words and not self.weight.any()
 
     @property
     def described(self) -> str:
@@ -294,8 +294,10 @@ class Head:
             DataError: It is not one of the labels, or they do not exclude one another.
         """
         if label is None:
-            of_two = self.link.kind == "labels" and len(self.labels) == 2
-            return (natural_positive(self.labels) or self.labels[1]) if of_two else None
+            if self.link.kind != "labels" or len(self.labels) != 2:
+                return None
+            natural = natural_positive(self.labels)
+            return self.labels[1] if natural is None else natural
         self.check_exclusive("positive")
         return self.label_of(label, "positive")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fala.errors import DeviceChangedError, model_changed
+from fala.backbones.external import ExternalEncoder
+from fala.errors import BudgetError, DeviceChangedError, counted, model_changed
 from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, Sides, refuse_worse
 from fala.personal.encode import Encoded
@@ -194,6 +195,7 @@ def _install(
             folder, part, run, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
         )  # fmt: skip
+        _check_learned(first)
         earlier[adapter] = first
         shared.update(first.embeddings)
         prepared.append(first)
@@ -208,6 +210,26 @@ def _install(
         install_release(folder, [_move(first, encoded) for first in prepared])
     run.report("commit", 1, 1)
     return [Replaced(first, count) for first, count in zip(prepared, probes, strict=True)]
+
+
+def _check_learned(prepared: Prepared) -> None:
+    """Refuse a model that has learned nothing, of an encoder of the app, in place of one that has.
+
+    The vectors of items come later, so that a device of items is not refused.
+
+    Raises:
+        BudgetError: No example has an embedding or n-grams on the new backbone.
+    """
+    release, model = prepared.part.release, prepared.model
+    learned = prepared.part.before.active.decision == "personal"
+    backbone = release.backbone.loaded if learned and release.own and model.fit is None else None
+    if isinstance(backbone, ExternalEncoder) and backbone.has_function:
+        examples = counted(len(model.rows.pending), "example")
+        raise BudgetError(
+            f"{release.name} would know nothing of the {examples} of this device: "
+            f"{model.verdict.reason}; nothing was installed. Give the replacement forward passes, "
+            "for texts that the device keeps"
+        )
 
 
 def _move(prepared: Prepared, encoded: Mapping[str, Encoded]) -> Move:
