@@ -1,3 +1,4 @@
+import re
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ import kill_training
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
+from fala_export.commands.summary import text_of
 from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier
 from public_data import matching_rows, text_rows, write_rows
@@ -87,6 +89,12 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(trained):
     assert (frozen["name"], frozen["step"], training["chosen"]) == ("frozen", 0, "trained")
     assert best["loss"] < frozen["loss"] and best["step"] == training["history"]["best_step"] > 0
     assert best["people"] > 0
+    shown = text_of(summary)
+    played = r"\n    {} +step \d+ +loss [\d.]+ \+-[\d.]+  AUC [\d.]+ \+-[\d.]+  {}"
+    assert re.search(played.format("trained", "released"), shown), shown
+    assert re.search(played.format("frozen", "rejected"), shown)
+    for model in ("frozen backbone", "trained"):  # on the same rows
+        assert re.search(rf"\n  {model}, {figures['trained']['pooled']['rows']} rows ", shown)
     bundle = Bundle.open(folder / "x.fala")
     assert bundle.manifest.details["training"] == training
     head, released = bundle.head(), bundle.backbone()
@@ -147,8 +155,23 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     aucs = [result["training"]["figures"]["frozen"]["pooled"]["auc"] for result in (summary, plain)]
     assert aucs[0] > aucs[1]
     shown = run(source, "--data", texts, "--frozen", "--out", out).output
-    assert f"words: {words['buckets']} n-grams have a weight; cross-entropy of left-out" in shown
-    assert "frozen backbone" in shown and "held-out users" in shown
+    told = f"words: {words['buckets']} n-grams have a weight; cross-entropy of {words['documents']}"
+    assert f"{told} left-out documents {losses['with_words']:.4f} +-" in shown
+
+
+def test_the_head_is_fitted_to_all_rows_and_measured_on_left_out_documents(texts, tmp_path):
+    out, source = tmp_path / "x.fala", write_word_vectors(tmp_path / "words.fala").path
+    training = done(source, "--data", texts, "--frozen", "--out", out)["training"]
+    rows = training["data"]["rows"]
+    assert training["fitted_on"]["rows"] == training["data"]["training"]["rows"] == rows
+    pooled, users = (training["figures"]["frozen"][part] for part in ("pooled", "mean_over_users"))
+    assert pooled["rows"] == rows
+    assert 0 < pooled["margin"]["auc"] < 0.1 and 0 < users["margin"]["auc"] < 0.2
+    shown = run(source, "--data", texts, "--frozen", "--out", out).output
+    assert "fitted to all rows; measured with heads that were fitted without a row's doc" in shown
+    assert f"frozen backbone, {rows} rows" in shown
+    figure = f"{pooled['auc']:.4f} +-{pooled['margin']['auc']:.4f}"
+    assert figure in shown and f"mean of {users['users']} users" in shown
 
 
 def test_a_frozen_backbone_can_pool_several_layers(model, texts, tmp_path):

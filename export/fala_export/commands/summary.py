@@ -64,8 +64,9 @@ def _pooling_choice(choice: Mapping[str, Any]) -> Iterator[str]:
         layers = ", ".join(map(str, each["layers"]))
         chosen = (each["pooling"], each["layers"][-1]) == (choice["pooling"], choice["layers"])
         note = "  chosen" if chosen else "" if each["within"] else "  over the budget"
+        loss = _figure(each["loss"], each["margin"])
         yield (
-            f"    {each['pooling']:<10} of layers {layers:<10} {each['loss']:.4f}  "
+            f"    {each['pooling']:<10} of layers {layers:<10} {loss}  "
             f"{each['numbers']} numbers, {each['megabytes']} MB, "
             f"{each['operations'] / 1e9:.3g} GFLOP at 64 tokens{note}"
         )
@@ -82,23 +83,36 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
         yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"
     if "words" in training:
         yield _words(training["words"])
+    if "held_out" in training:  # of the candidates, one of which is rejected
+        yield "  measured on rows of held-out users, or documents, that the training did not read:"
+        yield from _table(training["held_out"])
     if not figures:
-        yield "  too few rows to keep users out, so no figures"
+        yield "  too few rows to leave documents out, so no figures"
         return
-    held_out = data["held_out"]
-    yield (
-        f"  measured on {held_out['rows']} rows of held-out {training['divided_by']}, about "
-        f"{held_out['documents']} documents that are in nobody's training rows:"
-    )
+    if training["divided_by"] == "cross-fitting":
+        yield "  fitted to all rows; measured with heads that were fitted without a row's document:"
+    else:
+        yield (
+            f"  measured on rows of held-out {training['divided_by']}, about documents that are in "
+            "nobody's training rows:"
+        )
+    yield from _table(figures)
+
+
+def _table(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Figures with half of their 95 % intervals, over documents or over users."""
     metrics = [metric for metric in _METRICS if metric in figures["frozen"]["pooled"]]
     titles = "".join(f"  {_METRICS[metric]:>16}" for metric in metrics)
-    yield f"  {'':<32}{titles}"
+    yield f"  {'95 % interval: +-':<44}{titles}"
     for model, title in _MODELS.items():
-        for part, scope in (("pooled", "all rows"), ("mean_over_users", "mean user")):
-            if model in figures:
-                values = [figures[model][part][metric] for metric in metrics]
-                cells = "".join(f"  {_figure(value):>16}" for value in values)
-                yield f"  {title + ', ' + scope:<32}{cells}"
+        for part, of in (("pooled", "rows"), ("mean_over_users", "users")):
+            if model in figures and figures[model][part][of]:
+                one = figures[model][part]
+                cells = "".join(
+                    f"  {_figure(one[metric], one['margin'].get(metric)):>16}" for metric in metrics
+                )
+                scope = f"{one[of]} rows" if of == "rows" else f"mean of {one[of]} users"
+                yield f"  {f'{title}, {scope}':<44}{cells}"
 
 
 def _candidates(training: Mapping[str, Any]) -> Iterator[str]:
@@ -111,26 +125,39 @@ def _candidates(training: Mapping[str, Any]) -> Iterator[str]:
     else:
         own = "one head for all users"
     yield f"  trained with {own}; {recipe['of_annotators']} have five rows or more"
-    yield f"  candidates, for {candidates[0]['people']} validation users, played as devices:"
+    first = candidates[0]
+    yield (
+        f"  candidates, for {first['rows']} validation rows; {first['people']} of their users are "
+        "played as devices:"
+    )
     for candidate in candidates:
-        chosen = "  released" if candidate["name"] == training["chosen"] else ""
+        chosen = "released" if candidate["name"] == training["chosen"] else "rejected"
+        loss, auc = (
+            _figure(candidate[name], candidate["margin"][name]) for name in ("loss", "auc")
+        )
         yield (
-            f"    {candidate['name']:<8} step {candidate['step']:<5} loss {candidate['loss']:.4f}"
-            f"  AUC {_figure(candidate['auc'])}{chosen}"
+            f"    {candidate['name']:<8} step {candidate['step']:<5} loss {loss}  AUC {auc}  "
+            f"{chosen}"
         )
 
 
-def _figure(value: float | None, digits: int = 4) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+def _figure(value: float | None, margin: float | None = None, digits: int = 4) -> str:
+    """A figure, with half of its 95 % interval."""
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}" + ("" if margin is None else f" +-{margin:.{digits}f}")
 
 
 def _words(words: Mapping[str, Any]) -> str:
     losses = words["left_out_loss"]
     measured = ""
     if losses["with_words"] is not None:
+        with_words, without = (
+            _figure(losses[name], words["margin"][name]) for name in ("with_words", "without_words")
+        )
         measured = (
-            f"; {words['measure']} of left-out documents {losses['with_words']:.4f}, "
-            f"{losses['without_words']:.4f} without"
+            f"; {words['measure']} of {words['documents']} left-out documents {with_words}, "
+            f"{without} without"
         )
     return f"  words: {words['buckets']} n-grams have a weight{measured}"
 
@@ -182,11 +209,15 @@ def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _check(check: Mapping[str, Any]) -> Iterator[str]:
     metric, interval = check["metric"], check["interval"]
-    yield f"  check: {check['devices']} held-out annotators, played as devices from {check['from']}"
+    yield (
+        f"  check: {check['devices']} held-out annotators, played as devices from {check['from']} "
+        "(+-: half of a 95 % interval over them)"
+    )
     for name in (name for name in _METRICS if name in check):
         digits = 1 if name == "wrong" else 4
         cells = [
-            f"{_figure(check[name][model], digits)} {where}" for model, where in _DEVICES.items()
+            f"{_figure(check[name][model], check['margins'][name][model], digits)} {where}"
+            for model, where in _DEVICES.items()
         ]
         yield f"    {_METRICS[name]}: {', '.join(cells)}"
     within = ""

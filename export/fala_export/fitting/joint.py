@@ -50,6 +50,8 @@ class Joint:
         penalties: l_k by block, in units of the mean cross-entropy.
         loss: Mean loss on left-out documents, in nats a row; None if there is only one document.
         loss_without: The same for the best fit without the words.
+        margins: Half of the 95 % intervals of both, over documents.
+        documents: How many documents were left out in turn.
         buckets: Number of n-grams with a weight.
         link: The meaning of the logits.
     """
@@ -61,12 +63,15 @@ class Joint:
     penalties: tuple[float, ...]
     loss: float | None
     loss_without: float | None
+    margins: tuple[float | None, float | None]
+    documents: int
     buckets: int
     link: Link
 
     def details(self) -> dict[str, Any]:
         """The fit's record in a manifest."""
         losses = {"with_words": self.loss, "without_words": self.loss_without}
+        margins = dict(zip(losses, self.margins, strict=True))
         measure = self.link.measure
         if self.link.kind == "rating":  # the fit is in units of their deviation
             measure = "half the squared error, by the ratings' variance,"
@@ -77,6 +82,8 @@ class Joint:
             "left_out_loss": {
                 name: None if loss is None else round(loss, 5) for name, loss in losses.items()
             },
+            "margin": {name: None if of is None else round(of, 5) for name, of in margins.items()},
+            "documents": self.documents,
         }
 
 
@@ -91,6 +98,8 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
         subset = searched(len(examples.counts))
         search = _Search(JointProblem(examples if subset is None else examples.take(subset)), step)
         chosen, loss, loss_without = search.run()
+        margins = search.margin_of(loss), search.margin_of(loss_without)
+        documents = len(np.unique(search.problem.examples.documents))
         problem = search.problem
         if subset is not None:
             del search
@@ -102,8 +111,8 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
             kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
         )
         return Joint(
-            *problem.weights(point), logits, tuple(penalties), loss, loss_without,
-            len(problem.ngrams), examples.link,
+            *problem.weights(point), logits, tuple(penalties), loss, loss_without, margins,
+            documents, len(problem.ngrams), examples.link,
         )  # fmt: skip
 
 
@@ -153,6 +162,7 @@ class _Search:
         self._step = step
         self._sets = _sets(problem.examples)
         self._losses: dict[tuple[int | None, ...], float] = {}
+        self._margins: dict[float, float] = {}
         self._starts: list[Floats | None] = [None] * len(self._sets)
 
     def run(self) -> tuple[list[int], float | None, float | None]:
@@ -165,6 +175,10 @@ class _Search:
         point[-1] = _START["words"]
         point, loss = self._descend(point, [blocks - 1, *range(blocks - 1)])
         return [k for k in point if k is not None], loss, without
+
+    def margin_of(self, loss: float | None) -> float | None:
+        """Half of the 95 % interval of a loss, over documents."""
+        return None if loss is None else self._margins[loss]
 
     def _descend(
         self, point: list[int | None], blocks: Sequence[int]
@@ -194,10 +208,14 @@ class _Search:
 
     def _left_out_loss(self, scales: list[float]) -> float:
         examples = self.problem.examples
-        total = 0.0
+        sums = np.zeros(len(examples.counts))
         for fold, fitted in enumerate(self._sets):
             start = self._starts[fold]
             self._starts[fold], z = self.problem.minimize(scales, fitted, start, _SEARCH)
             losses = examples.link.losses(examples.labels, z)
-            total += float(((1 - fitted) * examples.counts * losses).sum())
-        return total / float(examples.counts.sum())
+            sums += (1 - fitted) * examples.counts * losses
+        total = float(examples.counts.sum())
+        loss = float(sums.sum()) / total
+        of_documents = np.bincount(examples.documents, sums - loss * examples.counts)
+        self._margins[loss] = 1.96 * float(np.sqrt((of_documents**2).sum())) / total
+        return loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -70,3 +71,17 @@ def f1(truth: NDArray[np.bool_], decided: NDArray[np.bool_]) -> float:
     hits = int((truth & decided).sum())
     total = int(truth.sum() + decided.sum())
     return 2 * hits / total if total else 0.0
+
+
+def defined(values: Iterable[float | None]) -> list[float]:
+    """The values that are not None."""
+    return [value for value in values if value is not None]
+
+
+def margin_of(values: Sequence[float]) -> float | None:
+    """Half of Student's 95 % interval of a mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    from scipy.special import stdtrit  # the base install fits heads without SciPy
+
+    return float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(len(values)))

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import numpy as np
-from scipy.special import stdtrit
 
 from fala import Budget, Bundle, DataError
 from fala.cli import counted, progress
@@ -17,6 +16,7 @@ from fala.examples import unique_texts
 from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
+from fala_export.fitting.metrics import defined, margin_of
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
 from fala_export.population import numbers_of, processes
 from fala_export.rows.data_set import AllRows
@@ -115,8 +115,8 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         ``rank_correlation``) with the old personal model, with the new release as shipped, and with
         the new personal model at once (where there is one) and after its forward passes; the mean
         ``gain`` of the last over the new release, in AUC or as a fall of RMSE (``metric``), with
-        Student's 95 % ``interval`` over annotators (None for fewer than two); and the share who are
-        ``worse`` by more than ``WORSE``.
+        Student's 95 % ``interval`` over annotators (None for fewer than two), and as ``margins``
+        half of that of every figure; and the share who are ``worse`` by more than ``WORSE``.
 
     Raises:
         DataError: There is no such device.
@@ -127,21 +127,28 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         raise DataError("no held-out annotator has test rows of two labels: nothing is checked")
     gains = sign * np.array([user[metric]["fala"] - user[metric]["new_global"] for user in scored])
     interval = None
-    if len(gains) > 1:
-        margin = stdtrit(len(gains) - 1, 0.975) * gains.std(ddof=1) / np.sqrt(len(gains))
+    if (margin := margin_of(gains.tolist())) is not None:
         interval = [_rounded(gains.mean() - margin), _rounded(gains.mean() + margin)]
-    means = mean(scored)
+    means, figures = mean(scored), _FIGURES[link.kind]
     return {
         "devices": len(scored),
         **{
             name: {model: _rounded(value) for model, value in means[name].items()}
-            for name in _FIGURES[link.kind]
+            for name in figures
+        },
+        "margins": {
+            name: {model: _rounded(_margin(scored, name, model)) for model in means[name]}
+            for name in figures
         },
         "metric": metric,
         "gain": _rounded(gains.mean()),
         "interval": interval,
         "worse": _rounded((gains < -WORSE * (link.high - link.low)).mean()),
     }
+
+
+def _margin(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> float | None:
+    return margin_of(defined(user[figure][model] for user in users if user[figure]))
 
 
 def check_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:

@@ -22,12 +22,14 @@ from fala.cli import progress
 from fala.examples import unique_texts
 from fala.model.heads import Vectors
 from fala.model.links import Rating
+from fala.model.losses import Floats
 from fala_export.backbone import convert
 from fala_export.embedding.tokens import embed_tokens, placed
 from fala_export.errors import ExportError
 from fala_export.fitting import heads
 from fala_export.fitting.device_fit import LeftOut, one_blas_thread
 from fala_export.fitting.heads import fit_joint_head, kind_of, left_out_logits
+from fala_export.fitting.metrics import margin_of
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, rows_by_name
 from fala_export.fitting.population.scales import (
     LEAST_ROWS,
@@ -95,10 +97,11 @@ def choose_pooling(
     with progress("comparing poolings", len(candidates)) as bar:
         for each, vectors in zip(candidates, embeddings, strict=True):
             by_text = dict(zip(texts, vectors, strict=True))
-            loss = _loss(rows, used, people, by_text, vectors.shape[1])
+            loss, margin = _loss(rows, used, people, by_text, vectors.shape[1])
             table.append({
                 "pooling": each.pooling, "layers": each.encoder.module.layers,
-                "loss": round(loss, 5), "numbers": vectors.shape[1], "megabytes": each.megabytes,
+                "loss": round(loss, 5), "margin": None if margin is None else round(margin, 5),
+                "numbers": vectors.shape[1], "megabytes": each.megabytes,
                 "operations": each.operations,
             })  # fmt: skip
             bar.update(1)
@@ -245,8 +248,12 @@ def _loss(
     people: Sequence[str],
     embeddings: Mapping[str, Vectors],
     dimension: int,
-) -> float:
-    """The mean loss a row: of the people's personal models, or without people of the head."""
+) -> tuple[float, float | None]:
+    """The mean loss a row: of the people's personal models, or without people of the head.
+
+    Returns:
+        It, and half of its 95 % interval over people, or over rows.
+    """
     examples, labels = [row.example for row in used], [row.label for row in used]
     public = heads.PublicRows.of(
         ExternalEncoder("", dimension, None), examples, labels, label_names=rows.labels,
@@ -257,7 +264,7 @@ def _loss(
     # A rating's loss is in units of its head's noise, which differs between heads.
     unit = head.link.noise**2 if isinstance(head.link, Rating) else 1.0
     if not people:
-        return unit * float(head.link.losses(shares, logits).mean())
+        return _with_margin(unit * head.link.losses(shares, logits))
     # Rows of an annotator beyond those that were drawn for them are of the drawn documents.
     by_name = rows_by_name([row.user for row in used], LEAST_ROWS)
     each = [by_name[name][evenly(len(by_name[name]), _ROWS_EACH)] for name in people]
@@ -273,4 +280,8 @@ def _loss(
         scales = beside_vendor(choose_scales(played, LEAST_ROWS))
         devices = [LeftOut.of(each) for of_person in played for each in of_person]
         losses = [device.losses(device.full(scales)[0]).mean() for device in devices]
-    return unit * float(np.mean(losses))
+    return _with_margin(unit * np.array(losses))
+
+
+def _with_margin(losses: Floats) -> tuple[float, float | None]:
+    return float(losses.mean()), margin_of(losses.tolist())

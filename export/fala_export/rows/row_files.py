@@ -174,7 +174,7 @@ def file_rows(
     if file.columns.renamed() != columns.renamed():
         _PRINT(f"{_title(fspath(path))}: columns: {file.columns.described}")
     divided = file.divided(seed)
-    if file.division or not divided.has_devices:
+    if divided.division and (file.division or not divided.has_devices):
         _PRINT(f"{_title(fspath(path))}: {divided.division}")
     return divided
 

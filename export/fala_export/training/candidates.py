@@ -19,7 +19,7 @@ from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder
 from fala_export.fitting.device_fit import fit_personal
-from fala_export.fitting.metrics import scores
+from fala_export.fitting.metrics import defined, margin_of, scores
 from fala_export.fitting.population.annotators import rows_by_name
 from fala_export.fitting.samples import drawn, evenly
 from fala_export.models.source import Source
@@ -29,7 +29,7 @@ from fala_export.training.backbones import WordLearner
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
 from fala_export.training.matcher import MatcherModule
-from fala_export.training.metrics import measure
+from fala_export.training.metrics import Positions, margins_over_documents, measure
 from fala_export.training.public_rows import Division, PublicRows
 from fala_export.training.saving import export_learned
 
@@ -153,7 +153,9 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
 
     Returns:
         The mean ``loss`` of a row, in nats; ``auc``, the mean over the people's halves with rows of
-        two labels, or without people of all rows; and how many ``people`` are played.
+        two labels, or without people of all rows; how many ``people`` are played, and of how many
+        ``rows``; and as ``margin`` half of their 95 % intervals: over two people or more, else over
+        documents.
     """
     rows = [rows[position] for position in evenly(len(rows), MOST_ROWS).tolist()]
     examples = [row.example for row in rows]
@@ -171,13 +173,25 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
             halves.append(scored)
     truth = np.array([head.names.index(str(row.label)) for row in rows])
     probabilities = head.link.values(logits)
-    aucs = [
-        auc
-        for half in halves or [np.arange(len(rows))]
-        if (auc := scores(truth[half], probabilities[half])["auc"]) is not None
-    ]
+    losses = head.link.losses(shares, logits)
+
+    def score(positions: Positions) -> dict[str, float | None]:
+        auc = scores(truth[positions], probabilities[positions])["auc"]
+        return {"loss": float(losses[positions].mean()), "auc": auc}
+
+    aucs = defined(score(half)["auc"] for half in halves or [np.arange(len(rows))])
+    if len(names) > 1:
+        each = [score(people[name]) for name in names]
+        margins = {name: margin_of(defined(one[name] for one in each)) for name in each[0]}
+    else:
+        margins = margins_over_documents(rows, score)
     return {
-        "loss": round(float(head.link.losses(shares, logits).mean()), _DIGITS),
+        "loss": round(float(losses.mean()), _DIGITS),
         "auc": round(float(np.mean(aucs)), _DIGITS) if aucs else None,
         "people": len(names),
+        "rows": len(rows),
+        "margin": {
+            name: None if (margin := margins.get(name)) is None else round(margin, _DIGITS)
+            for name in ("loss", "auc")
+        },
     }

@@ -101,17 +101,18 @@ def train(
         if history.best_step:
             candidates.append(contest.trained(source, module, history.best_step))
         best = min(candidates, key=lambda candidate: candidate.played["loss"])
+        held_out = {candidate.name: candidate.figures for candidate in candidates}
         table = {"candidates": [candidate.row for candidate in candidates], "chosen": best.name}
         if best.step == 0:
             learner.module.load_state_dict(untrained.module.state_dict())
             release = write_head(
                 Path(best.bundle.path), rows, out, seed=settings.seed, lexical=lexical,
-                embedder=embedder, details={**table, "tried": run},
+                embedder=embedder,
+                details={**table, "tried": run, "held_out": held_out},
             )  # fmt: skip
         else:
-            figures = {candidate.name: candidate.figures for candidate in candidates}
             details = training_details(
-                "backbone and head", rows, division, figures, **run, **table, **best.details
+                "backbone and head", rows, division, held_out, **run, **table, **best.details
             )
             release = write_trained(out, best.bundle, best.bundle.backbone(), best.head, details)
     return {**best.summary, **release}

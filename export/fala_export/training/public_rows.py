@@ -33,6 +33,8 @@ from fala_export.rows.user_rows import (
 
 # Of the documents, for validation and again for the report; but no more than so many.
 _SHARE, _ENOUGH = 0.1, 20_000
+#: ``Division.by`` where all rows are for the training, and figures are of left-out documents.
+CROSS_FITTING = "cross-fitting"
 _MOST = 0.15  # a user who brings the documents above this share is skipped
 
 
@@ -191,8 +193,8 @@ class Division:
         validation: Rows of the validation users; empty on request.
         held_out: Rows of the users for the report only; empty where there are too few.
         by: ``"users"``; ``"documents"``, where rows have no users or each user shares too many
-            documents with others; or ``"nothing"``, where even documents are too few and all rows
-            are for the training.
+            documents with others; ``"nothing"``, where even documents are too few and all rows
+            are for the training; or ``CROSS_FITTING``.
     """
 
     training: Sequence[Row]

@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle
+from fala import Bundle, DataError
 from fala.backbones import Backbone
+from fala.cli import progress
 from fala.examples import MATCHING
 from fala.model.heads import Head
 from fala_export.bundles import versions, write_release
-from fala_export.embedding import Embedder
+from fala_export.embedding import Embedder, Embeddings
 from fala_export.errors import ExportError
+from fala_export.fitting.population.left_out import logits_of_left_out
 from fala_export.fitting.probes import expected_answers
 from fala_export.rows.table import Rows
 from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
-from fala_export.training.metrics import measure
-from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.metrics import measure, measure_logits
+from fala_export.training.public_rows import CROSS_FITTING, Division, PublicRows
 from fala_export.training.unseen import training_division
 from fala_export.writing import megabytes, writing
 
@@ -34,11 +36,14 @@ def write_head(
 ) -> dict[str, Any]:
     """Fit a head in closed form on a bundle's embeddings, and write the release.
 
+    The head is fitted to all rows. Its figures are cross-fitted: each row is predicted by a head
+    that was fitted to two thirds of the documents, without its own.
+
     Args:
         backbone: The bundle; a head in it is ignored.
         rows: The public rows.
         out: The release; it may be ``backbone``.
-        seed: Seed of the choice of held-out users, the same as in ``train``.
+        seed: Seed of a training's division, kept in the details.
         lexical: Whether the head has a lexical view.
         embedder: Embeds the texts; None keeps no embeddings.
         details: More details of the training.
@@ -53,16 +58,31 @@ def write_head(
     """
     bundle = Bundle.open(backbone)
     runs = bundle.backbone()
-    division = divide(rows.rows, seed, validation=False)
-    measured = [*rows_of_head(division.training), *division.held_out]
-    embeddings = embed_rows(runs, measured, embedder, bundle.backbone_digest)
-    head, words = closed_form(runs, division.training, rows, embeddings, lexical=lexical)
-    figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
+    fitted = rows_of_head(rows.rows)
+    embeddings = embed_rows(runs, fitted, embedder, bundle.backbone_digest)
+    head, words = closed_form(runs, rows.rows, rows, embeddings, lexical=lexical)
+    figures = _cross_fitted(runs, head, words, fitted, embeddings)
+    division = Division(rows.rows, [], [], CROSS_FITTING)
     recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
     training = training_details(
         "head in closed form", rows, division, figures, recipe=recipe, **words, **(details or {})
     )
     return write_trained(out, bundle, runs, head, training)
+
+
+def _cross_fitted(
+    backbone: Backbone, head: Head, words: Mapping[str, Any], rows: Rows, embeddings: Embeddings
+) -> dict[str, Any]:
+    """The figures of heads that were fitted without each row's document; none of too few rows."""
+    examples, labels = [row.example for row in rows], [row.label for row in rows]
+    penalties = words["words"]["penalties"] if "words" in words else None
+    try:
+        logits = logits_of_left_out(
+            backbone, head, examples, labels, embeddings, penalties, progress
+        )
+    except DataError:  # one document, or a label of one
+        return {}
+    return {"frozen": measure_logits(head, rows, logits)}
 
 
 def write_words(

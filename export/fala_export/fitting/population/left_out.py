@@ -59,7 +59,35 @@ def cross_fitted_logits(
     if was_trained(bundle):
         logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
         return np.asarray(logits, dtype=np.float64)
-    backbone = bundle.backbone()
+    penalties = _penalties(_training(bundle), len(head.parts) + 1)
+    return logits_of_left_out(
+        bundle.backbone(), head, examples, labels, embeddings, penalties, show
+    )
+
+
+def logits_of_left_out(
+    backbone: Backbone,
+    head: Head,
+    examples: Sequence[Example],
+    labels: Sequence[Label],
+    embeddings: Mapping[str, Vectors],
+    penalties: Sequence[float] | None,
+    show: Show,
+) -> Floats:
+    """``cross_fitted_logits`` of a backbone that was not trained.
+
+    Args:
+        backbone: The backbone.
+        head: A head in closed form.
+        examples: n examples.
+        labels: Their labels.
+        embeddings: Embeddings of their texts.
+        penalties: Of a head with words; None chooses them again.
+        show: Shows progress.
+
+    Raises:
+        DataError: See ``cross_fitted_logits``.
+    """
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
     with show("leaving documents out", MOST_STEPS) as bar:
@@ -67,7 +95,6 @@ def cross_fitted_logits(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
             every=True, **kind_of(head.link),
         )  # fmt: skip
-        penalties = _penalties(_training(bundle), len(head.parts) + 1)
         return left_out_logits(public, penalties, lambda: bar.update(1))
 
 
