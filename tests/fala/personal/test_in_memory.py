@@ -67,11 +67,13 @@ def row_of(device):
 def held(release, rows):
     """Arrays that hold the embedding or one of the rows, and texts that hold the text's marker."""
     arrays, written = reachable()
-    marker = gone().split()[0]
+    text = gone().split()[0]
     vectors = [Bundle.open(release).backbone().encode([gone()])[0], *rows]
-    kinds = {str: marker, bytes: marker.encode()}
     found = rows_like(arrays, [np.array(vector, float) for vector in vectors])
-    return found, [each[:40] for each in written if kinds[type(each)] in each]
+    return found, [
+        each[:40] for each in written
+        if (text if isinstance(each, str) else text.encode()) in each
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["glove", "static"])
