@@ -63,6 +63,14 @@ METHODS: Mapping[str, str] = {
     "lora": "LoRA on the device",
 }
 
+#: The same as the heads of a table of error rates.
+RATES = {
+    "global-words": "new model alone",
+    "old-words": "old personal model",
+    "fala-instant": "FaLA, no forward pass",
+    "fala": "FaLA",
+}
+
 #: The people of the table beside other methods, by the words before their data set.
 BESIDE: Mapping[str, str] = {
     "MiniLM": "replacement",
@@ -468,6 +476,42 @@ def wrong_of_100(study: str, *names: str) -> str:
     return table(["wrong of 100 (set, people)", *(METHODS[name] for name in names)], rows)
 
 
+def error_rates(study: str, new: str, *names: str) -> str:
+    """Error rates in percent, a data set a row, and the last method's minus the new model's.
+
+    Args:
+        study: The study.
+        new: The new model without personalization.
+        names: The other methods; the last one is compared.
+    """
+    rows: list[Row] = []
+    for data in runs_of(study):
+        by_method = together(study, data, (new, *names))
+        title, what = SETS[data]
+        count = by_method[names[-1]]["user"].nunique()
+        change = compared(study, data, new, names[-1], "wrong").difference
+        words = with_interval(change, 1)
+        resolved = (
+            change.low is not None and change.high is not None and change.low * change.high > 0
+        )
+        rows.append(
+            [
+                f"{what[0].upper()}{what[1:]}: {title} ({count})",
+                *(cell(by_method[name], "wrong") for name in (new, *names)),
+                f"**{words}**" if resolved else words,
+            ]
+        )
+    header = ["data set (people)", *(RATES[name] for name in (new, *names))]
+    return table([*header, f"{RATES[names[-1]]} minus {RATES[new]} (95 % interval)"], rows)
+
+
+def sets_resolved(study: str, other: str, method: str = SHIPPED) -> str:
+    """On how many of a study's sets the error rate's difference has an interval without 0."""
+    tests = [compared(study, data, other, method, "wrong") for data in runs_of(study)]
+    count = sum((test.difference.low or 0) * (test.difference.high or 0) > 0 for test in tests)
+    return f"on {count}"
+
+
 def fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
     """How many decisions fewer are wrong than by another method, in the mean over the sets."""
     changes = []
@@ -495,6 +539,8 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "sides": sides,
     "few": few,
     "wrong-of-100": wrong_of_100,
+    "error-rates": error_rates,
+    "sets-resolved": sets_resolved,
     "fewer-wrong": fewer_wrong,
     "sets-with-fewer-wrong": sets_with_fewer_wrong,
     "gains": gains,
