@@ -56,7 +56,7 @@ def test_rows_are_divided_as_the_file_says(tmp_path):
     ("name", "task", "labels", "rating"),
     [
         ("scale-ratings", "rating", ("rating",), (0.0, 1.0)),
-        ("scale-reviews", "classification", ("0", "1", "2"), None),
+        ("scale-reviews", "classification", (0, 1, 2), None),
     ],
 )
 def test_each_seed_tests_another_writer(tmp_path, name, task, labels, rating):
@@ -159,7 +159,7 @@ def test_matches_are_divided_by_their_order(tmp_path):
     name = write_rows(tmp_path / "users.jsonl", rows)
     division = Partition(name, None, users=1, seed=0).divide("test")
     assert division.task == "matching"
-    assert division.labels == ("0", "1")
+    assert division.labels == (0, 1)
     assert division.users[0].test[0] == Match(("busy 12", "busy 13", "busy 14"), "busy 15")
     validation = Partition(name, None, users=1, seed=0).divide("validation").users
     assert [user.name for user in validation] == ["next"]
