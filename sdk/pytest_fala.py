@@ -16,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     import fala
+    from fala.backbones.external import Encoder
     from fala.testing import Clock, Fault, PowerCuts
 
 
@@ -25,6 +26,16 @@ def fala_releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from fala.testing import write_releases
 
     return write_releases(tmp_path_factory.mktemp("fala-releases"))
+
+
+@pytest.fixture(scope="session")
+def fala_encoders(fala_releases: dict[str, Path]) -> dict[str, Encoder]:
+    """The encoders of two of the releases by name, for devices without a vendor."""
+    import fala
+
+    return {
+        name: fala.Bundle.open(fala_releases[name]).backbone().encode for name in ("glove", "bert")
+    }
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from fala import (
     UsageError,
 )
 from fala.backbones.external import ASKED, Encoders
-from fala.bundle.reading import Bundle
 from fala.slots.admit import Signed, admit
 from fala.testing import labels_of, texts, write_releases
 
@@ -23,24 +22,16 @@ TEXTS = [texts()[position] for position in np.random.default_rng(0).permutation(
 LEARNED, UNSEEN = TEXTS[:96], TEXTS[96:]
 
 
-@pytest.fixture(scope="module")
-def encoders(tmp_path_factory):
-    """Two encoders that an app may have: of word vectors, and a transformer."""
-    paths = write_releases(tmp_path_factory.mktemp("models"))
-    return {
-        name: Bundle.open(paths[name]).backbone().encode
-        for name in ("glove", "bert without a bridge")
-    }
+@pytest.fixture
+def old(fala_encoders):
+    """An encoder that an app has: means of word vectors."""
+    return fala_encoders["glove"]
 
 
 @pytest.fixture
-def old(encoders):
-    return encoders["glove"]
-
-
-@pytest.fixture
-def new(encoders):
-    return encoders["bert without a bridge"]
+def new(fala_encoders):
+    """Its next encoder: a transformer."""
+    return fala_encoders["bert"]
 
 
 @pytest.fixture
@@ -257,7 +248,7 @@ def test_nothing_is_installed_that_has_learned_nothing(tmp_path, old, new, keep_
         if keep_text == "ngrams":
             assert device.replace(encoder=new).decision == "personal" and right(device) > 0.8
             return
-        with pytest.raises(BudgetError, match=r"nothing of the 96 examples.*nothing was"):
+        with pytest.raises(BudgetError, match=r"nothing of the 96 examples.*Nothing was"):
             device.replace(encoder=new)
         np.testing.assert_array_equal(device.predict_proba(UNSEEN), before)
 
@@ -406,3 +397,15 @@ def test_many_users_go_over_to_one_encoder(tmp_path, old, new):
     ):
         with pytest.raises(UsageError, match=message):
             fala.replace_all(folders, **arguments)
+
+
+def test_a_damaged_folder_is_repaired_without_a_vendor(tmp_path, old, new):
+    folder, key = tmp_path / "device", lambda: bytes(32)
+    with Device.create(folder, ratings=(0, 10), encoder=old, key=key) as device:
+        device.learn(LEARNED, [10 * (label == "rude") for label in labels_of(LEARNED)])
+        active = device.replace(encoder=new).new
+        (folder / "bundles" / f"{device._folder.snapshot().active.record.bundle}.fala").unlink()
+    assert Device.repair(folder, key=key).active == "WordVectors 100" != active
+    with Device.open(folder, encoder=old, key=key) as device:
+        rude = np.array(labels_of(UNSEEN)) == "rude"
+        assert device.predict(UNSEEN)[rude].mean() > 5 > device.predict(UNSEEN)[~rude].mean()

@@ -227,8 +227,8 @@ def _check_learned(prepared: Prepared) -> None:
         examples = counted(len(model.rows.pending), "example")
         raise BudgetError(
             f"{release.name} would know nothing of the {examples} of this device: "
-            f"{model.verdict.reason}; nothing was installed. Give the replacement forward passes, "
-            "for texts that the device keeps"
+            f"{model.verdict.reason}. Nothing was installed; give the replacement forward passes, "
+            "where the device keeps texts"
         )
 
 

@@ -8,6 +8,9 @@ never loads this module:
     ``"bert"``, a transformer with a bridge from them; ``"bert without a bridge"``; ``"glove 2"``.
     Their labels are ``fine`` and ``rude``. ``texts()`` returns texts for them, and
     ``labels_of(texts)`` the labels of a user whose taste is not the vendor's.
+``fala_encoders``
+    The encoders of two of these models by name, ``"glove"`` and ``"bert"``: functions for
+    ``fala.Device.create(folder, labels=[...], encoder=...)`` and ``replace(encoder=...)``.
 ``fala_device``
     Makes devices: ``fala_device("glove", examples, labels)`` returns an open one, which is closed
     when the test ends. ``fala_folder`` takes the same arguments and returns the folder of a closed
