@@ -8,12 +8,12 @@ import export_command
 from bundles import WORDS, write_onnx, write_onnx_release, write_word_vectors
 from export_command import fails
 from fala import Bundle
-from fala_export.bridging import learning
 from fala_export.bridging.building import build_bridge
 from fala_export.bridging.forms import Centre, Moments, Ridge, errors_by_rank, procrustes
 from fala_export.bridging.learning import STRENGTHS, learn_map
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
+from fala_export.fitting import bridge as fitting
 from public_data import write_rows
 
 
@@ -157,7 +157,7 @@ def test_a_constant_backbone_is_refused():
 def test_some_of_many_documents_are_drawn_and_embedded_for_all_earlier_releases(
     tmp_path, encoder, monkeypatch
 ):
-    monkeypatch.setattr(learning, "_MOST", 60)
+    monkeypatch.setattr(fitting, "_MOST", 60)
     texts = [f"{word} {other} {last}" for word in WORDS for other in WORDS for last in WORDS][:300]
     embedder, embedded = Embedder(), []
     embed = embedder.embed
@@ -170,12 +170,12 @@ def test_some_of_many_documents_are_drawn_and_embedded_for_all_earlier_releases(
     for name in "ab":
         old = write_word_vectors(tmp_path / f"{name}.fala", dimension=6)
         details = build_bridge(old.path, encoder.path, texts, encoder.path, embedder=embedder)
-        assert (details["documents"], details["of"]) == (66, 300)  # twice the fewest
+        assert (details["documents"], details["of"]) == (60, 300)  # twice the fewest
         texts = texts[::-1]
     drawn = [set(texts) for _, texts in embedded]
-    assert drawn == [drawn[0]] * 4 and len(drawn[0]) == 66
+    assert drawn == [drawn[0]] * 4 and len(drawn[0]) == 60
     shuffled = build_bridge(old.path, encoder.path, texts, encoder.path, 1, embedder=embedder)
-    assert shuffled["documents"] == 66 and set(embedded[-1][1]) != drawn[0]
+    assert shuffled["documents"] == 60 and set(embedded[-1][1]) != drawn[0]
 
 
 @pytest.fixture
@@ -280,8 +280,8 @@ def test_only_public_rows_are_read(tmp_path, glove, encoder, text):
 def test_invalid_arguments_are_errors(tmp_path, glove, encoder, text):
     before = encoder.path.read_bytes()
     few = tmp_path / "few.txt"
-    few.write_text("\n".join(f"film {n}" for n in range(32)))
-    fails(run(glove, encoder, few), "32 distinct documents are too few", "at least 33")
+    few.write_text("\n".join(f"film {n}" for n in range(9)))
+    fails(run(glove, encoder, few), "9 distinct public texts are too few", "takes 10")
     fails(run(encoder, encoder, text), "the same backbone")
     fails(run(text, encoder, text), text, "not a bundle")
     fails(run(glove, tmp_path / "absent.fala", text), "absent.fala", "no such file")

@@ -58,6 +58,18 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     assert cell(against, "difference in AUC", against="Top").mean == pytest.approx(0.0)
 
 
+def test_searches_of_ratings_alone_choose_no_blend():
+    runs = [record for name in ("top", "fala") for record in blended(name, {"0.5": 0.05})]
+    tried = [{"settings": {"rate": 1}, "scores": {"rmse": 1.0, "rank_correlation": 0.5},
+              "blends": {"0.5": {"rmse": 1.0}}}]  # fmt: skip
+    for data in ("stars", "tweets"):
+        search = about("Val", method="top", kind="search", tried=tried, data=data)
+        records = frame_of({"replacement": runs, "search": [search]})
+        assert cell(TABLES["2"](records), "AUC", method="Top + old").mean == pytest.approx(0.75)
+        assert "Top, blend best in hindsight" in column(TABLES["comparisons"](records), "against")
+        assert TABLES["search"](records).rows
+
+
 TRUTH = {user: np.random.default_rng(n).integers(2, size=60) for n, user in enumerate("ABCD")}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,17 +61,11 @@ def figures(logits: Logits, truth: Positions) -> Figures:
         ``auc`` (None if the rows have only one label), ``f1``, ``accuracy``, and ``loss``, the mean
         cross-entropy in nats.
     """
-    present = len(set(truth.tolist()))
-    binary = logits.shape[1] == 1
-    area = None
-    if binary and present == 2:
+    if logits.shape[1] == 1:
         area = metrics.auc(truth == 1, logits[:, 0])
-    elif not binary and present == logits.shape[1]:
-        # One label against the rest, by its probability.
+    else:
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        areas = [metrics.auc(truth == label, share) for label, share in enumerate(shares.T)]
-        area = float(np.mean(np.array(areas, dtype=np.float64)))
+        area = metrics.mean_auc(truth, shares / shares.sum(axis=1, keepdims=True))
     return {
         "auc": area,
         "f1": f1(logits, truth),
@@ -83,9 +76,7 @@ def figures(logits: Logits, truth: Positions) -> Figures:
 
 def f1(logits: Logits, truth: Positions) -> float:
     """The F1 of ``figures``, without labels that are neither true nor decided."""
-    decided = decisions(logits)
-    counted = [1] if logits.shape[1] == 1 else np.union1d(truth, decided).tolist()
-    return fmean(metrics.f1(truth == label, decided == label) for label in counted)
+    return metrics.mean_f1(truth, decisions(logits), [1] if logits.shape[1] == 1 else None)
 
 
 def flips(logits: Logits, before: Logits, truth: Positions) -> dict[str, int]:

@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from fala_export.fitting.metrics import interval
 from fala_sim.metric.value import Value
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: With fewer users there is a mean, but no interval.
-FEWEST_USERS = 3
-
-#: Confidence level of the intervals.
-CONFIDENCE = 0.95
 
 #: Two methods are as good as each other if the interval of their difference in AUC is within this.
 MARGIN = 0.01
@@ -50,22 +44,6 @@ def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) ->
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     low, high = interval(values) or (None, None)
     return Value(float(np.mean(values)), deviation, low, high, len(values), missing)
-
-
-def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float] | None:
-    """Student's t interval of the mean over users; None for fewer than three.
-
-    The mean ± t s / sqrt(n), with t the 97.5th percentile of Student's distribution with n - 1
-    degrees of freedom. For normally distributed users its coverage is 95 % for any n; that of a
-    percentile bootstrap of four users is 78 %.
-    """
-    n = len(values)
-    if n < FEWEST_USERS:
-        return None
-    mean = float(np.mean(values))
-    error = float(np.std(values, ddof=1)) / math.sqrt(n)
-    reach = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * error
-    return mean - reach, mean + reach
 
 
 def over_users(runs: pd.DataFrame, figure: str) -> dict[User, float]:

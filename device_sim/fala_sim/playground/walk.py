@@ -22,6 +22,7 @@ from fala_export.bundles import add_bridge, write_release
 from fala_export.fitting import played
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head, kind_of
+from fala_export.fitting.metrics import interval
 from fala_export.fitting.played import Side, fits
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala_export.fitting.population.learning import (
@@ -146,10 +147,6 @@ def _add_prior(
     return f"learned from {learned.details['annotators']} public annotators"
 
 
-#: Fewer users have no interval.
-FEWEST_USERS = 3
-
-
 def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Compare the new personal model with the vendor's new one and with the old personal one.
 
@@ -172,28 +169,15 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for model in ("new_global", "old_personal"):
         values = values_of(model)
         gains = values_of("fala") - values
-        low, high = -np.inf, np.inf
-        if len(users) >= FEWEST_USERS:
-            reach = _student(len(users) - 1) * gains.std(ddof=1) / np.sqrt(len(users))
-            low, high = gains.mean() - reach, gains.mean() + reach
+        bounds = interval(gains)
+        low, high = bounds or (-np.inf, np.inf)
         result[model] = {
             "value": float(values.mean()),
             "difference": float(gains.mean()),
-            "interval": [float(low), float(high)] if np.isfinite(low) else None,
+            "interval": None if bounds is None else [*bounds],
             "verdict": "better" if high < 0 else "worse" if low > 0 else "not known",
         }
     return result
-
-
-def _student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t: t = sqrt(freedom) tan(angle), by its density in angle.
-
-    The walk needs the base install alone, which has no SciPy.
-    """
-    angles = np.linspace(0.0, np.pi / 2, 1 << 14)
-    shares = np.cumsum(np.cos(angles) ** (freedom - 1))
-    shares -= shares[0] / 2  # by trapezia
-    return float(np.sqrt(freedom) * np.tan(np.interp(0.95, shares / shares[-1], angles)))
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,16 +10,11 @@ from typing import Any
 from fala import Bundle
 from fala.cli import progress
 from fala.model.bridge import Bridge
-from fala_export.bridging.learning import (
-    STRENGTHS,
-    Trial,
-    check_enough,
-    learn_map,
-    most_documents,
-)
+from fala_export.bridging.learning import STRENGTHS, Trial, learn_map
 from fala_export.bundles import add_bridge
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
+from fala_export.fitting.bridge import check_enough, most_documents
 from fala_export.fitting.samples import drawn
 from fala_export.writing import MEGABYTE, megabytes, writing
 
@@ -50,8 +45,8 @@ def build_bridge(
 
     Raises:
         BundleError: A file is no bundle.
-        ExportError: Both have the same backbone, the texts are too few, or the bundle cannot be
-            written.
+        DataError: The texts are too few.
+        ExportError: Both have the same backbone, or the bundle cannot be written.
     """
     old, new = Bundle.open(earlier), Bundle.open(later)
     if old.backbone_digest == new.backbone_digest:

@@ -6,16 +6,15 @@ errors from those of the held-out ones.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fala.cli import be, counted
 from fala.model.heads import Vectors
 from fala_export.bridging.forms import Centre, Matrix, Moments, Ridge, errors_by_rank, procrustes
 from fala_export.errors import ExportError
+from fala_export.fitting.bridge import HELD_OUT, check_enough
 
 PROCRUSTES, REDUCED_RANK, RIDGE = "procrustes", "reduced rank", "ridge"
 
@@ -23,10 +22,7 @@ PROCRUSTES, REDUCED_RANK, RIDGE = "procrustes", "reduced rank", "ridge"
 #: nearly none to more documents than most corpora have.
 STRENGTHS = tuple(10 ** (power / 2) for power in range(-4, 13))
 
-_HELD_OUT = 0.2  # share of the documents
 _NEAR = 1.001  # a simpler map is preferred if its error is within this factor of the least
-_MOST = 10_000  # documents; see ``docs/tried.md``
-_SPARE = 20  # training documents beyond those that a map of full rank fits exactly
 
 
 @dataclass(frozen=True)
@@ -71,30 +67,6 @@ class LearnedMap:
     held_out: int
 
 
-def least_documents(dimension: int) -> int:
-    """The number of distinct documents that a map from a space of some dimension needs."""
-    return math.ceil((dimension + _SPARE) / (1 - _HELD_OUT))
-
-
-def most_documents(dimension: int) -> int:
-    """The number of documents beyond which a map from a space of some dimension gains little."""
-    return max(_MOST, 2 * least_documents(dimension))
-
-
-def check_enough(documents: int, dimension: int) -> None:
-    """Check that there are enough documents for a map from a space of some dimension.
-
-    Raises:
-        ExportError: There are not.
-    """
-    fewest = least_documents(dimension)
-    if documents < fewest:
-        raise ExportError(
-            f"{counted(documents, 'distinct document')} {be(documents)} too few: a bridge from "
-            f"{counted(dimension, 'dimension')} needs at least {fewest}, and a good one thousands"
-        )
-
-
 def learn_map(
     old: Vectors, new: Vectors, seed: int = 0, step: Callable[[], object] = lambda: None
 ) -> LearnedMap:
@@ -110,12 +82,13 @@ def learn_map(
         step: Called after each of ``STRENGTHS``.
 
     Raises:
-        ExportError: There are too few documents, or a backbone embeds all of them alike.
+        DataError: There are too few documents.
+        ExportError: A backbone embeds all of them alike.
     """
     count, dimension = old.shape
     check_enough(count, dimension)
     order = np.random.default_rng(seed).permutation(count)
-    held_out, training = np.split(order, [round(_HELD_OUT * count)])
+    held_out, training = np.split(order, [round(HELD_OUT * count)])
     centre = Centre.of(old, new, training)
     training_moments = Moments.of(old, new, training, centre)
     held_out_moments = Moments.of(old, new, held_out, centre)

@@ -15,9 +15,34 @@ from fala.solver.threads import one_blas_thread
 
 # Penalties, in units of the mean variance of a text.
 _STRENGTHS = np.logspace(-2, 4, 13)
-_HELD_OUT = 0.2  # share of the texts that chooses the penalty
+HELD_OUT = 0.2  # share of the texts that chooses the penalty
+_SPARE = 2  # fewer training texts could all be mapped exactly, by matrix and offset
 _MOST = 10_000  # texts that it is fitted to; see ``docs/tried.md``
 _ALIKE = 1e-12  # variance of equal texts by rounding, as a share of the mean square
+
+
+def least_documents(dimension: int) -> int:
+    """The number of distinct documents that a map from a space of some dimension needs."""
+    return math.ceil((dimension + _SPARE) / (1 - HELD_OUT))
+
+
+def most_documents(dimension: int) -> int:
+    """The number of documents beyond which a map from a space of some dimension gains little."""
+    return max(_MOST, 2 * least_documents(dimension))
+
+
+def check_enough(documents: int, dimension: int) -> None:
+    """Check that there are enough documents for a map from a space of some dimension.
+
+    Raises:
+        DataError: There are not.
+    """
+    fewest = least_documents(dimension)
+    if documents < fewest:
+        raise DataError(
+            f"{counted(documents, 'distinct public text')} {be(documents)} too few: a bridge from "
+            f"{counted(dimension, 'dimension')} takes {fewest}, and a good one thousands"
+        )
 
 
 def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
@@ -47,20 +72,14 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
         raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
     n, dimension = old.shape
-    # Fewer training texts could all be mapped exactly, by matrix and offset.
-    fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
-    if n < fewest:
-        raise DataError(
-            f"{counted(n, 'distinct public text')} {be(n)} too few for a bridge from "
-            f"{counted(dimension, 'dimension')}: it takes {fewest}"
-        )
+    check_enough(n, dimension)
     random = np.random.default_rng(0)
-    most = max(_MOST, 2 * fewest)
+    most = most_documents(dimension)
     drawn = np.sort(random.permutation(n)[:most]) if n > most else slice(None)
     x, y = old[drawn].astype(np.float64), new[drawn].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError("an embedding is not finite")
-    held_out, training = np.split(random.permutation(len(x)), [math.floor(_HELD_OUT * len(x))])
+    held_out, training = np.split(random.permutation(len(x)), [math.floor(HELD_OUT * len(x))])
     with one_blas_thread():
         candidates = _ridge(x[training], y[training], _STRENGTHS)
         errors = [

@@ -16,7 +16,7 @@ from fala.examples import unique_texts
 from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
-from fala_export.fitting.metrics import defined, margin_of
+from fala_export.fitting.metrics import defined, interval, margin_of
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
 from fala_export.population import numbers_of, processes
 from fala_export.rows.data_set import AllRows
@@ -115,7 +115,7 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         ``rank_correlation``) with the old personal model, with the new release as shipped, and with
         the new personal model at once (where there is one) and after its forward passes; the mean
         ``gain`` of the last over the new release, in AUC or as a fall of RMSE (``metric``), with
-        Student's 95 % ``interval`` over annotators (None for fewer than two), and as ``margins``
+        Student's 95 % ``interval`` over annotators (None for fewer than three), and as ``margins``
         half of that of every figure; and the share who are ``worse`` by more than ``WORSE``.
 
     Raises:
@@ -126,9 +126,7 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     if not scored:
         raise DataError("no held-out annotator has test rows of two labels: nothing is checked")
     gains = sign * np.array([user[metric]["fala"] - user[metric]["new_global"] for user in scored])
-    interval = None
-    if (margin := margin_of(gains.tolist())) is not None:
-        interval = [_rounded(gains.mean() - margin), _rounded(gains.mean() + margin)]
+    bounds = interval(gains)
     means, figures = mean(scored), _FIGURES[link.kind]
     return {
         "devices": len(scored),
@@ -142,7 +140,7 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         },
         "metric": metric,
         "gain": _rounded(gains.mean()),
-        "interval": interval,
+        "interval": None if bounds is None else [*map(_rounded, bounds)],
         "worse": _rounded((gains < -WORSE * (link.high - link.low)).mean()),
     }
 

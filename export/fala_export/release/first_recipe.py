@@ -17,10 +17,10 @@ from fala.bundle.signature import packed_manifest
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION
 from fala.model.links import LABELS
-from fala_export.bridging.learning import least_documents
 from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
+from fala_export.fitting.bridge import least_documents
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import annotators, scales
 from fala_export.rows.columns import RATINGS, Columns

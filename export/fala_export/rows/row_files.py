@@ -218,10 +218,12 @@ def undivided_rows(
                     raise RowError(error.line, str(missing).removeprefix(": ")) from error
             raise
         labels = rows.label_values
-        check_found(name, present, columns, {
+        found = {
             "label": bool(labels), "user": bool(rows.count_users()),
             "split": parser.has_splits is not False,
-        })  # fmt: skip
+        }  # fmt: skip
+        if rows:
+            check_found(name, present, columns, found)
         if named.label is None and is_judged(columns.label or "") and len(labels) != 2:
             raise no_column(name, "label", present)
         for remark in parser.remarks(form.unit):

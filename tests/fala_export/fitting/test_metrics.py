@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from fala_export.fitting.metrics import auc, f1, scores
+from fala_export.fitting.metrics import auc, f1, interval, scores
+from fala_sim.metric.quality import figures
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -26,6 +28,28 @@ def test_scores_equal_scikit_learns(classes, seed):
         )
     assert (ours["auc"], ours["f1"]) == pytest.approx(theirs)
     assert ours["accuracy"] == pytest.approx(accuracy_score(truth, decided))
+
+
+@pytest.mark.parametrize("missing", [None, 0, 1, 2])
+def test_the_laboratory_scores_as_the_exporter_does(missing):
+    """Also where a user's test rows lack one of three labels."""
+    random = np.random.default_rng(0)
+    truth = random.integers(3, size=40)
+    truth = truth[truth != missing]
+    logits = random.normal(size=(len(truth), 3))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    ours, theirs = scores(truth, shares), figures(logits, truth)
+    assert ours["auc"] is not None
+    assert {name: theirs[name] for name in ours} == pytest.approx(ours)
+
+
+@pytest.mark.parametrize("count", [3, 4, 7, 30, 1_000])
+def test_an_interval_equals_scipys(count):
+    values = np.random.default_rng(0).normal(size=count)
+    error = values.std(ddof=1) / np.sqrt(count)
+    expected = stats.t.interval(0.95, count - 1, values.mean(), error)
+    assert interval(values) == pytest.approx(expected, rel=1e-5)
+    assert interval(values[:2]) is None
 
 
 def test_undefined_scores_are_none_or_zero():

@@ -106,13 +106,13 @@ def blend_cell(group: pd.DataFrame) -> str | None:
 
 
 def attempts(searches: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting that was tried on a validation user, with its score."""
+    """A row for each setting that was tried on a validation user, with its AUC or accuracy."""
     if searches.empty:
         return searches
     trials = exploded(searches, "tried")
-    trials["score"] = trials["tried.scores.auc"].astype(float)
-    trials["score"] = trials["score"].fillna(trials["tried.scores.accuracy"])
-    return trials
+    # Searches of ratings have neither score.
+    scores = trials.reindex(columns=["tried.scores.auc", "tried.scores.accuracy"]).astype(float)
+    return trials.assign(score=scores.bfill(axis="columns").iloc[:, 0])
 
 
 def _with_examples(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
@@ -229,7 +229,7 @@ def _old_weight(trials: pd.DataFrame) -> str:
         return ""
     scores = pd.DataFrame(
         [
-            (weight, user, blend["accuracy"] if blend["auc"] is None else blend["auc"])
+            (weight, user, blend.get("accuracy") if blend.get("auc") is None else blend["auc"])
             for user, blends in zip(trials["user"], trials["tried.blends"], strict=True)
             if isinstance(blends, dict)
             for weight, blend in blends.items()
