@@ -75,47 +75,46 @@ class Prepared:
 
 @timed
 def own(key: Key, names: tuple[str, str], path: Path, done: frozenset[Key]) -> Records:
-    """One user in every way, at every number of labels that leaves a text without one.
+    """All users of a data set in every way, at every number of labels that leaves a text over.
 
     Args:
-        key: Of the records, without their method and variant.
+        key: Of the records, without their method, user and variant.
         names: Of the old and the new encoder.
         path: The file of a ``Prepared``.
         done: Keys that are recorded already.
     """
     prepared: Prepared = pickle.loads(local_path(path).read_bytes())
-    rows = prepared.users[key.user]
-    truth = positions(rows.test_labels, prepared.labels)
-    for labelled in sizes(len(rows.train)):
-        person = prepared.person(key.user, labelled, key.seed)
-        before = None
-        for name, way in WAYS.items():
-            each = keyed(key, name, names, labelled)
-            if before is not None and each in done:
+    for user, rows in prepared.users.items():
+        truth = positions(rows.test_labels, prepared.labels)
+        for labelled in sizes(len(rows.train)):
+            keys = keys_of(key, user, names, labelled)
+            if done.issuperset(keys.values()):
                 continue
-            outcome = way.run(person)
-            before = outcome.logits if before is None else before
-            if each in done:
-                continue
-            content = {
-                "task": "classification",
-                "old": names[0],
-                "new": names[1],
-                "labels": labelled,
-                "texts": len(person.texts) + len(person.history),
-                "test": len(person.test),
-                "title": way.title,
-                "scores": figures(outcome.logits, truth),
-                "flips": {"old": flips(outcome.logits, before, truth)},
-                "passes": outcome.passes,
-                "digests": dict(prepared.digests),
-            }
-            yield Made(each, content)
+            person = prepared.person(user, labelled, key.seed)
+            outcomes = {name: way.run(person) for name, way in WAYS.items()}
+            before = next(iter(outcomes.values())).logits
+            for name, outcome in outcomes.items():
+                content = {
+                    "task": "classification",
+                    "old": names[0],
+                    "new": names[1],
+                    "labels": labelled,
+                    "texts": len(person.texts) + len(person.history),
+                    "test": len(person.test),
+                    "title": WAYS[name].title,
+                    "scores": figures(outcome.logits, truth),
+                    "flips": {"old": flips(outcome.logits, before, truth)},
+                    "passes": outcome.passes,
+                    "digests": dict(prepared.digests),
+                }
+                if keys[name] not in done:
+                    yield Made(keys[name], content)
 
 
-def keyed(key: Key, name: str, names: tuple[str, str], labelled: int) -> Key:
-    """The key of one record."""
-    return Key(key.kind, key.data, name, key.user, key.seed, f"{names[0]}-{names[1]}.{labelled}")
+def keys_of(key: Key, user: str, names: tuple[str, str], labelled: int) -> dict[str, Key]:
+    """The keys of a user's records at a number of labels, by way."""
+    variant = f"{names[0]}-{names[1]}.{labelled}"
+    return {name: Key(key.kind, key.data, name, user, key.seed, variant) for name in WAYS}
 
 
 def sizes(texts: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.job import Call, Engine, Job, Log
 from fala_sim.experiments.own.encoders import digest, encoder
 from fala_sim.experiments.own.family import OwnPlan
-from fala_sim.experiments.own.jobs import Prepared, Rows, keyed, own, sizes
-from fala_sim.experiments.own.ways import WAYS
+from fala_sim.experiments.own.jobs import Prepared, Rows, keys_of, own, sizes
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.preparation.sources import SHORT
 from fala_sim.records import Key, Kind, Store
@@ -42,32 +41,29 @@ def run(plan: OwnPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[
             paths, failed = prepare_all(plan.data, prepare, log)
             failures += failed
             jobs = [
-                job
-                for data, path in paths
-                for job in _jobs(store, kinds[0], data, seed, (old, plan.new), path)
+                _job(store, kinds[0], data, seed, (old, plan.new), path) for data, path in paths
             ]
             failures += run_jobs(jobs, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
-def _jobs(
-    store: Store, kind: Kind, data: str, seed: int, names: tuple[str, str], path: Path
-) -> Iterator[Job]:
+def _job(store: Store, kind: Kind, data: str, seed: int, names: tuple[str, str], path: Path) -> Job:
+    """One job a data set: a user takes less time than a process to start."""
     prepared: Prepared = pickle.loads(path.read_bytes())
-    for user, rows in prepared.users.items():
-        key = Key(kind, data, "", user, seed)
-        keys = [
-            keyed(key, way, names, labelled)
-            for labelled in sizes(len(rows.train))
-            for way in WAYS
-        ]  # fmt: skip
+    key = Key(kind, data, "", "all", seed)
+    keys = {
+        each
+        for user, rows in prepared.users.items()
+        for labelled in sizes(len(rows.train))
+        for each in keys_of(key, user, names, labelled).values()
+    }
 
-        def make(key: Key = key, keys: Sequence[Key] = tuple(keys)) -> Call:
-            done = frozenset(store.keys.intersection(keys))
-            return Call(partial(own, key, names, path, done), lambda: [path])
+    def make() -> Call:
+        done = frozenset(store.keys & keys)
+        return Call(partial(own, key, names, path, done), lambda: [path])
 
-        label = f"{kind} {data} {names[0]} to {names[1]}, {user}, seed {seed}"
-        yield Job(label, make, partial(store.keys.issuperset, keys))
+    label = f"{kind} {data} {names[0]} to {names[1]}, seed {seed}"
+    return Job(label, make, partial(store.keys.issuperset, keys))
 
 
 def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tuple[str, Path]:
