@@ -70,7 +70,7 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
     """
     draw = random.Random(seed)
     with fala.Device.open(folder / name) as device:
-        examples, active = set(examples_of(device)), device.backbone
+        examples, active = set(examples_of(device)), device.status().release
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
         path = Path(shutil.copytree(folder / name, Path(temporary, "device")))
         if draw.random() < 0.6:
@@ -148,7 +148,7 @@ def repair(
             rescued = set(examples_of(device))
             outcome.shares = {"repaired": 1.0, "rescued": len(rescued & examples) / len(examples)}
             if damage.startswith("store.sqlite3"):
-                outcome.shares["active"] = float(device.backbone == active)
+                outcome.shares["active"] = float(device.status().release == active)
             if not np.isfinite(device.predict_proba(PROBES)).all():
                 raise ArithmeticError("a prediction is not finite after a repair")
             if not reports[0].problems and rescued != examples and not damage.startswith(UNSEEN):
@@ -167,7 +167,7 @@ def send_states(folder: Path, say: Say) -> None:
         copy = shutil.copytree(folder, Path(temporary, "device"))
         with fala.Device.open(copy) as device:
             say(state_of(device))
-            if device.can_roll_back:
+            if device.status().can_roll_back:
                 device.rollback()
                 say(state_of(device))
 

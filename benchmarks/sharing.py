@@ -93,7 +93,7 @@ def do(
     elif method == "refine":
         device.refine(fala.Budget(20))
     elif method == "rollback":
-        if device.can_roll_back:
+        if device.status().can_roll_back:
             device.rollback()
     elif method == "confirm":
         device.confirm()
@@ -244,14 +244,14 @@ def check(folder: Path, journals: list[Path], result: Round) -> None:
     counts["acknowledged"] += len(acknowledged)
     try:
         with fala.Device.open(folder) as device:
-            counts["fell back"] += device.fell_back is not None
+            counts["fell back"] += device.status().fell_back is not None
             labelled = {str(row.example) for row in device.examples(labelled=True)}
             if lost := acknowledged - labelled:
                 wrong.append(f"{len(lost)} of {len(acknowledged)} acknowledged examples are lost")
             for _ in range(2):
                 if not np.isfinite(device.predict_proba(texts()[:5])).all():
                     wrong.append("a prediction is not finite")
-                if device.can_roll_back:
+                if device.status().can_roll_back:
                     device.rollback()
     except Exception:
         wrong.append(f"the folder does not open:\n{traceback.format_exc()}")

@@ -134,7 +134,7 @@ class Run:
     def turn(self, draw: random.Random) -> str:
         """Roll back, or refine."""
         time.sleep(0.1)
-        if draw.random() < 0.5 and self.device.can_roll_back:
+        if draw.random() < 0.5 and self.device.status().can_roll_back:
             self.device.rollback()
             return "rolled back"
         self.device.refine(fala.Budget(5))

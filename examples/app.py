@@ -43,9 +43,7 @@ def main(folder):
     texts, bad = sentences(FRIENDLY + RUDE), ("vile", "Nobody", "neighbour")  # to this user
     labels = ["rude" if any(word in text for word in bad) else "fine" for text in texts]
     with fala.Device.create(folder / "device", old) as device:
-        print(
-            f"{device.backbone}: learned from {device.learn(texts, labels).labelled} labelled texts"
-        )
+        print(device.learn(texts, labels))
         report = device.replace(new, fala.Budget(forward_passes=0))
         print(f"{report.old} -> {report.new}: {report.decision} model, {report.reason}")
         later = device.refine(fala.Budget(forward_passes=20)).forward_passes  # in idle time
@@ -53,7 +51,7 @@ def main(folder):
         for question in ("The book in the shop is garbage.", "Nobody wants you in our street."):
             print(f"{device.predict([question])[0]}: {question}")
         device.rollback()
-        print(f"rolled back to {device.backbone}")
+        print(f"rolled back to {device.status().release}")
 
 
 if __name__ == "__main__":

@@ -47,15 +47,15 @@ def main(folder, old="glove", new="bert"):
     ) as device:
         device.learn(texts, [tags for _, tags in NOTES])
         device.remember(UNTAGGED)  # what the old encoder thinks of them is carried over, too
-        print(device.backbone, [sorted(tags) for tags in device.predict(UNTAGGED)])
+        print(device.status().release, [sorted(tags) for tags in device.predict(UNTAGGED)])
         device.add_labels(["travel"])
         device.learn(TRIPS, [{"travel"}] * len(TRIPS))
 
     # Months later: the app ships another encoder, of another dimension.
     with fala.Device.open(folder) as device:
         report = device.replace(encoder=encoder(new), encoder_name="second")
-        print(report.sentence)
-        print(device.backbone, [sorted(tags) for tags in device.predict(UNTAGGED)])
+        print(report)
+        print(device.status().release, [sorted(tags) for tags in device.predict(UNTAGGED)])
         print("tags:", ", ".join(device.labels))
         if report.worse:
             device.rollback()  # and the old encoder is passed to `open` again

@@ -42,7 +42,7 @@ def main(folder):
 
     release = fala.Bundle.open(path)  # verifies every byte
     manifest = release.manifest
-    print(f"{path.name}: {manifest.name}, {manifest.kind}, {manifest.dimension} dimensions")
+    print(f"{path.name}: {manifest.title}, {manifest.kind}, {manifest.dimension} dimensions")
     labels = ", ".join(map(str, manifest.labels))
     print(f"{manifest.task} with labels {labels}; {manifest.details['head']}")
     with fala.Device.create(folder / "device", path) as device:

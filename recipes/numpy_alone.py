@@ -148,13 +148,13 @@ class Life:
     def miss(self) -> None:
         """Without a runtime a transformer is refused, and nothing is changed."""
         with self.open() as device:
-            before = device.backbone, device.predict_proba(MINE).tolist()
+            before = device.status().release, device.predict_proba(MINE).tolist()
             try:
                 device.replace(self.transformer, fala.Budget(0))
                 device.rollback()  # there is a runtime
             except fala.MissingExtraError:
-                check(not device.on_trial, "no trial")
-                after = device.backbone, device.predict_proba(MINE).tolist()
+                check(not device.status().on_trial, "no trial")
+                after = device.status().release, device.predict_proba(MINE).tolist()
                 check(after == before, "the model stays")
 
     def replace(self) -> None:
@@ -163,7 +163,9 @@ class Life:
             device.preview(self.new, fala.Budget(0))
             report = device.replace(self.new, fala.Budget(0))
             check(report.forward_passes == 0, "no forward pass")
-            check(device.backbone == fala.Bundle.open(self.new).manifest.name, "it is active")
+            check(
+                device.status().release == fala.Bundle.open(self.new).manifest.title, "it is active"
+            )
 
     def refine(self) -> None:
         """Let the new backbone read the texts."""
@@ -178,11 +180,11 @@ class Life:
 
     def roll_back(self) -> None:
         """Make the first release active again."""
-        name = fala.Bundle.open(self.old).manifest.name
+        name = fala.Bundle.open(self.old).manifest.title
         with self.open() as device:
-            if device.backbone != name:
+            if device.status().release != name:
                 device.rollback()
-            check(device.backbone == name, "the first release is active")
+            check(device.status().release == name, "the first release is active")
 
     def export(self) -> None:
         """Write all examples to a file."""

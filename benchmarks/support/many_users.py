@@ -170,7 +170,7 @@ class Serve:
 def labelled(folder: Path) -> tuple[str, str, int]:
     """A user's folder, backbone, and number of labelled examples."""
     with fala.Device.open(folder) as device:
-        return str(folder), device.backbone, sum(1 for _ in device.examples(labelled=True))
+        return str(folder), device.status().release, sum(1 for _ in device.examples(labelled=True))
 
 
 def quantiles(seconds: Sequence[float], name: str) -> dict[str, float]:

@@ -75,7 +75,7 @@ class Operation:
 def state_of(device: fala.Device) -> str:
     """A digest of a device's predictions: equal if every bit is."""
     return hashlib.sha256(
-        device.backbone.encode() + device.predict_proba(PROBES).tobytes()
+        device.status().release.encode() + device.predict_proba(PROBES).tobytes()
     ).hexdigest()
 
 

@@ -196,11 +196,7 @@ def forget(device, body):
 
 def describe(device, body):
     """The state of a user's device."""
-    rows = list(device.examples())
-    return {
-        "backbone": device.backbone, "examples": len(rows), "on_trial": device.on_trial,
-        "labelled": sum(row.label is not None for row in rows), "fell_back": device.fell_back,
-    }  # fmt: skip
+    return device.status().to_dict()
 
 
 async def body_of(request):

@@ -163,7 +163,7 @@ def check(folder, clients, backbone):
         with fala.Device.open(folder / "users" / f"user-{name}") as device:
             stored = {row.example: row.label for row in device.examples()}
             lost += sum(stored.get(text) != label for text, label in expected.items())
-            other += device.backbone != backbone
+            other += device.status().release != backbone
     return {"acknowledged": sum(map(len, clients.acknowledged.values())), "lost": lost,
             "other_release": other}  # fmt: skip
 
@@ -204,7 +204,7 @@ def main():
             progress = upgrade(server, options.new)
             clients.phase = "after"
             time.sleep(options.seconds)
-        backbone = fala.Bundle.open(options.new).manifest.name
+        backbone = fala.Bundle.open(options.new).manifest.title
         record = {"errors": clients.errors, **check(folder, clients, backbone)}
     milliseconds = {
         f"{phase}: {kind}": [len(row), *(1000 * np.quantile(row, [0.5, 0.99, 1])).round(1).tolist()]

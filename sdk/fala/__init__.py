@@ -43,7 +43,7 @@ from fala.errors import (
 from fala.examples import Example, Item, Match, Pair
 from fala.personal.run import Budget, Progress
 from fala.report import (
-    AdapterInfo,
+    Changes,
     Comparison,
     Correlation,
     Counts,
@@ -53,6 +53,9 @@ from fala.report import (
     LearnReport,
     Preview,
     Report,
+    RollbackReport,
+    SideBySide,
+    Status,
     Stopped,
 )
 from fala.slots.releases import Releases
@@ -67,7 +70,6 @@ if TYPE_CHECKING:
 logging.getLogger("fala").addHandler(logging.NullHandler())
 
 __all__ = [
-    "AdapterInfo",
     "Budget",
     "BudgetError",
     "Bundle",
@@ -79,6 +81,7 @@ __all__ = [
     "BundleSignatureError",
     "BundleVersionError",
     "CancelledError",
+    "Changes",
     "Comparison",
     "Correlation",
     "Counts",
@@ -111,8 +114,11 @@ __all__ = [
     "RepairReport",
     "ReplacedAll",
     "Report",
+    "RollbackReport",
     "RolledBackError",
+    "SideBySide",
     "SlowDownloadError",
+    "Status",
     "Stopped",
     "StoredExample",
     "UnknownAdapterError",

@@ -37,20 +37,29 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, UsageError, counted, needs, type_of
+from fala.errors import DataError, DeviceError, UsageError, needs, type_of
 from fala.examples import CLASSIFICATION, Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.labels import HeadLabel, Label, OneLabel
-from fala.personal.adapters import load, loaded
-from fala.personal.compare import Accept, compare_with_previous
+from fala.personal.adapters import load
+from fala.personal.compare import Accept, side_by_side, sides_of_previous, slot_before
 from fala.personal.learn import Learner, drop_fits, fit_all
 from fala.personal.preview import preview
 from fala.personal.refine import refine, refined_report
 from fala.personal.replace import Terms, replace, replaced_report
 from fala.personal.run import Budget, Progress, Run
-from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
+from fala.report import (
+    MODELS,
+    Forgotten,
+    LearnReport,
+    Preview,
+    Report,
+    RollbackReport,
+    SideBySide,
+    Status,
+)
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
@@ -67,6 +76,7 @@ from fala.slots.own_arguments import (
 from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
+from fala.slots.status import status
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
 from fala.store.encryption import Key, codec_of
 from fala.store.examples import StoredExample
@@ -79,17 +89,6 @@ _log = logging.getLogger("fala")
 
 Result = TypeVar("Result")
 _Device = TypeVar("_Device", bound="Device")
-
-_KINDS = {
-    "personal": "a personal model",
-    "calibrated": "the vendor's model and the user's slope and bias",
-    "vendor": "the vendor's model",
-}
-_OWN_KINDS = {
-    "personal": "a personal model",
-    "calibrated": "the shares of the labels",
-    "vendor": "nothing learned yet",
-}
 
 
 class Device:
@@ -226,9 +225,8 @@ class Device:
                 folder, file, positive=positive, trust=trust, codec=codec, names=names,
                 encoders=encoders, releases=shared,
             )  # fmt: skip
-        device = cls(opened)
-        _log.info("%s: created with %s", opened.path, device.backbone)
-        return device
+        _log.info("%s: created with %s", opened.path, opened.held().release.name)
+        return cls(opened)
 
     @classmethod
     def open(
@@ -398,25 +396,42 @@ class Device:
 
     def __repr__(self) -> str:
         try:
-            count, labelled = self._folder.store.examples.counts()
-            active = opened(self._folder).active
-            kind = (_OWN_KINDS if active.release.own else _KINDS)[active.decision]
-            return (
-                f"<Device {self._folder.path}: {self.task} on {self.backbone} with {kind}, "
-                f"{counted(count, 'example')}, {labelled} labelled>"
-            )
+            snapshot = self._folder.held()
         except DeviceError as error:
-            return f"<Device {self._folder.path}: {error}>"
+            return f"<Device {error}>"
+        return (
+            f"<Device {self._folder.path}: {snapshot.head.task} on {snapshot.release.name} with "
+            f"{MODELS[snapshot.active.decision]}>"
+        )
 
-    @property
-    def backbone(self) -> str:
-        """The installed backbone's name."""
-        return opened(self._folder).release.name
+    def status(self, *, adapter: str | None = None) -> Status:
+        """Read the state of the device: its release, its model, its examples, and its trial.
+
+        Nothing is changed by it: a release on trial is checked where the device uses it.
+
+        Args:
+            adapter: The task; see ``predict``.
+
+        Raises:
+            BundleError: The active release is damaged. If it is on trial, the next prediction
+                falls back to the previous one.
+            DeviceError: The store is damaged, or the device is closed.
+            UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> status = device.status()
+            >>> status.release, status.decision, status.labelled
+            ('glove', 'personal', 4)
+            >>> print(status)
+            glove is active, with the personal model. The device keeps 4 examples, 4 with a label, \
+            and 0 that wait for refine.
+        """
+        return status(self._folder, "" if adapter is None else check_adapter_name(adapter))
 
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self.model.head.task
+        return self._folder.held().head.task
 
     @property
     def labels(self) -> tuple[HeadLabel, ...]:
@@ -424,8 +439,12 @@ class Device:
 
         All are integers, or all are strings, as the release has them; a rating has its name.
         Replacements keep the order; labels that a release adds come last.
+
+        They are in memory, like ``task``, ``positive`` and ``model``: as this object's last
+        operation found them, and so the columns of its last ``predict_proba``. ``status`` reads
+        what another process has replaced since.
         """
-        return self.model.head.labels
+        return self._folder.held().head.labels
 
     @property
     def positive(self) -> HeadLabel | None:
@@ -437,29 +456,14 @@ class Device:
         Raises:
             DataError: There are tags, or a rating.
         """
-        snapshot = opened(self._folder)
+        snapshot = self._folder.held()
         snapshot.head.check_exclusive("positive")
         return snapshot.positive
 
     @property
     def model(self) -> PersonalModel:
         """The active personal model."""
-        return opened(self._folder).model
-
-    @property
-    def can_roll_back(self) -> bool:
-        """Whether an earlier model is kept."""
-        return opened(self._folder).state.previous is not None
-
-    @property
-    def on_trial(self) -> bool:
-        """Whether the active release is still on trial; see ``replace``."""
-        return opened(self._folder).trial is not None
-
-    @property
-    def fell_back(self) -> str | None:
-        """Why the device fell back from its last release, which failed its trial; or None."""
-        return opened(self._folder).fell_back
+        return self._folder.held().model
 
     def predict(
         self,
@@ -903,13 +907,13 @@ class Device:
         ``rollback``, even if an app that was killed passes the active release again. After any
         failure the active model is the old one, or the new one as first fitted.
 
-        The new release is on trial (``on_trial``) until ``confirm``, or until it has predicted 100
+        The new release is on trial until ``confirm``, or until it has predicted 100
         examples. A rollback ends the trial, too; a second rollback starts it anew. On trial, every
         process runs the release on a few probes before its first prediction. If it fails on one, or
         on a text of a refinement, or if three processes in a row end there, the device falls back
-        to the previous model, fits it to newer labels, and reports why (``fell_back``, until the
-        next replacement or rollback; a warning in the log). There is no rollback to the failed
-        release. Predictions are counted in memory, and written when they are enough or at
+        to the previous model, fits it to newer labels, and reports why (``Status.fell_back``,
+        until the next replacement or rollback; a warning in the log). There is no rollback to the
+        failed release. Predictions are counted in memory, and written when they are enough or at
         ``close``: those of a process that is killed do not count, and the trial lasts longer.
         Replacing a release on trial confirms it, since it becomes the previous one: use it first,
         or roll back.
@@ -966,7 +970,10 @@ class Device:
             >>> report = device.replace(bert, fala.Budget(forward_passes=0))
             >>> report.old, report.new, report.decision, report.forward_passes
             ('glove', 'bert', 'personal', 0)
-            >>> device.on_trial, device.can_roll_back
+            >>> print(report)
+            The personal model was carried over from glove to bert. On 4 labelled examples, each \
+            left out, ...
+            >>> device.status().on_trial, device.status().can_roll_back
             (True, True)
         """
         origin = self._folder.signed(trust)
@@ -996,11 +1003,11 @@ class Device:
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old = self.backbone
+        old = opened(self._folder).release.name
         with run:
             replaced = replace(self._folder, path, run, terms)
         report = replaced_report(old, replaced, run)
-        _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
+        _log.info("%s -> %s: %s", report.old, report.new, report)
         return report
 
     def update(
@@ -1064,6 +1071,7 @@ class Device:
         )  # fmt: skip
         with run, newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
+                _log.info("%s: no update: %s", self._folder.path, self.status())
                 return None
             return self._replace(release, terms, Run(budget, progress))
 
@@ -1106,9 +1114,8 @@ class Device:
         with run:
             refined = refine(folder, learner.adapter, run, run.budget.passes(bridged=True))
         snapshot = self._snapshot(adapter)
-        with run.stage("compare"):
-            comparison = compare_with_previous(folder, snapshot, refined.last)
-        return refined_report(refined, snapshot, run, comparison)
+        sides = sides_of_previous(folder, snapshot, refined.last)
+        return refined_report(refined, snapshot, run, sides)
 
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.
@@ -1121,7 +1128,7 @@ class Device:
         Examples:
             >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
             >>> device.confirm()
-            >>> device.on_trial
+            >>> device.status().on_trial
             False
         """
         confirm(self._folder)
@@ -1165,11 +1172,14 @@ class Device:
         confirm(self._folder)  # the encoder has been in use
         return learner.report(self._snapshot(None), replaced.prepared.model)
 
-    def rollback(self) -> None:
+    def rollback(self) -> RollbackReport:
         """Make the model before the last replacement active; a second call undoes the first.
 
         All tasks are rolled back together, and fitted to newer labels where their backbones have
         encoded the texts.
+
+        Returns:
+            What was done, for the device's own task.
 
         Raises:
             DeviceError: If no previous model is kept, or an adapter was loaded since.
@@ -1177,23 +1187,55 @@ class Device:
 
         Examples:
             >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
-            >>> device.rollback()
-            >>> device.backbone
-            'glove'
+            >>> print(device.rollback())
+            The device went from bert back to glove. Active is the personal model, as it was. \
+            Labels stay: 4 of 4 examples have one.
         """
+        old = opened(self._folder).release.name
         roll_back(self._folder)
-        for adapter in (None, *self._folder.store.slots.adapters()):
-            if self._snapshot(adapter).state.to_fit:
-                self._learner(adapter).fit()
-        _log.info("rolled back to %s", self.backbone)
+        to_fit = [
+            adapter for adapter in (None, *self._folder.store.slots.adapters())
+            if self._snapshot(adapter).state.to_fit
+        ]  # fmt: skip
+        for adapter in to_fit:
+            self._learner(adapter).fit()
+        now = self.status()
+        report = RollbackReport(
+            old, now.release, now.decision, now.examples, now.labelled, None in to_fit, now.on_trial
+        )
+        _log.info("%s: %s", self._folder.path, report)
+        return report
 
-    @property
-    def adapters(self) -> Mapping[str, AdapterInfo]:
-        """The adapters that are loaded, by name, with the state of their tasks.
+    def compare(self, examples: Iterable[Example], *, adapter: str | None = None) -> SideBySide:
+        """Return the decisions of the previous model and of the active one on the same examples.
 
-        Their names are those of ``adapter=``; see ``load_adapter``.
+        For an app that shows what a release on trial changes, before ``confirm`` or ``rollback``.
+        The previous model is as it was when it was replaced, without later labels. The examples
+        are not kept, and do not count as predictions of the trial.
+
+        Args:
+            examples: See ``predict``.
+            adapter: See ``predict``.
+
+        Raises:
+            DataError: An example is not of the task's kind.
+            DeviceError: No previous model is kept, or it is damaged.
+            EncoderError: The app's own encoder of one of the two releases was not passed.
+            UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> both = device.compare(["buy my soup, clown", "a lovely soup"])
+            >>> both.old, both.new, both.before.tolist(), both.now.tolist(), both.differ.tolist()
+            ('glove', 'bert', [1, 0], [1, 0], [False, False])
         """
-        return loaded(self._folder)
+        self._learner(adapter).ready()
+        snapshot = self._snapshot(adapter)
+        checked = check_examples(examples, snapshot.head.task)
+        previous = slot_before(self._folder, snapshot)
+        for release in (previous.release, snapshot.release):
+            check_items(checked, release)
+        return side_by_side(self._folder, snapshot, previous, checked)
 
     def load_adapter(
         self,

@@ -74,7 +74,7 @@ def test_a_wrong_positive_label_is_rejected(positive, releases, tmp_path):
 
 @pytest.mark.parametrize("wrong", [5, 5.0, "5", (5,), HUGE, Dumb(), True], ids=named)
 def test_wrong_budgets_and_progress_functions_are_rejected(wrong, device, releases):
-    before, could_roll_back = state(device), device.can_roll_back
+    before, could_roll_back = state(device), device.status().can_roll_back
     for call in (
         device.refine,
         lambda *args, **options: device.replace(releases["mid"], *args, **options),
@@ -83,7 +83,7 @@ def test_wrong_budgets_and_progress_functions_are_rejected(wrong, device, releas
             call(wrong)
         with pytest.raises(DataError, match="progress is a function"):
             call(progress=wrong)
-    assert same(state(device), before) and device.can_roll_back == could_roll_back
+    assert same(state(device), before) and device.status().can_roll_back == could_roll_back
 
 
 @pytest.mark.parametrize(

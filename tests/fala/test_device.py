@@ -67,7 +67,7 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         np.testing.assert_allclose(personal.sum(axis=1), 1)
     with Device.open(path) as device:
         np.testing.assert_array_equal(device.predict_proba(probes), personal)
-        assert not device.can_roll_back
+        assert not device.status().can_roll_back
 
         report = device.replace(new, Budget(40))
         assert len(encoded) - report.counts.probes == report.forward_passes <= 40
@@ -152,7 +152,7 @@ def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
             device.replace(path)
         assert files_of(tmp_path / "device") == files
         np.testing.assert_array_equal(device.predict_proba(PROBES), p)
-        assert not device.can_roll_back
+        assert not device.status().can_roll_back
     with Device.open(tmp_path / "device") as again:
         np.testing.assert_array_equal(again.predict_proba(PROBES), p)
         assert again.learn([]).examples == len(TEXTS)

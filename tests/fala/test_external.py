@@ -140,7 +140,7 @@ def test_another_encoder_is_rejected(tmp_path, path, releases, external, functio
             before = state(device)
             with pytest.raises(EncoderError, match="on 16 probes"):
                 device.replace(external["mid"], Budget(0))
-            assert device.backbone == "old" and same(state(device), before)
+            assert device.status().release == "old" and same(state(device), before)
     with Device.create(tmp_path / "made", external["mid"], encoder=functions) as device:
         device.predict_proba(PROBES)
     for missing in (None, {"cloud 2": functions["cloud 2"]}):
@@ -203,7 +203,7 @@ def test_items_need_no_encoder(tmp_path, external, functions, labels):
     with Device.open(folder) as device:
         with pytest.raises(EncoderError, match=r"encoder=\{'cloud 2'"):
             device.replace(external["new"])  # some texts are to be embedded
-        assert device.backbone == "cloud 1"
+        assert device.status().release == "cloud 1"
         report = device.replace(external["new"], Budget(0))  # over the bridge
         assert (report.decision, report.new) == ("personal", "cloud 2")
         vectors = functions["cloud 2"](PROBES)

@@ -161,7 +161,7 @@ def use(folder):
     """Use all contents of a device's file."""
     with Device.open(folder, key=key) as device:
         device.fit()
-        if device.can_roll_back:
+        if device.status().can_roll_back:
             device.rollback()
         return [*device.examples()]
 

@@ -37,11 +37,11 @@ def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
         write_hostile_graph(kind, release, path)
     else:
         write_hostile(kind, release, path, earlier=vendor / "old.fala")
-    before, name = device.predict_proba(["", *TEXTS]), device.backbone
+    before, name = device.predict_proba(["", *TEXTS]), device.status().release
     with pytest.raises(BundleError) as caught:
         device.replace(path)
     assert str(caught.value).isprintable()
-    assert (device.backbone, device.can_roll_back) == (name, False)
+    assert (device.status().release, device.status().can_roll_back) == (name, False)
     np.testing.assert_array_equal(device.predict_proba(["", *TEXTS]), before)
     # A new device does not read bridges; all others are rejected here, too.
     if not kind.startswith("bridge too"):

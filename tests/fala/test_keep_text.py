@@ -103,11 +103,11 @@ def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridge
         report = device.replace(unbridged["mid"])
         assert (report.decision, preview.decision) == ("vendor", "vendor")
         assert report.forward_passes == preview.forward_passes == 0
-        assert NOT_KEPT in report.sentence and "a bridge" in report.sentence
+        assert NOT_KEPT in str(report) and "a bridge" in str(report)
         assert report.waiting == len(TEXTS) and report.stopped is Stopped.NOT_KEPT
         assert same([device.predict_proba(PROBES)], [vendor_of(unbridged["mid"])])
         refined = device.refine(Budget(50))
-        assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
+        assert refined.forward_passes == 0 and NOT_KEPT in str(refined)
         # Texts that are learned again are no new examples.
         learned = device.learn(TEXTS, labels)
         assert (learned.examples, learned.fitted) == (len(TEXTS), len(TEXTS))

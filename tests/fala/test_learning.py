@@ -99,10 +99,10 @@ def test_readers_do_not_wait_for_a_writer(device, given, monkeypatch):
         assert started.wait(10)
         before = device.predict_proba(PROBES)
         assert len(device.rank(PROBES, label=1)) == len(PROBES)
-        assert device.backbone == "mid" and not device.on_trial and not device.can_roll_back
-        assert (device.fell_back, device.positive) == (None, "1")
-        assert len(list(device.examples())) == 40 and "40 examples" in repr(device)
-        assert dict(device.adapters) == {}
+        status = device.status()
+        assert (status.release, status.on_trial, status.can_roll_back) == ("mid", False, False)
+        assert (status.fell_back, status.positive, status.examples) == (None, "1", 40)
+        assert len(list(device.examples())) == 40 and status.adapters == ()
         assert thread.is_alive()
     finally:
         ended.set()

@@ -47,7 +47,7 @@ def right(device, among=UNSEEN):
 
 
 def test_labels_and_an_encoder_make_a_device(tmp_path, device, old, new):
-    assert device.labels == ("fine", "rude") and device.backbone == "WordVectors 100"
+    assert device.labels == ("fine", "rude") and device.status().release == "WordVectors 100"
     assert right(device) > 0.9
     before = device.predict_proba(UNSEEN)
     device.close()
@@ -114,7 +114,7 @@ def test_items_need_a_dimension_alone(tmp_path):
         device.learn(items, liked)
         assert np.mean(device.predict(items).astype(int) == liked) > 0.9
     with Device.open(tmp_path / "items") as device:
-        assert device.backbone == "vectors 8"
+        assert device.status().release == "vectors 8"
         device.predict(items)
         with pytest.raises(DataError, match="has 3 numbers"):
             device.predict([Item("41.jpg", [1, 2, 3])])
@@ -131,7 +131,7 @@ def test_a_function_of_keys_is_not_asked_with_a_dimension(tmp_path):
     with Device.create(tmp_path / "keys", labels=[0, 1], encoder=embed, dimension=2) as device:
         device.learn(list(vectors), [0, 1])
     with Device.open(tmp_path / "keys", encoder=embed) as device:
-        assert device.backbone == "embed 2" and device.predict(["b.jpg"]).tolist() == [1]
+        assert device.status().release == "embed 2" and device.predict(["b.jpg"]).tolist() == [1]
 
 
 def test_every_kind_of_array_is_taken(tmp_path, old):
@@ -213,7 +213,7 @@ def test_another_encoder_takes_over_what_was_learned(device, new):
     report = device.replace(encoder=new, budget=Budget(forward_passes=100))
     assert report.decision == "personal" and report.forward_passes == 100
     assert report.comparison.releases is None and report.labelled > 0
-    assert device.on_trial and right(device) > 0.8
+    assert device.status().on_trial and right(device) > 0.8
     after = device.predict_proba(UNSEEN)
     device.refine(Budget(forward_passes=100))
     device.rollback()
@@ -229,7 +229,7 @@ def test_another_encoder_takes_over_what_was_learned(device, new):
             again.predict(UNSEEN)
         again.rollback()
         again.replace(encoder=new)  # as an app does that was killed: nothing is lost by it
-        assert again.can_roll_back
+        assert again.status().can_roll_back
 
 
 def test_words_serve_before_the_new_encoder_has_encoded_a_text(device, new):
@@ -328,7 +328,7 @@ def test_labels_are_added_without_encoding(device, old):
     assert device.add_labels(["rude", "fine"]).labelled == 96  # they exist
     report = device.add_labels(["sport", "news"])
     assert report.labelled == 96 and report.decision == "personal"
-    assert device.labels == ("fine", "rude", "sport", "news") and not device.on_trial
+    assert device.labels == ("fine", "rude", "sport", "news") and not device.status().on_trial
     assert np.mean(device.predict(UNSEEN) == np.array(labels_of(UNSEEN))) > 0.8
     device.learn(UNSEEN, three)
     assert np.mean(device.predict(UNSEEN) == np.array(three)) > 0.85

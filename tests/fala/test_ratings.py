@@ -129,7 +129,7 @@ def test_reports_have_rmse_and_rank_correlation(device, releases):
     replaced = device.replace(releases["mid"], Budget(200))
     assert replaced.scores["rmse"] < replaced.comparison.scores["vendor"]["rmse"]
     assert replaced.comparison.scores["old"]["rank_correlation"] > 0.5
-    assert "squared error" in replaced.sentence
+    assert "squared error" in str(replaced)
     assert json.dumps(replaced.to_dict())
 
 

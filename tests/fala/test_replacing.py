@@ -73,7 +73,7 @@ def active(folders):
     names = []
     for folder in folders:
         with Device.open(folder) as device:
-            names.append(device.backbone)
+            names.append(device.status().release)
     return names
 
 
@@ -261,7 +261,7 @@ def test_an_active_user_is_served_and_keeps_what_is_learned_meanwhile(
     assert app.communicate(timeout=60)[0] == "0\n"
     with Device.open(users[0]) as device:
         labels = {row.example: row.label for row in device.examples()}
-        assert device.backbone == "mid" and {labels[text] for text in learned} == {"1"}
+        assert device.status().release == "mid" and {labels[text] for text in learned} == {"1"}
         assert len(labels) == 80
     assert_as_reference(users[1:], reference)
 

@@ -95,11 +95,11 @@ def test_a_text_that_only_was_predicted_is_stored_nowhere(
     with Device.create(tmp_path / "device", releases["old"], **options) as device:
         device.learn(TEXTS[:10], ["0", "1"] * 5)
         report = device.replace(panicking, Budget(5))
-        assert device.on_trial
+        assert device.status().on_trial
         device.predict([PANICS])
-        assert device.backbone == "old"
-        assert device.fell_back == "the tokenizer fails on a text: PanicException"
-        quiet(report, device, device.fell_back)
+        assert device.status().release == "old"
+        assert device.status().fell_back == "the tokenizer fails on a text: PanicException"
+        quiet(report, device, device.status().fell_back)
     quiet()
 
 
@@ -148,7 +148,11 @@ def test_an_error_of_the_apps_progress_is_the_apps_alone(tmp_path, releases, qui
             assert caught.value is error and stages.count(last) == 1
             stages.clear()
             assert error.__context__ is None and error.__cause__ is None
-        assert device.backbone == "mid" and device.on_trial and device.fell_back is None
+        assert (
+            device.status().release == "mid"
+            and device.status().on_trial
+            and device.status().fell_back is None
+        )
         quiet(device)
     quiet()
 
@@ -167,7 +171,7 @@ def test_a_life_says_nothing(tmp_path, releases, quiet, capfd, options):
             device.replace(releases["mid"], Budget(5), accept="better-than-old"),
             device.refine(Budget(5)), device.unlabel(mine[:1]), device.rollback(),
             device.learn(mine[1:3], ["0", "0"]), device.rollback(), device.confirm(),
-            device.forget(ids), device.forget(where=lambda row: True), device.adapters, device,
+            device.forget(ids), device.forget(where=lambda row: True), device.status(), device,
         ]  # fmt: skip
         assert not list(device.examples())
         quiet(reports)

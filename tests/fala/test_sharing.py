@@ -43,19 +43,19 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
     device.replace(releases["mid"], Budget(0))
 
     def progress(name, done, total):
-        if name == stage and done and other.backbone == "mid":
+        if name == stage and done and other.status().release == "mid":
             other.rollback()
 
     report = device.refine(Budget(75), progress=progress)
     # The running batch is kept; no further batch begins.
     passes = 25 if stage == "forward" else 50
     assert (report.stopped, report.forward_passes) == (Stopped.MODEL_CHANGED, passes)
-    assert device.backbone == other.backbone == "old"
+    assert device.status().release == other.status().release == "old"
     assert same(state(device), old) and same(state(other), old)
     # Computed embeddings are kept; the refinement resumes there.
     assert len(embedded(path, releases["mid"])) == report.forward_passes
     device.rollback()
-    assert device.backbone == "mid"
+    assert device.status().release == "mid"
     refine_all(device)
     assert embedded(path, releases["mid"]) == set(TEXTS)
     with Device.open(path) as again:
@@ -102,19 +102,19 @@ def test_a_replacement_ends_although_its_progress_learns_each_time(device, relea
         other.learn(learned[-1:], ["1"])
 
     report = device.replace(releases["mid"], Budget(4), progress=progress)
-    assert (report.new, device.backbone) == ("mid", "mid") and 4 < len(learned) < 20
+    assert (report.new, device.status().release) == ("mid", "mid") and 4 < len(learned) < 20
     assert report.labelled >= len(TEXTS) + 4  # those of the first try
     assert {*learned} <= {row.example for row in device.examples()}
 
 
 def test_the_second_of_two_concurrent_replacements_is_rejected(device, releases, other):
     def progress(name, done, total):
-        if name == "commit" and other.backbone == "old":
+        if name == "commit" and other.status().release == "old":
             other.replace(releases["new"], Budget(0))
 
     with pytest.raises(DeviceChangedError, match="changed meanwhile"):
         device.replace(releases["mid"], Budget(0), progress=progress)
-    assert device.backbone == other.backbone == "new"
+    assert device.status().release == other.status().release == "new"
     assert same(state(device), state(other))
 
 
@@ -169,11 +169,15 @@ def read(device):
     """Everything that an app shows, and the predictions that end a trial."""
     assert len(device.predict(texts()[:2])) == 2
     assert len(device.rank(texts()[:3], label="rude")) == 3
-    assert device.on_trial and device.can_roll_back and device.fell_back is None
+    assert (
+        device.status().on_trial
+        and device.status().can_roll_back
+        and device.status().fell_back is None
+    )
     assert device.positive == "rude" and "on glove" in repr(device)
     assert len(list(device.examples())) == 12
     assert len(device.predict(texts()[:PREDICTIONS])) == PREDICTIONS
-    assert device.on_trial  # they are counted in memory
+    assert device.status().on_trial  # they are counted in memory
 
 
 @pytest.mark.parametrize("who", ["a device", "another program"])
@@ -188,7 +192,7 @@ def test_no_reader_waits_for_a_writer(on_trial, who, same):
             quickly(lambda: read(another))
         another.close()
         reader.predict(texts()[:1])
-        assert not reader.on_trial
+        assert not reader.status().on_trial
 
 
 def write_again_and_again(folder, seconds, results):
@@ -382,15 +386,15 @@ def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monk
         reader.predict(PROBES)
         device.replace(releases["mid"], Budget(20))
         device.confirm()  # a release on trial reads its files for probes
-        assert writer.backbone == "mid"
+        assert writer.status().release == "mid"
         monkeypatch.setattr(sharing, "_shared", type(sharing._shared)())  # as in another process
         monkeypatch.setattr(Bundle, method, delete_release)
         if operation == "backbone":
-            assert reader.backbone == "old"
+            assert reader.status().release == "old"
         else:
             arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
             getattr(reader, operation)(*arguments[operation])
-        assert deleted == ["mid"] and reader.backbone == "old"
+        assert deleted == ["mid"] and reader.status().release == "old"
         assert np.isfinite(reader.predict_proba(PROBES)).all()
         assert examples <= {row.example for row in reader.examples()}
 
@@ -411,6 +415,6 @@ def test_a_call_notices_the_replacement_of_its_release(device, path, releases, o
         else:
             report = reader.refine(Budget(4), progress=progress)
             assert report.stopped is Stopped.MODEL_CHANGED and report.forward_passes == 4
-        assert replaced and reader.backbone == "new"
+        assert replaced and reader.status().release == "new"
         assert np.isfinite(reader.predict_proba(PROBES)).all()
         assert examples == {row.example for row in reader.examples()}

@@ -35,9 +35,9 @@ def before(path):
 def replaced(path, before, releases):
     """A device folder whose new release is on trial."""
     with Device.open(path) as device:
-        assert not device.on_trial and device.fell_back is None
+        assert not device.status().on_trial and device.status().fell_back is None
         device.replace(releases["mid"], Budget(5))
-        assert device.on_trial and device.fell_back is None
+        assert device.status().on_trial and device.status().fell_back is None
     return path
 
 
@@ -72,17 +72,21 @@ def test_a_release_that_kills_processes_falls_back(replaced, before, releases, p
     assert stored_trial(replaced).tries == TRIES
     with Device.open(replaced) as device:
         assert same(state(device), before)
-        assert device.backbone == "old" and not device.on_trial and not device.can_roll_back
-        assert "3 processes in a row ended" in device.fell_back
+        assert (
+            device.status().release == "old"
+            and not device.status().on_trial
+            and not device.status().can_roll_back
+        )
+        assert "3 processes in a row ended" in device.status().fell_back
         assert "fell back to old" in caplog.text
         with pytest.raises(DeviceError, match="no earlier model"):
             device.rollback()
     with Device.open(replaced) as device:
-        assert same(state(device), before) and device.fell_back
+        assert same(state(device), before) and device.status().fell_back
         assert len(list(device.examples())) == len(TEXTS)
         # The next release gets a trial again.
         device.replace(releases["new"], Budget(5))
-        assert device.on_trial and device.fell_back is None
+        assert device.status().on_trial and device.status().fell_back is None
 
 
 def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
@@ -92,7 +96,7 @@ def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
     with Device.open(replaced) as device:
         assert not np.array_equal(device.predict_proba(PROBES), before[0])
         values = state(device)
-        assert device.backbone == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
+        assert device.status().release == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
         for fitted, expected in zip(state(device), values, strict=True):
             np.testing.assert_allclose(fitted, expected, atol=1e-6)
 
@@ -112,7 +116,11 @@ def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypat
     assert stored_trial(replaced).tries == 0
     with Device.open(replaced) as device:
         device.predict_proba(PROBES)
-        assert device.backbone == "mid" and device.on_trial and device.fell_back is None
+        assert (
+            device.status().release == "mid"
+            and device.status().on_trial
+            and device.status().fell_back is None
+        )
 
 
 def test_concurrent_attempts_count_once(replaced):
@@ -126,7 +134,7 @@ def test_concurrent_attempts_count_once(replaced):
         assert stored_trial(replaced).tries == 1
         with Device.open(replaced) as device:
             device.predict_proba(PROBES)
-            assert device.backbone == "mid"
+            assert device.status().release == "mid"
         assert stored_trial(replaced).tries == 1
     finally:
         for process in waiting:
@@ -141,7 +149,7 @@ def test_concurrent_attempts_count_once(replaced):
 
 def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded):
     with Device.open(replaced) as device:
-        assert device.backbone == "mid" and encoded == []
+        assert device.status().release == "mid" and encoded == []
         device.predict_proba(PROBES)
         texts = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
         assert encoded[: len(FEW_EDGE_CASES)] == list(FEW_EDGE_CASES) and set(texts) <= set(TEXTS)
@@ -158,7 +166,7 @@ def test_a_damaged_release_on_trial_falls_back_on_opening(replaced, before):
     file.write_bytes(file.read_bytes()[:-200])
     with Device.open(replaced) as device:
         assert same(state(device), before)
-        assert device.backbone == "old" and file.name in device.fell_back
+        assert device.status().release == "old" and file.name in device.status().fell_back
 
 
 def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch):
@@ -171,9 +179,11 @@ def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeyp
 
     monkeypatch.setattr(OnnxEncoder, "encode", encode)
     with Device.open(replaced) as device:
-        assert np.isfinite(device.predict_proba(PROBES[:5])).all() and device.backbone == "mid"
+        assert (
+            np.isfinite(device.predict_proba(PROBES[:5])).all() and device.status().release == "mid"
+        )
         assert np.array_equal(device.predict_proba(PROBES), before[0])
-        assert device.fell_back == "the model fails on this text"
+        assert device.status().fell_back == "the model fails on this text"
 
 
 def test_learn_falls_back_too(replaced, monkeypatch):
@@ -189,7 +199,10 @@ def test_learn_falls_back_too(replaced, monkeypatch):
         device.predict_proba(PROBES[:5])
         monkeypatch.setattr(OnnxEncoder, "encode", encode)
         report = device.learn(LATER, ["1", "0", "1", "0"])
-        assert device.backbone == "old" and device.fell_back == "the model fails on this text"
+        assert (
+            device.status().release == "old"
+            and device.status().fell_back == "the model fails on this text"
+        )
         assert report.labelled == report.fitted == len(TEXTS) + len(LATER)
         assert [row.label for row in device.examples()][-4:] == ["1", "0", "1", "0"]
 
@@ -204,7 +217,7 @@ def test_a_confirmed_release_does_not_fall_back(replaced, monkeypatch):
         monkeypatch.setattr(OnnxEncoder, "encode", encode)
         with pytest.raises(BundleFormatError, match="fails on this text"):
             device.predict_proba(PROBES)
-        assert device.backbone == "mid" and device.fell_back is None
+        assert device.status().release == "mid" and device.status().fell_back is None
 
 
 def test_predictions_confirm_a_release_and_are_counted_in_memory(replaced):
@@ -217,46 +230,54 @@ def test_predictions_confirm_a_release_and_are_counted_in_memory(replaced):
     assert stored_trial(replaced).predictions == 50
     with Device.open(replaced) as device:
         for _ in range(PREDICTIONS - 50):
-            assert device.on_trial
+            assert device.status().on_trial
             device.predict_proba(PROBES[:1])
-        assert not device.on_trial
+        assert not device.status().on_trial
         assert np.isfinite(device.predict_proba(PROBES)).all()
         assert stored_trial(replaced) is None
     with Device.open(replaced) as device:
-        assert not device.on_trial and device.can_roll_back
+        assert not device.status().on_trial and device.status().can_roll_back
 
 
 def test_confirming_in_another_process_ends_the_trial(replaced):
     with Device.open(replaced) as device, Device.open(replaced) as second:
         device.predict_proba(PROBES)
         second.confirm()
-        assert not device.on_trial
+        assert not device.status().on_trial
         device.predict_proba(PROBES * 3)
-        assert not second.on_trial and stored_trial(replaced) is None
+        assert not second.status().on_trial and stored_trial(replaced) is None
 
 
 def test_a_rollback_ends_the_trial_and_a_second_restarts_it(replaced, before):
     die(replaced, 1)
     with Device.open(replaced) as device:
         device.rollback()  # does not load the release on trial
-        assert not device.on_trial and same(state(device), before)
+        assert not device.status().on_trial and same(state(device), before)
         device.confirm()  # the previous release is not on trial
     with Device.open(replaced) as device:
         device.rollback()
-        assert device.on_trial and device.backbone == "mid" and stored_trial(replaced).tries == 0
+        assert (
+            device.status().on_trial
+            and device.status().release == "mid"
+            and stored_trial(replaced).tries == 0
+        )
     die(replaced)
     with Device.open(replaced) as device:
-        assert same(state(device), before) and device.fell_back and not device.can_roll_back
+        assert (
+            same(state(device), before)
+            and device.status().fell_back
+            and not device.status().can_roll_back
+        )
 
 
 def test_a_replacement_on_trial_confirms_the_replaced_release(replaced, releases):
     with Device.open(replaced) as device:
         mid = state(device)
         device.replace(releases["new"], Budget(5))
-        assert device.on_trial
+        assert device.status().on_trial
     die(replaced)
     with Device.open(replaced) as device:
-        assert same(state(device), mid) and not device.on_trial
+        assert same(state(device), mid) and not device.status().on_trial
 
 
 def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch):
@@ -265,10 +286,10 @@ def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch
     with Device.open(replaced) as device:
         db.execute("BEGIN IMMEDIATE")
         assert np.isfinite(device.predict_proba(PROBES * 3)).all()
-        assert device.on_trial
+        assert device.status().on_trial
         db.execute("ROLLBACK")
         device.predict_proba(PROBES * 3)
-        assert not device.on_trial
+        assert not device.status().on_trial
     db.close()
 
 
@@ -276,7 +297,7 @@ def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch
 def test_a_damaged_trial_record_is_ignored(replaced, column):
     sql(replaced, f"UPDATE device SET trial_{column} = x'00'")
     with Device.open(replaced) as device:
-        assert not device.on_trial and device.backbone == "mid"
+        assert not device.status().on_trial and device.status().release == "mid"
         assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
@@ -296,5 +317,9 @@ def test_a_release_that_cannot_encode_one_text_falls_back(releases, labels, tmp_
         before = device.predict_proba(PROBES)
         with pytest.raises(BundleFormatError, match="NaN"):
             device.replace(path, Budget(90))
-        assert device.backbone == "old" and not device.on_trial and "NaN" in device.fell_back
+        assert (
+            device.status().release == "old"
+            and not device.status().on_trial
+            and "NaN" in device.status().fell_back
+        )
         np.testing.assert_array_equal(device.predict_proba(PROBES), before)

@@ -60,7 +60,7 @@ def test_wrong_versions_are_rejected(tmp_path, folder, version, product):
 def test_an_older_release_is_rejected(device, folder):
     rejects(device, folder / "model-1.fala", "version 1.*has had version 2.*allow_older=True")
     device.replace(folder / "model-1.fala", allow_older=True)
-    assert device.backbone == "tiny vectors"
+    assert device.status().release == "model v1 (tiny vectors)"
     # The newest version is still the one compared with.
     rejects(device, folder / "model-1.fala", "has had version 2")
     device.replace(folder / "model-2.fala")

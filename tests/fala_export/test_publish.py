@@ -87,7 +87,7 @@ class TestCommands:
         assert signed["key"] == key["hexadecimal"]
         trust = bytes.fromhex(key["hexadecimal"])
         with Device.create(tmp_path / "device", tmp_path / "x.fala", trust=trust) as device:
-            assert device.backbone == "tiny vectors"
+            assert device.status().release == "model v7 (tiny vectors)"
 
     def test_invalid_arguments_end_in_one_line(self, tmp_path, vendor, releases):
         folder, keys, new = vendor.folder, vendor.keys, releases / "new.fala"

@@ -110,7 +110,7 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     assert summary["published"]["version"] == 1
     with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
         device.replace(kitchen / "second.fala", trust=kitchen / "vendor.pub")
-        assert device.backbone == "second"
+        assert device.status().release == "second"
     files = {
         path.relative_to(kitchen / "REPO").as_posix(): path.read_bytes()
         for path in (kitchen / "REPO").rglob("*.*")

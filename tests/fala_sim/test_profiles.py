@@ -109,7 +109,7 @@ def test_too_little_memory_leaves_the_device_as_it_was(runs):
     assert str(path.parent) not in result["message"]
     assert result["measured"]["device"]["whole"]
     with fala.Device.open(path / "device") as device:
-        assert device.backbone == "glove"
+        assert device.status().release == "glove"
         assert device.predict_proba(TEXTS[:2]).argmax(axis=1).tolist() == [0, 1]
         # And with enough memory it goes on from there.
         device.learn(["another good film"], ["0"])
@@ -127,7 +127,7 @@ def test_too_little_storage_leaves_the_device_as_it_was(runs):
     assert result["outcome"] == "no space"
     assert result["measured"]["device"]["whole"]
     with fala.Device.open(path / "device") as device:
-        assert device.backbone == "glove"
+        assert device.status().release == "glove"
     assert [file.name for file in (path / "device" / "bundles").iterdir()] != []
     assert len(list((path / "device" / "bundles").iterdir())) == 1
 

@@ -74,7 +74,7 @@ with fala.Device.create(folder / "device", release("glove")) as device:
     assert device.predict_proba(texts).argmax(axis=1).tolist() == labels
 with fala.Device.open(folder / "device") as device:
     device.rollback()
-    assert device.backbone == "glove"
+    assert device.status().release == "glove"
     print("done")
 """
     assert run(code, tmp_path) == "done\n"

@@ -38,9 +38,9 @@ def test_the_app_learns_replaces_its_backbone_and_predicts(run, tmp_path):
     assert "rude: Nobody wants you in our street." in printed
     assert "rolled back to glove" in printed
     with fala.Device.open(tmp_path / "device") as device:
-        assert device.backbone == "glove"
+        assert device.status().release == "glove"
         device.rollback()
-        assert device.backbone == "bert"
+        assert device.status().release == "bert"
         assert device.predict_proba(["The book is garbage."]).shape == (1, 2)
 
 

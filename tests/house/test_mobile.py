@@ -36,14 +36,14 @@ def test_a_personal_model_survives_a_new_backbone(personal, tmp_path):
     stages = []
     with pytest.raises(fala.CancelledError):
         app.replace(lambda *step: stages.append(step) or False)
-    assert app.device.backbone == "glove"
+    assert app.device.status().release == "glove"
     assert app.replace(lambda *step: stages.append(step) or True).new == "bert"
     assert len(stages) > 2
     assert all(0 < share < 1 for share in app.unwelcome(list(personal.POSTS)))
     app.device.rollback()
     app.device.close()
     again = personal.Personal(tmp_path / "app")
-    assert (again.device.backbone, len(again.labels())) == ("glove", 4)
+    assert (again.device.status().release, len(again.labels())) == ("glove", 4)
 
 
 def test_the_page_has_the_versions_of_the_build():
@@ -119,7 +119,7 @@ def wait(until, app, seconds=90):
 def state_of(folder):
     """The state of the app's device: its backbone, and its examples."""
     with fala.Device.open(folder) as device:
-        return device.backbone, [item.example for item in device.examples()]
+        return device.status().release, [item.example for item in device.examples()]
 
 
 def test_keys_in_a_real_window_reach_the_device(window):

@@ -115,9 +115,8 @@ def labels_of(name):
 
 def answers(device):
     """What every task answers."""
-    return {
-        name: device.predict_proba(PROBES, adapter=name or None) for name in ("", *device.adapters)
-    }  # fmt: skip
+    names = ("", *device.status().adapters)
+    return {name: device.predict_proba(PROBES, adapter=name or None) for name in names}
 
 
 def equal(first, second):
@@ -135,6 +134,6 @@ def learned_device(folder, releases, names=NAMES, **options):
     for path in releases["old adapters"]:
         if path.stem.removeprefix("old-") in names:
             device.load_adapter(path)
-    for at, name in enumerate(("", *device.adapters)):
+    for at, name in enumerate(("", *device.status().adapters)):
         device.learn(TEXTS[at : at + 40], labels_of(name)[at : at + 40], adapter=name or None)
     return device

@@ -62,8 +62,9 @@ def loss(device, truth, probes=PROBES):
 
 def state(device):
     """All that answers."""
+    answers = device.predict_proba(PROBES)  # reads what another object has changed
     model = device.model
-    parts = [device.predict_proba(PROBES), model.weight, model.bias]
+    parts = [answers, model.weight, model.bias]
     if model.lexical is not None:
         parts.append(model.lexical)
     return [np.asarray(part) for part in parts]

@@ -39,7 +39,7 @@ def use(folder, release, *texts):
     left, wrong = list(texts), 0
     with Device.open(folder) as device:
         print("open", flush=True)
-        while left or device.backbone != release:
+        while left or device.status().release != release:
             wrong += not np.isfinite(device.predict_proba(["a text of this user"])).all()
             if left:
                 device.learn([left.pop()], ["1"])

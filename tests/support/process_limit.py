@@ -55,7 +55,7 @@ if __name__ == "__main__":
         device.learn(mine[30:], labels_of(mine[30:]))
     with fala.Device.open(folder) as device:
         assert len(device.predict(mine)) == len(mine)
-        assert device.on_trial and device.fell_back is None
+        assert device.status().on_trial and device.status().fell_back is None
         device.forget(where=lambda row: row.example == mine[0])
         device.rollback()
     print("done")

@@ -340,8 +340,8 @@ def _interrupted(device: Device, path: Path, *, changed: bool) -> str:
     if not changed:
         return f"{path}: the active model is unchanged"
     return (
-        f"{path}: the active release is {device.backbone}, and the texts that it has encoded are "
-        f"kept; resume with 'fala-replace --device {path} --refine'"
+        f"{path}: the active release is {device.status().release}, and the texts that it has "
+        f"encoded are kept; resume with 'fala-replace --device {path} --refine'"
     )
 
 

@@ -112,6 +112,7 @@ def summary(report: Report) -> str:
         f"{title}: {report.decision} model",
         f"why              {report.reason}",
         *([f"verdict          {report.verdict}"] if report.verdict else []),
+        *([f"changes          {report.changes}"] if report.changes else []),
         f"examples         {counts}",
     ]
     if report.instant is not None:

@@ -98,7 +98,7 @@ def _side(
     show: Show,
 ) -> Side:
     """Encode the needed texts, and write a release with a fitted head if the bundle has none."""
-    name, head = bundle.manifest.name, bundle.head()
+    name, head = bundle.manifest.title, bundle.head()
     has_head = head is not None and fits(head, rows)
     fitted_on = [] if has_head else [row.example for row in rows.public]
     tests = [row.example for user in users for row in rows.users[user].test]

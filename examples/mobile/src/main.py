@@ -41,7 +41,7 @@ class App:
         labels = self.personal.labels()
         texts = [*(text for text in labels if text not in POSTS), *POSTS]
         opinions = self.personal.unwelcome(texts)
-        self.status.value = f"{self.personal.device.backbone}: {message}"
+        self.status.value = f"{self.personal.device.status().release}: {message}"
         self.posts.controls = [
             self.row(text, share, labels.get(text))
             for text, share in zip(texts, opinions, strict=True)

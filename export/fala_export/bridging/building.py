@@ -68,7 +68,7 @@ def build_bridge(
         learned = learn_map(vectors, targets, seed, step=lambda: bar.update(1))
     bridge = Bridge(old.backbone_digest, learned.matrix, learned.offset, learned.variance)
     details = {
-        "from": old.manifest.name,
+        "from": old.manifest.title,
         **_details(learned.chosen),
         "documents": learned.documents,
         "of": available,
@@ -80,7 +80,7 @@ def build_bridge(
         manifest = add_bridge(out, new, bridge, details)
     return {
         "bundle": str(out),
-        "name": manifest.name,
+        "name": manifest.title,
         **details,
         "bridges": len(Bundle.open(out).bridges()),
         "megabytes": megabytes(out),

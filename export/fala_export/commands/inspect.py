@@ -31,7 +31,7 @@ def _to_text(report: Mapping[str, Any]) -> str:
 
 
 def _identity(report: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{report['bundle']}: {report['name']}"
+    yield f"{report['bundle']}: {report['title']}"
     unit = "words" if report["kind"] == "word-vectors" else "tokens"
     length = f"{report['max_length']} {unit}" if report["max_length"] else "all of a text"
     labels = ", ".join(map(str, report["labels"]))

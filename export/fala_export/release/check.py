@@ -68,7 +68,7 @@ def play_devices(
     texts = unique_texts(row.example for user in rows.users.values() for row in user.test)
 
     def side(bundle: Bundle) -> Side:
-        head, name = bundle.head(), bundle.manifest.name
+        head, name = bundle.head(), bundle.manifest.title
         if head is None or not fits(head, rows):
             reason = misfit(bundle, rows) or f"{bundle.path}: has no head"
             raise ExportError(f"{reason}; its devices cannot be played")
@@ -93,7 +93,7 @@ def play_devices(
         for result in run(lambda call: run_user(*call, budget), calls):
             results.append(result)
             bar.update(1)
-    return {"from": old.manifest.name, "of": count, **verdict(results, after.head.link)}
+    return {"from": old.manifest.title, "of": count, **verdict(results, after.head.link)}
 
 
 def _of_user(side: Side, user: str, rows: AllRows) -> Side:

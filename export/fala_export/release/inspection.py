@@ -47,6 +47,7 @@ def inspect(path: Path) -> dict[str, Any]:
     return {
         "bundle": str(path),
         "name": manifest.name,
+        "title": manifest.title,
         "kind": manifest.kind,
         "task": manifest.task,
         "labels": list(manifest.labels),

@@ -166,7 +166,7 @@ class Pipeline:
             for earlier in recipe.bridge.from_:
                 old = self._open_earlier(earlier)
                 bridge = partial(self._bridge, earlier, seed)
-                name, inputs = f"bridge from {old.manifest.name}", [old.backbone_digest, seed]
+                name, inputs = f"bridge from {old.manifest.title}", [old.backbone_digest, seed]
                 steps.add(name, "bridges", inputs, bridge)
         if (prior := recipe.prior) is not None:
             run = partial(self._prior, prior)
@@ -264,7 +264,7 @@ class Pipeline:
         old = Bundle.open(earlier)
         if old.backbone_digest == Bundle.open(before).backbone_digest:
             shutil.copyfile(before, out)
-            return {"from": old.manifest.name, "form": None}
+            return {"from": old.manifest.title, "form": None}
         return build_bridge(earlier, before, self.texts, out, seed, self.embedder)
 
     def _prior(self, settings: PriorSettings, before: Path, out: Path) -> Mapping[str, Any]:

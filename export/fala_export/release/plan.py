@@ -90,7 +90,7 @@ def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
     for earlier in recipe.bridge.from_ if recipe.bridge is not None else ():
         old = Bundle.open(earlier)
         pending = embedder.pending(old.manifest.dimension, old.backbone_digest, texts)
-        costs.append(_cost(f"embedding with {old.manifest.name}", old.backbone(), pending))
+        costs.append(_cost(f"embedding with {old.manifest.title}", old.backbone(), pending))
     costs += _costs_of_fits(pipeline, to_do)
     if recipe.check is not None and "check" in to_do:
         costs += _costs_of_devices(pipeline, recipe.check, backbone, times, new)
@@ -137,7 +137,7 @@ def _costs_of_devices(
     earlier = [*tests, *(text for texts in training for text in texts)]
     costs = [
         _estimate(f"{label}: fits", _DEVICE * len(users)),
-        _cost(f"{label}, with {old.manifest.name}", old.backbone(), earlier),
+        _cost(f"{label}, with {old.manifest.title}", old.backbone(), earlier),
     ]
     if backbone is not None:
         costs.append(_cost(f"{label}, with {new}", backbone, encoded, times))

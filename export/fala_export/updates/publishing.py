@@ -195,7 +195,7 @@ def publish(
         repository.write(folder, state, metadata)
     return {
         "repository": str(folder), "product": product_name, "version": number,
-        "name": manifest.name, "file": str(file), "bytes": target.length, **show(state, now),
+        "name": manifest.title, "file": str(file), "bytes": target.length, **show(state, now),
     }  # fmt: skip
 
 

@@ -157,6 +157,18 @@ class Manifest:
         return None if product is None else str(product)
 
     @property
+    def title(self) -> str:
+        """How people are told which release it is: ``comments v3 (minilm)``.
+
+        The product, the version and the backbone's name, as far as the vendor gives them; the
+        backbone's name stands alone where it is the product's, too.
+        """
+        words = [self.product or self.name]
+        words += [] if self.version is None else [f"v{self.version}"]
+        words += [] if words[0] == self.name else [f"({self.name})"]
+        return " ".join(words)
+
+    @property
     def version(self) -> int | None:
         """The release's number among the product's; None if the vendor does not count."""
         version = self.details.get("version")

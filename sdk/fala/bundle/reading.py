@@ -245,7 +245,7 @@ class Bundle:
             if self.base != digest:
                 raise BundleMismatchError(
                     f"an adapter for the backbone {self.base[:12]}, and that of "
-                    f"{backbone.manifest.name} is {digest[:12]}; ask the vendor for the task's "
+                    f"{backbone.manifest.title} is {digest[:12]}; ask the vendor for the task's "
                     "adapter to this one"
                 )
 
@@ -425,7 +425,7 @@ class Bundle:
         kind = "backbone" if manifest.task is None else f"{manifest.task} release"
         kind = kind if self.base is None else f"adapter for {self.base[:12]}"
         dimensions = counted(manifest.dimension, "dimension")
-        return f"<Bundle {manifest.name}: {kind}, {dimensions}, {self.path}>"
+        return f"<Bundle {manifest.title}: {kind}, {dimensions}, {self.path}>"
 
     # Errors of the methods below do not name the bundle.
 

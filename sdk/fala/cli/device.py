@@ -21,7 +21,7 @@ from fala.errors import DataError, counted, printable
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
 from fala.replacing import ReplacedAll, replace_all
-from fala.report import Preview
+from fala.report import Preview, Status
 from fala.slots.folder import BUNDLES, STORE
 from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
@@ -106,7 +106,7 @@ def update(
     command is run again.
     """
     with Device.open(folder) as device, device_progress("look") as progress:
-        previous = device.backbone
+        before = device.status()
         try:
             report = device.update(
                 url, root=root, product=product, budget=Budget(budget, seconds), accept=accept,
@@ -114,15 +114,26 @@ def update(
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
-                f"{folder}: {printable(device.backbone)} is active; "
+                f"{folder}: {printable(device.status().release)} is active; "
                 "run the command again to resume",
                 err=True,
             )
             raise
-    line = f"{previous}: nothing newer"
-    if report is not None:
-        line = f"{report.old} -> {report.new}: {report.reason}"
-    _print(as_json, None if report is None else report.to_dict(), [line])
+    if report is None:
+        _print(as_json, None, [_nothing_newer(before, product)])
+    else:
+        _print(as_json, report.to_dict(), [f"{report.old} -> {report.new}: {report}"])
+
+
+def _nothing_newer(status: Status, product: str | None) -> str:
+    """Why no release was installed, where the repository has none that the device never had."""
+    if product in (None, status.product):
+        if status.rolled_back:
+            return f"{status.previous or 'the newest release'}: skipped: you rolled it back"
+        if status.fell_back is not None:
+            reason = f"it failed its trial: {status.fell_back}"
+            return f"{status.release}: the release after it is skipped: {reason}"
+    return f"{status.release}: nothing newer"
 
 
 @command.command()
@@ -213,7 +224,7 @@ def list_releases(folder: Path, remove_unused: bool, as_json: bool) -> None:
         if removed:
             releases.remove(digest)
         rows.append({
-            "digest": digest, "name": manifest.name, "version": manifest.version,
+            "digest": digest, "name": manifest.title, "version": manifest.version,
             "devices": count, "removed": removed,
         })  # fmt: skip
     lines = [
@@ -283,9 +294,11 @@ def _replaced_lines(result: ReplacedAll) -> list[str]:
 @JSON
 def confirm(folder: Path, as_json: bool) -> None:
     """End the trial of the active release on the device in FOLDER."""
-    _, on_trial, name = _changed(folder, Device.confirm)
-    line = f"{name} {'is confirmed' if on_trial else 'was not on trial'}"
-    _print(as_json, {"name": name, "was_on_trial": on_trial}, [line])
+    with Device.open(folder) as device:
+        status = device.status()
+        device.confirm()
+    line = f"{status.release} {'is confirmed' if status.on_trial else 'was not on trial'}"
+    _print(as_json, {"name": status.release, "was_on_trial": status.on_trial}, [line])
 
 
 @command.command()
@@ -293,16 +306,9 @@ def confirm(folder: Path, as_json: bool) -> None:
 @JSON
 def rollback(folder: Path, as_json: bool) -> None:
     """Make the previous model active again on the device in FOLDER."""
-    old, _, new = _changed(folder, Device.rollback)
-    _print(as_json, {"old": old, "new": new}, [f"{old} -> {new}"])
-
-
-def _changed(folder: Path, change: Callable[[Device], object]) -> tuple[str, bool, str]:
-    """Change the active release: its name, whether it was on trial, and the name afterwards."""
     with Device.open(folder) as device:
-        old, on_trial = device.backbone, device.on_trial
-        change(device)
-        return old, on_trial, device.backbone
+        report = device.rollback()
+    _print(as_json, report.to_dict(), [f"{report.old} -> {report.new}"])
 
 
 def _print(as_json: bool, values: object, lines: Iterable[str]) -> None:
@@ -337,7 +343,7 @@ def _preview_lines(preview: Preview) -> list[str]:
         (f"{preview.new}, the {preview.decision} model", preview.comparison.carried),
     )
     return [
-        preview.sentence,
+        str(preview),
         *(f"  {loss:.3f}  {title}" for title, loss in losses if loss is not None),
         f"forward passes {preview.forward_passes}; about {preview.seconds:.1f} s; download "
         f"{preview.megabytes:.1f} MB, disk {preview.disk_megabytes:+.1f} MB",

@@ -11,7 +11,6 @@ from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, saf
 from fala.model.active import ActiveModel
 from fala.model.labels import OneLabel
 from fala.personal.prepare import Part, part_for
-from fala.report import AdapterInfo
 from fala.slots.admit import Signed, admit_adapter
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Release
@@ -86,7 +85,7 @@ def load(
     """
     base = opened(folder)
     adapter = admit_adapter(path, origin, base.release)
-    name = adapter.name if name is None else name
+    name = adapter.bundle.manifest.name if name is None else name
     if not PRODUCT.fullmatch(name):
         raise DataError(
             f"{adapter.bundle.path}: its name {safe_line(name, 80)} is not made of a-z, 0-9, - and "
@@ -100,25 +99,12 @@ def load(
     return name
 
 
-def loaded(folder: Folder) -> dict[str, AdapterInfo]:
-    """The further tasks of a device, by their adapters' names."""
-    adapters: dict[str, AdapterInfo] = {}
-    for name in folder.store.slots.adapters():
-        snapshot = opened(folder, name)
-        head = snapshot.head
-        adapters[name] = AdapterInfo(
-            name, head.task, head.labels, snapshot.positive,
-            *folder.store_of(name).examples.counts(), snapshot.model.is_vendor,
-        )  # fmt: skip
-    return adapters
-
-
 def _by_name(paths: Adapters, origin: Signed, release: Release) -> dict[str, Release]:
     pairs = [*paths.items()] if isinstance(paths, Mapping) else [(None, path) for path in paths]
     adapters: dict[str, Release] = {}
     for name, path in pairs:
         adapter = admit_adapter(path, origin, release)
-        name = adapter.name if name is None else name
+        name = adapter.bundle.manifest.name if name is None else name
         if name in adapters:
             raise DataError(f"{path}: a second adapter for {name}")
         adapters[name] = adapter

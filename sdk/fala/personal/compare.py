@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from fala.errors import WorseModelError
+from fala.errors import DeviceError, WorseModelError, model_changed
+from fala.examples import Example
+from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
-from fala.report import MIN_REAL, Comparison, Correlation, Difference
+from fala.report import MIN_REAL, Changes, Comparison, Correlation, Difference, SideBySide
 from fala.slots.folder import Folder
 from fala.slots.snapshot import OpenSlot, Snapshot
+from fala.slots.status import was_rolled_back
+from fala.slots.switching import use
 from fala.solver.judge import can_judge
 
 Measured = TypeVar("Measured")
+
+#: The models that are compared; see ``Sides.measured``.
+_MODELS = ("old", "vendor", "carried")
 
 #: The model that a new one must not be proven worse than, to be installed.
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
@@ -119,6 +126,30 @@ class Sides:
             scores={name: values for name, values in scores.items() if values},
         )
 
+    def changes(self) -> Changes | None:
+        """What the new model changes; None without an example, or where a model is not fitted."""
+        ids = sorted(self.labelled())
+        head = self._new.rows.space.head
+        link = head.link
+        if not ids:
+            return None
+        estimated = len(ids) - len(self.encoded().intersection(ids))
+        if link.kind == "rating":
+            scores = self.measured(ids, link.scores)
+            if scores is None:
+                return None
+            old, vendor, new = (scores[name]["rmse"] for name in _MODELS)
+            known = None if head.constant else vendor
+            return Changes(len(ids), estimated, "rmse", old, known, new)
+        right = self.measured(ids, lambda labels, z: link.classes(z) == link.classes(labels))
+        if right is None:
+            return None
+        old, vendor, new = (100 * float(np.mean(~right[name])) for name in _MODELS)
+        before, now = right["old"], right["carried"]
+        flips = [tuple(np.array(ids)[part].tolist()) for part in (before & ~now, ~before & now)]
+        known = None if head.constant else vendor
+        return Changes(len(ids), estimated, "error rate", old, known, new, *flips)
+
     def _losses(self, ids: Collection[int]) -> dict[str, Floats] | None:
         """The three models' losses on some labelled examples; None if they are too few."""
         rows = self._new.rows
@@ -143,10 +174,11 @@ class Sides:
         return _correlation(old, new, real=real)
 
 
-def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Comparison | None:
-    """Compare the active model with the one before the last replacement.
+def sides_of_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Sides | None:
+    """The active model beside the one before the last replacement.
 
-    None if there was no replacement, nothing is fitted, or the old release is deleted.
+    None if there was no replacement, it was rolled back, nothing is fitted, or the old release is
+    deleted.
 
     Args:
         folder: The device's folder.
@@ -154,14 +186,66 @@ def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Co
         last: The active model, as it was fitted.
     """
     previous = folder.previous(snapshot)
-    replacements = folder.store_of(snapshot.adapter).slots.replacements()
-    replacement = replacements.get(snapshot.active.record.name)
-    if previous is None or last.fit is None or replacement is None:
+    if previous is None or last.fit is None or was_rolled_back(folder, snapshot):
         return None
-    earlier = replacements.get(previous.record.name)
-    if earlier is not None and earlier.generation > replacement.generation:
-        return None
-    return Sides(previous, last, snapshot.active.record.bundle).compare()
+    return Sides(previous, last, snapshot.active.record.bundle)
+
+
+def slot_before(folder: Folder, snapshot: Snapshot) -> OpenSlot:
+    """The previous slot of a task.
+
+    Raises:
+        DeviceError: There is none, or it is damaged.
+    """
+    previous = folder.previous(snapshot)
+    if previous is None:
+        reason = (
+            "the previous one is damaged" if snapshot.state.previous else "no earlier one is kept"
+        )
+        raise DeviceError(f"{folder.path}: there is no model to compare with: {reason}")
+    return previous
+
+
+def side_by_side(
+    folder: Folder, snapshot: Snapshot, previous: OpenSlot, examples: Sequence[Example]
+) -> SideBySide:
+    """Decide examples by the previous and by the active model; see ``Device.compare``.
+
+    Args:
+        folder: The device's folder.
+        snapshot: The task.
+        previous: Its previous slot.
+        examples: n examples, checked.
+
+    Raises:
+        DeviceChangedError: Another release is active meanwhile.
+    """
+    # Not inside ``use``, which blames the release on trial for an error.
+    z_before = previous.active_model.logits(examples)
+
+    def ask(task: Snapshot) -> tuple[Snapshot, Vectors]:
+        return task, task.active.active_model.logits(examples)
+
+    task, z_now = use(folder, snapshot.adapter, ask, examples, snapshot)
+    if not task.is_of_release(snapshot):
+        raise model_changed(folder.path)
+    first, link = previous.model.head, task.head.link
+    before, now = first.link.predict(z_before, first.labels), link.predict(z_now, task.head.labels)
+    proba_before = proba_now = None
+    if link.kind == "rating":
+        differ = np.abs(now - before) > (link.high - link.low) / 10
+    else:
+        # By their positions, which replacements keep: the releases' types of labels may differ.
+        places = [
+            head.link.predict(z, range(len(head.labels)))
+            for head, z in ((first, z_before), (task.head, z_now))
+        ]
+        differ = places[0] != places[1]
+        proba_before, proba_now = first.link.values(z_before), link.values(z_now)
+    return SideBySide(
+        previous.release.name, task.release.name, before, now, proba_before, proba_now,
+        np.asarray(differ, dtype=np.bool_),
+    )  # fmt: skip
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:

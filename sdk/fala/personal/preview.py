@@ -35,7 +35,7 @@ def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
         probes = check(prepared, run)
         spent = time.perf_counter() - run.started
         sides = Sides(part.before.active, prepared.model, part.release.bundle.digest)
-        comparison = sides.compare()
+        comparison, changes = sides.compare(), sides.changes()
         passes = _passes_to_know(sides, prepared, comparison.labelled)
     further = _further(prepared, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
@@ -52,6 +52,7 @@ def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
         new=part.release.name,
         decision=prepared.model.verdict.decision,
         comparison=comparison,
+        changes=changes,
         passes_to_know=passes if comparison.worse is None else 0,
         seconds=seconds,
         megabytes=size / _MEGABYTE,

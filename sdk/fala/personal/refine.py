@@ -11,11 +11,12 @@ import numpy as np
 
 from fala.errors import BundleError
 from fala.personal.choose import choose
+from fala.personal.compare import Sides
 from fala.personal.encode import Encoded, encode_free, forward
 from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
-from fala.report import Comparison, Counts, Report, Stopped
+from fala.report import Counts, Report, Stopped
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
 from fala.slots.switching import give_up, opened
@@ -65,22 +66,23 @@ def refine(
     return _Refinement(folder, adapter, run, passes).run(start)
 
 
-def refined_report(
-    refined: Refined, snapshot: Snapshot, run: Run, comparison: Comparison | None
-) -> Report:
+def refined_report(refined: Refined, snapshot: Snapshot, run: Run, sides: Sides | None) -> Report:
     """Report a refinement, or the unchanged active model if nothing was fitted.
 
     Args:
         refined: The result of ``refine``.
         snapshot: The task.
         run: Its timings.
-        comparison: With the model before the replacement; None without one.
+        sides: The model beside the one before the replacement; None without one.
     """
     name, last = snapshot.release.name, refined.last
+    with run.stage("compare"):
+        comparison = None if sides is None else sides.compare()
+        changes = None if sides is None else sides.changes()
     counts = Counts(clusters=refined.clusters, queries=refined.queries, fits=refined.works)
     report = report_on(
         name, name, last, run, counts, forward_passes=refined.forward_passes,
-        comparison=comparison, stopped=refined.stopped, replaced=False,
+        comparison=comparison, changes=changes, stopped=refined.stopped, replaced=False,
     )  # fmt: skip
     if last.fit is None:
         decision = snapshot.active.decision
@@ -99,8 +101,8 @@ def report_on(
     """A report on the last model of a replacement or a refinement.
 
     Args:
-        old: Name of the backbone before.
-        new: Name of the backbone.
+        old: Name of the release before.
+        new: Name of the release.
         last: The last model.
         run: Its timings.
         counts: Its costs but those of the run.

@@ -18,7 +18,7 @@ from fala.personal.prepare import Part, Prepared, check, opening, prepare
 from fala.personal.refine import Refined, refine, report_on
 from fala.personal.refit import Refit
 from fala.personal.run import Run
-from fala.report import MIN_REAL, Comparison, Counts, InstantReport, Report, Stopped
+from fala.report import MIN_REAL, Changes, Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.admit import Signed
 from fala.slots.folder import Folder
 from fala.slots.switching import Move, install_release, opened
@@ -50,6 +50,7 @@ class Replaced:
         probes: Texts that the new release was checked on.
         refined: The refinement; None without a budget for it.
         comparison: The final model compared with the old one.
+        changes: What it changes for the user.
         adapters: The results for the further tasks, by their adapters' names.
     """
 
@@ -57,6 +58,7 @@ class Replaced:
     probes: int
     refined: Refined | None = None
     comparison: Comparison | None = None
+    changes: Changes | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
 
     @property
@@ -118,7 +120,7 @@ def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
     """Report a replacement, for every task, with the refinement that followed it.
 
     Args:
-        old: Name of the backbone that was replaced.
+        old: Name of the release that was replaced.
         replaced: The result of ``replace``.
         run: Its timings.
     """
@@ -152,8 +154,8 @@ def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     )  # fmt: skip
     return report_on(
         old, new, replaced.last, run, counts, forward_passes=replaced.passes,
-        comparison=replaced.comparison, bridged=len(first.rows.ids) - len(first.rows.encoded()),
-        stopped=stopped, instant=instant,
+        comparison=replaced.comparison, changes=replaced.changes,
+        bridged=len(first.rows.ids) - len(first.rows.encoded()), stopped=stopped, instant=instant,
     )  # fmt: skip
 
 
@@ -262,7 +264,7 @@ def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
             for part, result in zip(parts, results, strict=True)
         ]
         own, *further = (
-            dataclasses.replace(result, comparison=side.compare())
+            dataclasses.replace(result, comparison=side.compare(), changes=side.changes())
             for result, side in zip(results, sides, strict=True)
         )
     adapters = {result.prepared.part.before.adapter: result for result in further}

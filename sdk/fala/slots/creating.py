@@ -88,6 +88,7 @@ def create(
                 store.settings.set_trust(key_bytes(trust))
         folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
+        folder.snapshot()
         undo.pop_all()
     return folder
 

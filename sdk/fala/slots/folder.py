@@ -94,6 +94,16 @@ class Folder:
                 if slots.version().generation == version.generation:
                     raise
 
+    def held(self) -> Snapshot:
+        """The device's own task as it was read or committed here last, from memory alone.
+
+        Raises:
+            DeviceError: The device is closed, or erased.
+        """
+        if closed := self.store.database.turns.closed:
+            raise DeviceError(f"{self.path}: {closed}")
+        return self._snapshots[""]
+
     def publish(self, snapshot: Snapshot) -> None:
         """Make a snapshot that is committed the task's."""
         self._snapshots[snapshot.adapter] = snapshot

@@ -149,7 +149,9 @@ def with_labels(folder: Folder, labels: Sequence[HeadLabel]) -> OwnRelease | Non
     bundle = release.bundle
     probes = dict(zip(*bundle.probes, strict=True))
     texts = head.lexical is not None
-    encoder = OwnEncoder(release.name, bundle.manifest.dimension, probes=probes, texts=texts)
+    encoder = OwnEncoder(
+        bundle.manifest.name, bundle.manifest.dimension, probes=probes, texts=texts
+    )
     return OwnRelease(encoder, head.task, (*head.labels, *added), head.link)
 
 

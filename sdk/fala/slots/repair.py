@@ -246,7 +246,7 @@ def _examined(
     actions += ["keep the files from other users"] if exposed else []
     counts = [target.of(adapter).examples.counts() for adapter in plan]
     names = {
-        adapter: (*(bundle.manifest.name for bundle, _ in chosen), None, None)
+        adapter: (*(bundle.manifest.title for bundle, _ in chosen), None, None)
         for adapter, chosen in plan.items()
     }
     report = RepairReport(
@@ -389,7 +389,7 @@ def _actions(releases: Mapping[str, Installed], plan: _Plan) -> Iterator[str]:
         if not chosen:
             yield f"keep the examples{of}, which is to be loaded again"
             continue
-        name = chosen[0][0].manifest.name
+        name = chosen[0][0].manifest.title
         if digests[:1] != had[:1]:
             yield f"make {name} active{of}: the release that was active cannot be read"
         if {*had[1:]} - {*digests}:

@@ -110,8 +110,8 @@ class Release:
 
     @property
     def name(self) -> str:
-        """The backbone's name."""
-        return self.bundle.manifest.name
+        """See ``Manifest.title``."""
+        return self.bundle.manifest.title
 
     @property
     def static(self) -> bool:

@@ -323,6 +323,7 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
         folder.hold(base)
         for release in installed[1:]:
             folder.hold(Release.of_adapter(release.bundle, base), base)
+        folder.snapshot()
     finally:
         sweep(folder)
 

@@ -337,6 +337,23 @@ class Examples:
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
 
+    def waiting(self, backbones: Collection[str]) -> int:
+        """How many examples have a text that none of some backbones has encoded.
+
+        Args:
+            backbones: Their digests.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            rows = rows_in(db, "SELECT text FROM embeddings WHERE backbone", [*backbones])
+            encoded = {row for (row,) in rows}
+            examples = db.execute(
+                "SELECT document, history FROM examples WHERE adapter = ?", (self._adapter,)
+            ).fetchall()
+            return sum(
+                not encoded.issuperset([document, *decode_history(history)])
+                for document, history in examples
+            )
+
     def adapters(self) -> list[str]:
         """The tasks that have examples, by their adapters."""
         with self._db.connection() as db:

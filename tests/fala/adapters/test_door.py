@@ -51,7 +51,7 @@ def test_loading_an_adapter_does_not_change_other_tasks(tmp_path, releases):
             device.learn(TEXTS, labels_of(name), adapter=name)
             assert equal({task: answers(device)[task] for task in expected}, expected)
             expected = answers(device)
-        assert tuple(device.adapters) == ("one", "three", "two")
+        assert device.status().adapters == ("one", "three", "two")
         device.delete_adapter("two")
         del expected["two"]
         assert equal(answers(device), expected)
@@ -68,8 +68,8 @@ def test_an_adapter_without_labels_equals_its_vendors_model(tmp_path, releases):
         assert name == "my-task"
         np.testing.assert_array_equal(device.predict_proba(PROBES, adapter=name), expected)
         assert np.abs(device.predict_proba(PROBES) - expected).max() > 0.01
-        info = device.adapters[name]
-        assert (info.labels, info.positive, info.is_vendor) == (("0", "1"), "0", True)
+        info = device.status(adapter=name)
+        assert (info.labels, info.positive, info.decision) == (("0", "1"), "0", "vendor")
         ranked = device.rank(PROBES, adapter=name)
         assert ranked == device.rank(PROBES, adapter=name, label="0")
         assert ranked[0] == (PROBES[expected[:, 0].argmax()], expected[:, 0].max())
@@ -200,12 +200,12 @@ def test_processes_see_each_others_tasks(folder, releases):
         with pytest.raises(UnknownAdapterError):
             second.predict_proba(PROBES, adapter="two")
         device.load_adapter(releases["old adapters"][1])
-        assert second.adapters["two"].examples == 0
+        assert second.status(adapter="two").examples == 0
         assert equal(answers(second), answers(device))
         device.replace(releases["new"], adapters=releases["new adapters"])
-        assert second.backbone == "new encoder" and equal(answers(second), answers(device))
+        assert second.status().release == "new encoder" and equal(answers(second), answers(device))
         second.rollback()
-        assert device.backbone == "old encoder" and equal(answers(second), answers(device))
+        assert device.status().release == "old encoder" and equal(answers(second), answers(device))
 
 
 def test_every_task_has_its_own_examples(device, folder, tmp_path):
@@ -233,7 +233,7 @@ def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_pat
         expected = reference.predict_proba(PROBES, adapter="one")
     np.testing.assert_allclose(device.predict_proba(PROBES, adapter="one"), expected, atol=1e-6)
     device.forget(where=lambda row: True, adapter="one")
-    assert device.adapters["one"].is_vendor
+    assert device.status(adapter="one").decision == "vendor"
 
 
 @pytest.mark.parametrize(("chosen", "positive"), [(None, None), ("b", "b"), ("a", "a")])
@@ -250,7 +250,7 @@ def test_a_task_of_three_labels_ranks_by_its_positive_one(tmp_path, releases, ch
             lambda: device.rollback(),
         ):
             change()
-            assert device.adapters["kinds"].positive == positive
+            assert device.status(adapter="kinds").positive == positive
             if positive is None:
                 with pytest.raises(DataError, match="pass label="):
                     device.rank(PROBES, adapter="kinds")
@@ -317,13 +317,13 @@ def test_extreme_weights_raise_no_warning(number, tmp_path, releases):
 def test_labels_of_one_task_are_withdrawn(device):
     """The tasks share texts, and not their labels."""
     before = answers(device)
-    counts = {name: info.labelled for name, info in device.adapters.items()}
+    counts = {name: device.status(adapter=name).labelled for name in device.status().adapters}
     (row, *_) = device.examples(labelled=True, adapter="one")
     report = device.unlabel([row.example], adapter="one")
     assert report.labelled == counts["one"] - 1
     after = answers(device)
     assert not equal({"one": after.pop("one")}, {"one": before.pop("one")})
     assert equal(after, before)
-    assert {name: info.labelled for name, info in device.adapters.items()} == {
+    assert {name: device.status(adapter=name).labelled for name in device.status().adapters} == {
         **counts, "one": counts["one"] - 1,
     }  # fmt: skip

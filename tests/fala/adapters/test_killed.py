@@ -40,12 +40,12 @@ def replace(folder, releases):
 def is_new(folder, before, after):
     """Whether all tasks of a killed device are new; they are new, or old, together."""
     with Device.open(folder) as device:
-        assert tuple(device.adapters) == FURTHER
+        assert device.status().adapters == FURTHER
         p = answers(device)
         new = equal(p, after)
         assert new or equal(p, before)
-        assert device.backbone == ("new encoder" if new else "old encoder")
-        assert device.can_roll_back == new
+        assert device.status().release == ("new encoder" if new else "old encoder")
+        assert device.status().can_roll_back == new
         if new:
             device.rollback()
             assert equal(answers(device), before)
@@ -72,7 +72,7 @@ def test_a_killed_load_loads_the_task_or_changes_nothing(prepared, releases, tmp
     cuts = PowerCuts(load, source, scratch=tmp_path)
     for cut in cuts.at_operations({"sync", "rename", "delete"}, unsynced="lost"):
         with Device.open(cut.folder) as device:
-            loaded = "four" in device.adapters
+            loaded = "four" in device.status().adapters
             assert loaded or not cut.said
             p = answers(device)
             assert loaded == ("four" in p)

@@ -79,7 +79,7 @@ def test_word_vectors_take_no_adapter(tmp_path):
         before = device.predict_proba(PROBES)
         with pytest.raises(BundleFormatError, match="an adapter for a backbone that takes none"):
             device.load_adapter(path)
-        assert device.adapters == {}
+        assert device.status().adapters == ()
         np.testing.assert_array_equal(device.predict_proba(PROBES), before)
 
 
@@ -91,7 +91,7 @@ def test_each_kind_has_its_own_predictions_and_labels(device):
     assert p["marks"].shape == p[""].shape == (len(PROBES), 2)
     assert isinstance(device.predict(PROBES, adapter="marks")[0], frozenset)
     assert device.rank(TEXTS, adapter="films", history=TEXTS[:1], top=1)[0][1] <= 5
-    assert device.adapters["marks"].labels == ("a", "b")
+    assert device.status(adapter="marks").labels == ("a", "b")
     with pytest.raises(UsageError, match="predict returns its values"):
         device.predict_proba(PROBES, adapter="stars")
     with pytest.raises(DataError, match="a number from 1 to 5"):

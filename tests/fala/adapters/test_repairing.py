@@ -64,7 +64,7 @@ def test_every_task_goes_back_with_the_release_that_was_active(folder, releases)
         assert (report.active, report.previous) == ("old encoder", "new encoder")
         assert close(answers(device), old) and not close(answers(device), new)
         device.rollback()
-        assert device.backbone == "new encoder"
+        assert device.status().release == "new encoder"
         assert close(answers(device), new, 0.05)
 
 
@@ -78,7 +78,7 @@ def test_a_lost_release_takes_its_adapters_with_it(folder, releases):
     report, device = repaired(folder)
     with device:
         assert (report.active, report.previous) == ("old encoder", None)
-        assert close(answers(device), old, 0.05) and not device.can_roll_back
+        assert close(answers(device), old, 0.05) and not device.status().can_roll_back
 
 
 def test_examples_of_a_missing_adapter_are_kept(folder, releases):
@@ -94,10 +94,10 @@ def test_examples_of_a_missing_adapter_are_kept(folder, releases):
     assert "adapter one: load it again; its examples are kept" in output
     assert "adapter three: " in output and "adapter three: load" not in output
     with device:
-        assert report.adapters["one"] is None and tuple(device.adapters) == ("three", "two")
+        assert report.adapters["one"] is None and device.status().adapters == ("three", "two")
         assert close(answers(device), {n: before[n] for n in before if n != "one"})
         device.load_adapter(releases["old adapters"][0])
-        assert device.adapters["one"].examples == 40
+        assert device.status(adapter="one").examples == 40
         np.testing.assert_allclose(
             device.predict_proba(PROBES, adapter="one"), before["one"], atol=1e-5
         )
@@ -129,7 +129,7 @@ def test_a_damaged_task_name_is_repaired(folder):
     db.close()
     report, device = repaired(folder)
     with device:
-        assert (report.lost, report.examples, tuple(device.adapters)) == (
+        assert (report.lost, report.examples, device.status().adapters) == (
             1,
             159,
             tuple(sorted(NAMES)),

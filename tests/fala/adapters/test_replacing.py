@@ -51,7 +51,7 @@ def test_a_replacement_shares_passes_and_a_rollback_is_exact(device, releases, p
     assert one.new == "one on new encoder" and one.decision != "vendor"
     assert json.dumps(report.to_dict())
     after = answers(device)
-    assert device.backbone == "new encoder" and device.on_trial
+    assert device.status().release == "new encoder" and device.status().on_trial
     assert not any(np.array_equal(before[name], after[name]) for name in before)
     device.rollback()
     assert equal(answers(device), before)
@@ -72,7 +72,10 @@ def test_of_many_devices_each_takes_the_adapters_of_its_tasks(tmp_path, folder, 
     assert result.forward_passes + result.shared == 16
     for path, tasks in ((folder, set(NAMES)), (single, {"one"})):
         with Device.open(path) as device:
-            assert (device.backbone, set(device.adapters)) == ("new encoder", tasks)
+            assert (device.status().release, set(device.status().adapters)) == (
+                "new encoder",
+                tasks,
+            )
 
 
 def test_replacing_by_the_same_release_keeps_the_previous_model(device, releases):
@@ -92,7 +95,7 @@ def test_the_budget_is_for_all_tasks(device, releases, passes):
     assert sum(each.forward_passes for each in reports) == 20
     assert all(each.counts.representatives > 0 for each in reports)
     refined = device.refine(Budget(10), adapter="three")
-    assert refined.forward_passes == 10 and device.adapters["three"].examples == 40
+    assert refined.forward_passes == 10 and device.status(adapter="three").examples == 40
 
 
 def write_agreeing(old, new, path):
@@ -117,18 +120,18 @@ def test_a_worse_model_of_any_task_is_rejected(device, releases, tmp_path):
     before = answers(device)
     with pytest.raises(WorseModelError, match=r"flat\.fala: worse for this user"):
         device.replace(new.path, Budget(400), adapters=flat, accept="better-than-old")
-    assert equal(answers(device), before) and not device.can_roll_back
+    assert equal(answers(device), before) and not device.status().can_roll_back
 
 
 def test_an_adapter_may_add_labels(device, releases, tmp_path):
     new = Bundle.open(releases["new"])
     more = write_adapter_for(tmp_path / "more.fala", new, "one", labels=("1", "0", "2"))
     device.replace(new.path, adapters=[more.path, *releases["new adapters"][1:]])
-    assert device.adapters["one"].labels == ("0", "1", "2")
+    assert device.status(adapter="one").labels == ("0", "1", "2")
     device.learn(["good film"], ["2"], adapter="one")
     assert device.predict_proba(PROBES, adapter="one").shape == (len(PROBES), 3)
     device.rollback()
-    assert device.adapters["one"].labels == ("0", "1")
+    assert device.status(adapter="one").labels == ("0", "1")
 
 
 def test_an_adapter_that_fits_the_new_release_is_kept(device, releases, tmp_path):
@@ -147,7 +150,7 @@ def test_a_later_adapter_prevents_the_rollback(folder, device, releases, tmp_pat
         device.delete_adapter(name)
     device.replace(releases["new"], adapters=releases["new adapters"][:1])
     device.load_adapter(releases["new adapters"][2])
-    assert not device.on_trial
+    assert not device.status().on_trial
     before = answers(device)
     with pytest.raises(DeviceError, match="the adapter three was loaded after the last replacem"):
         device.rollback()
@@ -155,7 +158,7 @@ def test_a_later_adapter_prevents_the_rollback(folder, device, releases, tmp_pat
     device.delete_adapter("three")
     device.learn(["good film"], ["1"], adapter="one")
     device.rollback()
-    assert device.backbone == "old encoder" and device.adapters["one"].examples == 41
+    assert device.status().release == "old encoder" and device.status(adapter="one").examples == 41
 
 
 def test_a_damaged_adapter_makes_all_tasks_fall_back(folder, releases):
@@ -167,13 +170,13 @@ def test_a_damaged_adapter_makes_all_tasks_fall_back(folder, releases):
     (folder / "bundles" / f"{new}.fala").write_bytes(b"damaged")
     with Device.open(folder) as device:
         after = answers(device)
-        assert device.backbone == "old encoder" and new in device.fell_back
+        assert device.status().release == "old encoder" and new in device.status().fell_back
         assert equal({n: after[n] for n in ("", "one", "two")},
                      {n: before[n] for n in ("", "one", "two")})  # fmt: skip
         # The label of the trial is kept, and counts once the old backbone encodes its text.
-        assert device.adapters["three"].examples == 41
+        assert device.status(adapter="three").examples == 41
         assert device.refine(adapter="three").forward_passes == 1
-        assert not device.can_roll_back
+        assert not device.status().can_roll_back
 
 
 def test_bridges_carry_all_tasks_over_without_a_pass(device, releases, tmp_path, passes):

@@ -56,7 +56,7 @@ def test_an_adapter_is_rejected_as_a_release(task, encoder, tmp_path):
     with Device.create(tmp_path / "device", encoder.path) as device:
         with pytest.raises(BundleMismatchError, match="not a release"):
             device.replace(task.path)
-        assert device.backbone == encoder.manifest.name
+        assert device.status().release == encoder.manifest.name
     with pytest.raises(BundleMismatchError, match="no backbone of its own"):
         task.backbone()
     with pytest.raises(BundleMismatchError, match="a backbone, not an adapter"):

@@ -56,7 +56,7 @@ def test_every_form_of_the_key_is_accepted(tmp_path, signed, keys):
     (keys / "raw.pub").write_bytes(raw)
     for number, trust in enumerate([pem, pem.decode(), raw, file, str(file), keys / "raw.pub"]):
         with Device.create(tmp_path / str(number), signed, trust=trust) as device:
-            assert device.backbone == "tiny vectors"
+            assert device.status().release == "tiny vectors"
             device.replace(signed, trust=trust)
 
 
@@ -149,7 +149,7 @@ def test_a_replacement_checks_the_signature(tmp_path, signed, keys):
     with Device.create(tmp_path / "device", signed, trust=keys / "vendor.pub") as device:
         with pytest.raises(BundleSignatureError, match="not signed"):
             device.replace(new, trust=keys / "vendor.pub")
-        assert device.backbone == "tiny vectors"
+        assert device.status().release == "tiny vectors"
         sign_file(new, keys / "vendor.pem")
         assert device.replace(new, trust=keys / "vendor.pub").new == "tiny encoder"
 
@@ -172,7 +172,7 @@ def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys
             device.replace(other)
         with pytest.raises(BundleSignatureError, match="not signed"):
             device.load_adapter(new)
-        assert device.backbone == "tiny vectors"
+        assert device.status().release == "tiny vectors"
         assert device.replace(other, trust=keys / "other.pub").new == "tiny encoder"  # another key
         sign_file(new, keys / "vendor.pem")
         assert device.replace(new).new == "tiny encoder"

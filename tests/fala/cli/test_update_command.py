@@ -40,14 +40,14 @@ def test_an_update_is_installed_once(path, vendor, server):
     command = ("update", path, server.address, "--root", vendor.root)
     updated = works(*command)
     assert without_progress(updated.stderr) == ""
-    assert updated.stdout.startswith("old -> tiny vectors: ")
-    assert works(*command).stdout == "tiny vectors: nothing newer\n"
+    assert updated.stdout.startswith("old -> model v1 (tiny vectors): ")
+    assert works(*command).stdout == "model v1 (tiny vectors): nothing newer\n"
     assert done(*command) is None
 
 
 def test_update_prints_json(path, vendor, server):
     report = done("update", path, server.address, "--root", vendor.root, "--budget", 3)
-    assert report["new"] == "tiny vectors"
+    assert report["new"] == "model v1 (tiny vectors)"
 
 
 def test_a_wrong_option_is_rejected_before_any_download(path, vendor, server):
@@ -69,7 +69,7 @@ def test_a_worse_release_is_rejected_with_the_option(path, releases, tmp_path):
         refused = failed(*options, "--accept", "better-than-old")
         assert "worse for this user than the active model" in refused
         with Device.open(path) as device:
-            assert device.backbone == "old"
+            assert device.status().release == "old"
         works(*options)
 
 
@@ -122,4 +122,4 @@ def test_ctrl_c_interrupts_a_download_that_resumes(path, vendor, server):
     (header,) = [value for path, value in server.requests if path == name]
     assert header is not None
     with Device.open(path) as device:
-        assert device.backbone == "tiny vectors"
+        assert device.status().release == "model v1 (tiny vectors)"

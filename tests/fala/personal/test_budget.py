@@ -105,8 +105,8 @@ def test_cancelling_before_the_commit_changes_nothing(device, path, releases, un
     release = (unbridged if stage == "forward" else releases)["mid"]
     with pytest.raises(CancelledError, match="nothing was changed"):
         device.replace(release, progress=lambda name, done, total: name != stage)
-    assert device.backbone == "old" and same(state(device), before)
-    assert not device.can_roll_back and len(list((path / "bundles").iterdir())) == 1
+    assert device.status().release == "old" and same(state(device), before)
+    assert not device.status().can_roll_back and len(list((path / "bundles").iterdir())) == 1
     assert device.replace(releases["mid"], Budget(0)).decision == "personal"
 
 
@@ -131,5 +131,5 @@ def test_an_error_of_the_encoder_is_raised_and_changes_nothing(tmp_path, unbridg
             patch.setattr(OnnxEncoder, "encode", broken)
             with pytest.raises(Exception, match="battery"):
                 device.replace(unbridged["mid"])
-        assert device.backbone == "old" and same(state(device), before)
+        assert device.status().release == "old" and same(state(device), before)
         assert np.isfinite(device.predict_proba(PROBES)).all()

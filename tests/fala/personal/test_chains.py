@@ -111,13 +111,13 @@ def test_replacing_by_the_active_release_keeps_the_previous_model(learned, tmp_p
         device.confirm()
         device.replace(releases["mid"])
         # On trial it could fall back to a model that is two replacements old.
-        assert device.backbone == "mid" and not device.on_trial
+        assert device.status().release == "mid" and not device.status().on_trial
         new = state(device)
         device.rollback()
         assert same(state(device), old)
         # The same holds for the release that is active after the rollback.
         device.replace(releases["old"])
-        assert device.backbone == "old"
+        assert device.status().release == "old"
         device.rollback()
         assert same(state(device), new)
 

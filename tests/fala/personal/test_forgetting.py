@@ -42,7 +42,7 @@ def both(tmp_path, release, act, examples=TEXTS, labels=None, forgotten=GONE):
         reference.fit()
         assert_alike(device, reference)
         yield device, reference
-        if device.can_roll_back:
+        if device.status().can_roll_back:
             device.rollback()
             reference.rollback()
             assert_alike(device, reference)

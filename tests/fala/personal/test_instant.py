@@ -29,7 +29,7 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert encoded == TEXTS[-4:] and report.counts.probes == 4
     assert report.forward_passes == 0
     assert (report.old, report.new) == (("old", "mid"))
-    assert device.backbone == "mid"
+    assert device.status().release == "mid"
     assert (report.decision, report.instant.decision) == ("personal", "personal")
     assert report.losses == report.instant.losses
     assert report.losses["personal"] == min(report.losses.values())

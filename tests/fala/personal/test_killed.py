@@ -42,7 +42,7 @@ class TestKilled:
         with Device.open(folder) as device:
             values = state(device)
             (name,) = [name for name, candidate in states.items() if same(values, candidate)]
-            assert device.backbone == ("old" if name == "old" else "mid")
+            assert device.status().release == ("old" if name == "old" else "mid")
             # Paid embeddings are kept with the model that was fitted to them.
             paid = embedded(folder, release)
             assert len(paid) == (name if isinstance(name, int) else 0)
@@ -82,7 +82,7 @@ class TestKilled:
         kill_at(stage, folder, releases["mid"])
         with Device.open(folder) as device:
             device.replace(releases["mid"])
-            assert device.on_trial
+            assert device.status().on_trial
             new = state(device)
             device.rollback()
             assert same(state(device), prepared[1]["old"])

@@ -34,7 +34,7 @@ def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
     before, files = state(device), files_of(path)
     preview = device.preview(releases["mid"], Budget(0))
     assert len(encoded) == PROBE_COUNT and same(state(device), before) and files_of(path) == files
-    assert not device.on_trial and not device.can_roll_back
+    assert not device.status().on_trial and not device.status().can_roll_back
     size = sum(file.stat().st_size for file in (path / "bundles").iterdir())
     report = device.replace(releases["mid"], Budget(0))
     assert (preview.old, preview.new, preview.decision) == ("old", "mid", report.decision)
@@ -70,18 +70,18 @@ def test_forward_passes_are_those_of_the_budget(device, releases, unbridged, enc
 
 def test_a_sentence_sums_up_the_comparison(tmp_path, device, blunt, releases, labels):
     preview = device.preview(blunt)
-    assert preview.sentence.startswith("It is worse for this user than old: cross-entropy of 20")
+    assert str(preview).startswith("It is worse for this user than old: cross-entropy of 20")
     losses = preview.comparison
-    assert f"{losses.carried:.3f} against {losses.old:.3f}" in preview.sentence
-    assert f"{preview.forward_passes} forward passes" in preview.sentence
+    assert f"{losses.carried:.3f} against {losses.old:.3f}" in str(preview)
+    assert f"{preview.forward_passes} forward passes" in str(preview)
     with Device.create(tmp_path / "other", blunt) as blunt_device:
         unlabelled = blunt_device.preview(releases["mid"])
-        assert "not known yet: 0 labels of encoded texts are too few" in unlabelled.sentence
-        assert "more labels are needed to know" in unlabelled.sentence
+        assert "not known yet: 0 labels of encoded texts are too few" in str(unlabelled)
+        assert "more labels are needed to know" in str(unlabelled)
         assert unlabelled.comparison.old is None and unlabelled.passes_to_know is None
         blunt_device.learn(TEXTS, labels)
         better = blunt_device.preview(releases["mid"], Budget(90))
-        assert better.sentence.startswith("It is better for this user than blunt")
+        assert str(better).startswith("It is better for this user than blunt")
         assert better.worse is False and better.passes_to_know == 0
         plain = json.loads(json.dumps(better.to_dict()))
         assert plain["comparison"]["to_old"]["mean"] < 0 and plain["worse"] is False
@@ -90,7 +90,7 @@ def test_a_sentence_sums_up_the_comparison(tmp_path, device, blunt, releases, la
 def test_a_preview_estimates_the_passes_to_a_verdict(device, releases):
     preview = device.preview(releases["mid"], Budget(5))
     assert preview.worse is None and 5 < preview.passes_to_know <= 90
-    assert f"after about {preview.passes_to_know} forward passes it is" in preview.sentence
+    assert f"after about {preview.passes_to_know} forward passes it is" in str(preview)
 
 
 def test_a_preview_rejects_what_a_replacement_rejects(device, path, tmp_path):
@@ -119,7 +119,7 @@ def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt):
     assert caught.value.after == pytest.approx(losses.carried)
     assert f"{losses.carried:.3f} against {losses.old:.3f}" in str(caught.value)
     assert isinstance(caught.value, FalaError) and str(blunt) in str(caught.value)
-    assert not device.can_roll_back and len(list((path / "bundles").iterdir())) == 1
+    assert not device.status().can_roll_back and len(list((path / "bundles").iterdir())) == 1
     with Device.open(path) as again:
         assert same(state(again), before) and same(state(device), before)
 
@@ -128,7 +128,7 @@ def test_without_passes_the_verdict_is_unknown(device, releases):
     """Mapped embeddings depend on the bridge more than on the model."""
     report = device.replace(releases["mid"], Budget(0))
     assert report.worse is None and report.old_loss is None
-    assert "is not known yet: 0 labels of encoded texts are too few" in report.sentence
+    assert "is not known yet: 0 labels of encoded texts are too few" in str(report)
     report = device.refine(Budget(90))
     assert report.comparison.labelled == len(TEXTS) and report.worse is not None
     # The comparison is still with the old model.
@@ -141,10 +141,10 @@ def test_a_report_warns_of_a_worse_model(device, blunt):
     report = device.refine(Budget(90))
     assert report.comparison.labelled >= 25  # it stops once further texts change nothing
     assert report.worse and report.comparison.carried > report.old_loss
-    assert "It is worse for this user than before the replacement: " in report.sentence
-    assert "Device.rollback goes back" in report.sentence and report.to_dict()["worse"]
+    assert "It is worse for this user than before the replacement: " in str(report)
+    assert "Device.rollback goes back" in str(report) and report.to_dict()["worse"]
     device.rollback()
-    assert device.backbone == "old" and device.refine(Budget(5)).comparison is None
+    assert device.status().release == "old" and device.refine(Budget(5)).comparison is None
 
 
 @pytest.mark.parametrize("labelled", [0, 9])
@@ -152,7 +152,7 @@ def test_without_enough_labels_no_release_is_rejected(tmp_path, blunt, releases,
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS[:9], [*labels[:labelled], *[None] * (9 - labelled)])
         report = device.replace(blunt, Budget(9), accept="better-than-old")
-        assert device.backbone == "blunt" and report.worse is None
+        assert device.status().release == "blunt" and report.worse is None
         assert report.comparison.labelled == labelled and report.old_loss is None
         assert np.isfinite(device.predict_proba(PROBES)).all()
 
@@ -263,13 +263,13 @@ def test_a_contradicting_release_is_rejected_by_its_logits(
         preview = device.preview(negated, Budget(0))
         correlation = preview.comparison.releases
         assert (correlation.examples, correlation.real) == (30, False) and correlation.value < -0.9
-        assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
+        assert str(preview).startswith("mid contradicts old: their vendor models' logits of 30")
         assert preview.worse
         with pytest.raises(WorseModelError, match="contradicts"):
             device.replace(negated, Budget(0), accept="better-than-old")
-        assert device.backbone == "old" and not device.can_roll_back
+        assert device.status().release == "old" and not device.status().can_roll_back
         right = device.preview(releases["mid"], Budget(0))
-        assert right.comparison.releases.value > 0.9 and "contradicts" not in right.sentence
+        assert right.comparison.releases.value > 0.9 and "contradicts" not in str(right)
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
 
 
@@ -281,9 +281,9 @@ def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with
     assert device.preview(noise, Budget(30)).comparison.releases.unrelated
     with pytest.raises(WorseModelError, match="worse for this user"):
         device.replace(noise, Budget(30), accept="better-than-old")
-    assert device.backbone == "old"
+    assert device.status().release == "old"
     report = device.replace(noise, Budget(30))  # nothing is refused
-    assert device.backbone == "mid" and report.comparison.releases.unrelated
+    assert device.status().release == "mid" and report.comparison.releases.unrelated
 
 
 def test_preview_gate_and_report_have_one_verdict(tmp_path, releases, with_head, labels, blunt):
@@ -304,7 +304,7 @@ def test_preview_gate_and_report_have_one_verdict(tmp_path, releases, with_head,
                 assert sentence in str(caught.value)
             else:
                 report = device.replace(new, Budget(20), accept="better-than-old")
-                assert report.verdict in report.sentence
+                assert report.verdict in str(report)
     assert verdicts[1] is not True and verdicts[2:] == [True, True]
 
 
@@ -318,8 +318,8 @@ def test_the_same_release_is_not_worse(tmp_path, releases, count):
         for _ in range(2):
             report = device.replace(releases["mid"], Budget(20), accept="better-than-old")
             assert report.comparison.to_old.mean == 0.0 and report.worse is False
-            assert "refined" not in report.sentence
-            assert "no worse for this user than before the replacement" in report.sentence
+            assert "refined" not in str(report)
+            assert "no worse for this user than before the replacement" in str(report)
 
 
 def test_the_commands(device, path, releases, tmp_path):
@@ -329,7 +329,7 @@ def test_the_commands(device, path, releases, tmp_path):
     assert works("confirm", path).output == "mid is confirmed\n"
     assert works("confirm", path).output == "mid was not on trial\n"
     assert works("rollback", path).output == "mid -> old\n"
-    assert device.backbone == "old" and np.isfinite(device.predict_proba(PROBES)).all()
+    assert device.status().release == "old" and np.isfinite(device.predict_proba(PROBES)).all()
     for arguments in (
         ("preview", tmp_path / "none", releases["mid"]), ("preview", path, tmp_path / "none"),
         ("confirm", tmp_path / "none"), ("rollback", tmp_path / "none"),

@@ -77,7 +77,7 @@ def test_a_replacement_refines_within_its_budget(device, path, releases, encoded
 
     def progress(*event):
         count = len(encoded)
-        steps.append((event, device.backbone, state(device)))
+        steps.append((event, device.status().release, state(device)))
         del encoded[count:]
 
     report = device.replace(releases["mid"], Budget(40), progress=progress)
@@ -159,12 +159,12 @@ def test_a_replacement_that_fails_while_refining_keeps_the_instant_model(
         patch.setattr(OnnxEncoder, "encode", broken)
         with pytest.raises(KeyboardInterrupt):
             device.replace(releases["mid"])
-    assert device.backbone == "mid"
+    assert device.status().release == "mid"
     before = state(device)
     with Device.open(path) as again:
         assert same(state(again), before)
         again.rollback()
-        assert again.backbone == "old"
+        assert again.status().release == "old"
 
 
 @pytest.mark.parametrize("age", ["old", "mid"])

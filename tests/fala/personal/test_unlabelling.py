@@ -53,7 +53,7 @@ def both(tmp_path, release, act, labels, withdrawn=GONE, examples=TEXTS):
         )  # fmt: skip
         assert_alike(device, reference)
         yield device, reference
-        if device.can_roll_back:
+        if device.status().can_roll_back:
             for _ in range(2):
                 device.rollback()
                 reference.rollback()

@@ -84,7 +84,7 @@ def test_a_replacement_changes_nothing(tmp_path, releases, folders, missing, mon
         for call in (device.replace, device.preview):
             with raises(missing):
                 call(releases["transformer"])
-        assert not device.on_trial and device.predict(TEXTS).shape == (len(TEXTS),)
+        assert not device.status().on_trial and device.predict(TEXTS).shape == (len(TEXTS),)
         assert kept(path) == before
         monkeypatch.undo()
         device.replace(releases["transformer"], fala.Budget(10))
@@ -100,14 +100,14 @@ def test_a_release_on_trial_stays_on_trial(tmp_path, folders, missing, monkeypat
                     call(TEXTS[-5:])
             with raises(missing):
                 device.refine()
-            assert device.on_trial and device.fell_back is None
+            assert device.status().on_trial and device.status().fell_back is None
     assert kept(path) == before
     with fala.Device.open(path) as device, raises(missing):
         device.learn(TEXTS[20:30], LABELS[20:30])
     assert fala.Device.examine(path).labelled == 30  # the labels are kept before they are encoded
     monkeypatch.undo()
     with fala.Device.open(path) as device:
-        assert device.on_trial and len(device.predict(TEXTS)) == len(TEXTS)
+        assert device.status().on_trial and len(device.predict(TEXTS)) == len(TEXTS)
 
 
 def test_what_needs_no_forward_pass_works(tmp_path, folders, releases, missing):
@@ -117,9 +117,9 @@ def test_what_needs_no_forward_pass_works(tmp_path, folders, releases, missing):
         assert device.export_data(tmp_path / "rows.jsonl") == 19
         with raises(missing):
             device.load_adapter(releases["adapter"])
-        assert not device.adapters
+        assert not device.status().adapters
         device.rollback()
-        assert device.backbone == "tiny vectors"
+        assert device.status().release == "tiny vectors"
         assert device.predict(TEXTS).shape == (len(TEXTS),)
         device.erase()
     assert not path.exists()

@@ -78,7 +78,10 @@ def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled
     """The release that the user went back to, with all labels; and the other one is kept, too."""
     original, key = rolled_back
     with Device.open(original, key=key) as device:
-        name, labels = device.backbone, {row.example: row.label for row in device.examples()}
+        name, labels = (
+            device.status().release,
+            {row.example: row.label for row in device.examples()},
+        )
         before = device.predict_proba(list(labels))
     kept, changes = [], []
     for how, data in damaged((original / STORE).read_bytes()):
@@ -87,13 +90,17 @@ def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled
         report = Device.repair(folder, key=key)
         assert (report.whole, report.active, report.previous) == (True, name, "bert"), how
         with Device.open(folder, key=key) as device:
-            assert (device.backbone, device.on_trial, device.fell_back) == (name, False, None)
+            assert (
+                device.status().release,
+                device.status().on_trial,
+                device.status().fell_back,
+            ) == (name, False, None)
             if how == "bytes":
                 after = {row.example: row.label for row in device.examples()}
                 kept.append(sum(after.get(text) == label for text, label in labels.items()))
                 changes.append(np.abs(device.predict_proba(list(labels)) - before).max())
             device.rollback()
-            assert device.backbone == report.previous
+            assert device.status().release == report.previous
             assert how != "bytes" or not device.model.is_vendor
         shutil.rmtree(folder)
     assert set(kept) == {len(labels)}
@@ -121,7 +128,7 @@ def test_the_previous_release_takes_the_place_of_a_lost_one(folder, replaced, re
     assert report.whole and not file.exists()
     with Device.open(folder) as device:
         assert closest(device, replaced[1]) < 1e-3
-        assert not device.can_roll_back and len(list(device.examples())) == 90
+        assert not device.status().can_roll_back and len(list(device.examples())) == 90
         device.replace(releases["mid"], Budget(0))
     assert Device.examine(folder).whole
 
@@ -132,7 +139,7 @@ def test_a_lost_previous_release_changes_no_other(folder, replaced, releases):
     assert (report.whole, report.active, report.previous) == (True, "mid", None)
     assert "drop the previous release, which cannot be read" in report.actions
     with Device.open(folder) as device:
-        assert closest(device, replaced[2]) < 1e-3 and not device.can_roll_back
+        assert closest(device, replaced[2]) < 1e-3 and not device.status().can_roll_back
         with pytest.raises(DeviceError, match="no earlier model"):
             device.rollback()
 
@@ -170,10 +177,10 @@ def test_one_of_two_records_of_the_releases_is_enough(folder, replaced, lost, ro
     names = ("old", "mid") if rolled_back else ("mid", "old")
     assert (report.whole, report.active, report.previous) == (True, *names)
     with Device.open(folder) as device:
-        assert device.backbone == names[0] and device.can_roll_back
+        assert device.status().release == names[0] and device.status().can_roll_back
         assert closest(device, replaced[1 if rolled_back else 2]) < 0.05
         device.rollback()
-        assert device.backbone == names[1] and not device.model.is_vendor
+        assert device.status().release == names[1] and not device.model.is_vendor
         assert closest(device, replaced[2 if rolled_back else 1]) < 0.05
 
 
@@ -184,7 +191,7 @@ def test_without_any_record_the_newest_bundle_is_active(folder, releases):
     assert (report.active, report.previous) == ("old", "mid")
     assert "make old active: the release that was active cannot be read" in report.actions
     with Device.open(folder) as device:
-        assert device.can_roll_back and len(list(device.examples())) == 90
+        assert device.status().can_roll_back and len(list(device.examples())) == 90
 
 
 @pytest.mark.parametrize(
@@ -210,7 +217,7 @@ def test_damaged_slots_are_fitted_again(folder, replaced):
     assert Device.repair(folder).whole
     with Device.open(folder) as device:
         assert closest(device, replaced[2]) < 1e-5
-        assert not device.model.is_vendor and device.can_roll_back
+        assert not device.model.is_vendor and device.status().can_roll_back
 
 
 def test_a_forgotten_example_leaves_nothing_in_old_logits(folder):
@@ -237,7 +244,7 @@ def test_a_repair_without_a_release_needs_a_bundle(folder, releases):
     report = Device.repair(folder, releases["old"])
     assert (report.whole, report.active, report.previous) == (True, "old", None)
     with Device.open(folder) as device:
-        assert len(list(device.examples())) == 90 and device.backbone == "old"
+        assert len(list(device.examples())) == 90 and device.status().release == "old"
         assert not device.model.is_vendor
     assert Device.examine(folder).whole
 
@@ -269,11 +276,15 @@ def test_labels_stay_in_the_devices_order(tmp_path, lost):
 def test_a_repair_ends_a_trial(folder, releases):
     with Device.open(folder) as device:
         device.replace(releases["new"], Budget(0))
-        assert device.on_trial
+        assert device.status().on_trial
     unchecked(folder, "UPDATE slots SET weight = x'00'")
     assert Device.repair(folder).active == "new"
     with Device.open(folder) as device:
-        assert not device.on_trial and device.can_roll_back and device.backbone == "new"
+        assert (
+            not device.status().on_trial
+            and device.status().can_roll_back
+            and device.status().release == "new"
+        )
 
 
 @pytest.mark.parametrize("lost", ["versions", "slots"])
@@ -376,7 +387,7 @@ def test_a_killed_repair_is_not_done_or_whole(tmp_path, folder, unsynced):
         if not Device.examine(cut.folder).whole:
             assert Device.repair(cut.folder).whole
         with Device.open(cut.folder) as device:
-            assert device.backbone == "mid" and device.can_roll_back
+            assert device.status().release == "mid" and device.status().can_roll_back
             assert len(list(device.examples())) == 90 and not device.model.is_vendor
     assert tried > 8
 
@@ -403,7 +414,7 @@ def test_a_release_of_a_repair_is_admitted_as_any_other(tmp_path, releases, labe
     sign_file(mid, tmp_path / "key.pem")
     assert Device.repair(tmp_path / "device", mid).active == "mid"
     with Device.open(tmp_path / "device") as device:
-        assert (device.backbone, len(list(device.examples()))) == ("mid", len(TEXTS))
+        assert (device.status().release, len(list(device.examples()))) == ("mid", len(TEXTS))
         with pytest.raises(BundleSignatureError, match="not signed"):
             device.replace(releases["new"])
 

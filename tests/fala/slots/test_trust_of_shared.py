@@ -63,13 +63,13 @@ def refused(tmp_path, shared, files, match=ONLY_SIGNED, **settings):
         for call in (device.replace, device.preview):
             with pytest.raises(BundleError, match=match):
                 call(files["special"], **settings)
-        name = device.backbone
+        name = device.status().release
     with pytest.raises(BundleError, match=match):
         fala.replace_all(
             [tmp_path / "refusing"], files["special"], releases=shared, workers=1, **settings
         )
     with Device.open(tmp_path / "refusing") as device:
-        assert device.backbone == name
+        assert device.status().release == name
 
 
 def test_who_verified_no_signature_inherits_no_checks_of_a_signed_one(

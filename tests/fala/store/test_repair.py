@@ -158,7 +158,7 @@ def test_a_damaged_first_page_loses_nothing(folder, replaced, damage):
     assert (folder / report.aside).read_bytes() == data
     assert [(row.id, row.example, row.label, row.added) for row in examples_of(folder)] == before
     with Device.open(folder) as device:
-        assert closest(device, replaced[2]) < 1e-3 and device.can_roll_back
+        assert closest(device, replaced[2]) < 1e-3 and device.status().can_roll_back
     assert Device.examine(folder).whole
 
 

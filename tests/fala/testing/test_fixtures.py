@@ -18,8 +18,8 @@ def test_releases_are_real(fala_releases, fala_device):
     assert sorted(map(str, {each.label for each in device.examples()})) == sorted(LABELS)
     report = device.replace(fala_releases["bert"], fala.Budget(0))
     assert (report.new, report.forward_passes) == ("bert", 0)
-    assert fala_device().backbone == "glove"
-    assert fala_device(fala_releases["bert without a bridge"]).backbone == "bert"
+    assert fala_device().status().release == "glove"
+    assert fala_device(fala_releases["bert without a bridge"]).status().release == "bert"
     with pytest.raises(fala.FalaError):
         fala_device("no such release")
 

@@ -33,7 +33,7 @@ def once(tmp_path_factory, learned, begun):
     """The folder of the device with version 1."""
     folder = shutil.copytree(learned, tmp_path_factory.mktemp("once") / "device")
     with FileServer(begun.files()) as server, Device.open(folder) as device:
-        assert device.update(server.address, root=begun.root).new == "mid"
+        assert device.update(server.address, root=begun.root).new == "model v1 (mid)"
     return folder
 
 

@@ -54,7 +54,7 @@ def rejects(device, vendor, server, error, match, **options):
 def assert_updates(device, vendor, server):
     """The same device updates from the honest files."""
     server.files, server.special = vendor.files(), {}
-    assert device.update(server.address, root=vendor.root).new == "new"
+    assert device.update(server.address, root=vendor.root).new == "model v2 (new)"
 
 
 def newest_target(files, before):
@@ -112,7 +112,7 @@ class TestArbitrarySoftware:
             server.files[f"metadata/{name}.json"] = data
             with pytest.raises((UntrustedUpdateError, DownloadError)):
                 outdated.update(server.address, root=vendor.root)
-        assert outdated.backbone == "mid"
+        assert outdated.status().release == "model v1 (mid)"
         assert_updates(outdated, vendor, server)
 
 
@@ -163,7 +163,7 @@ class TestFreeze:
             rejects(device, past, server, ExpiredUpdateError, f"{role}.*is expired|New {role}")
             past.renew(role)
             server.files = past.files()
-            assert device.update(server.address, root=past.root).new == "mid"
+            assert device.update(server.address, root=past.root).new == "model v1 (mid)"
 
 
 class TestMixAndMatch:
@@ -259,7 +259,7 @@ class TestExtraneousDependencies:
     def test_other_products_are_not_downloaded(self, outdated, vendor, server, releases):
         vendor.publish(releases["new"], product="news")
         server.files = vendor.files()
-        assert outdated.update(server.address, root=vendor.root).new == "new"
+        assert outdated.update(server.address, root=vendor.root).new == "model v2 (new)"
         assert not [path for path, _ in server.requests if "news" in path]
 
 
@@ -295,7 +295,7 @@ class TestServers:
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
         with pytest.raises((DownloadError, UntrustedUpdateError)):
             outdated.update(server.address, root=vendor.root)
-        assert outdated.backbone == "mid"
+        assert outdated.status().release == "model v1 (mid)"
         assert_updates(outdated, vendor, server)
 
     def test_a_response_without_http_is_rejected(self, outdated, vendor, server):

@@ -46,7 +46,7 @@ def sends(body, *headers, status="200 OK", length=None, chunked=False):
 def test_compressed_files_are_read(device, vendor, server, encoding, compress, options):
     for path, data in server.files.items():
         server.special[path] = sends(compress(data), f"Content-Encoding: {encoding}", **options)
-    assert device.update(f"{server.address}//", root=vendor.root).new == "mid"
+    assert device.update(f"{server.address}//", root=vendor.root).new == "model v1 (mid)"
 
 
 def test_a_compressed_release_starts_again_instead_of_resuming(device, vendor, server):
@@ -68,7 +68,7 @@ def test_a_compressed_release_starts_again_instead_of_resuming(device, vendor, s
             sends(packed, header)(handler)
 
     server.special[path] = send
-    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
     assert asked[0] is asked[-1] is None and len(asked) == 3
 
 
@@ -82,7 +82,7 @@ def test_a_bomb_is_bounded(device, vendor, server, name):
         device.update(server.address, root=vendor.root)
     parts = (device._folder.path / "updates").glob("*.part")
     assert sum(part.stat().st_size for part in parts) <= len(server.files[target_in(server.files)])
-    assert device.backbone == "old"
+    assert device.status().release == "old"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_file_and_the_cause_are_named(device, vendor, server, headers, body,
             device.update(server.address, root=vendor.root)
         assert str(caught.value).startswith(f"{server.address}/{path}: ")
     server.special = {}
-    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
 
 
 def test_a_wrong_length_names_the_file(device, vendor, server):
@@ -136,7 +136,7 @@ def test_a_host_without_the_next_root_may_send_a_page(device, vendor, server, re
     vendor.rotate("root")
     server.files |= vendor.files()  # no page hides the root that exists
     server.special["metadata/3.root.json"] = response
-    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
     assert (NEXT_ROOT, None) in server.requests
 
 
@@ -155,5 +155,5 @@ def test_a_page_in_place_of_a_release_keeps_its_part(device, vendor, server):
         device.update(server.address, root=vendor.root)
     assert part.read_bytes() == begun
     server.special.clear()
-    assert device.update(server.address, root=vendor.root).new == "mid"
+    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
     assert server.requests[-1] == (path, "bytes=2000-")

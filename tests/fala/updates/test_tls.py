@@ -52,7 +52,7 @@ def encrypted(certificate, vendor):
 def test_a_trusted_certificate_is_accepted(device, vendor, encrypted, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert ssl.get_default_verify_paths().cafile == str(certificate)
-    assert device.update(encrypted.address, root=vendor.root).new == "mid"
+    assert device.update(encrypted.address, root=vendor.root).new == "model v1 (mid)"
     encrypted.special["metadata/timestamp.json"] = Sender().trickling
     hasty = UpdateLimits(silent_seconds=0.3, total_seconds=0.4)
     with pytest.raises(SlowDownloadError, match="too slow"):
@@ -62,4 +62,4 @@ def test_a_trusted_certificate_is_accepted(device, vendor, encrypted, certificat
 def test_an_untrusted_certificate_is_rejected(device, vendor, encrypted):
     with pytest.raises(DownloadError, match="certificate"):
         device.update(encrypted.address, root=vendor.root)
-    assert device.backbone == "old"
+    assert device.status().release == "old"

@@ -67,12 +67,12 @@ class TestVersions:
             with pytest.raises(BundleSignatureError, match="not signed"):
                 device.replace(releases["mid"], Budget(0))
             report = device.update(server.address, root=vendor.root, budget=Budget(0))
-            assert report.new == "mid"
+            assert report.new == "model v1 (mid)"
 
     def test_an_update_is_a_replacement(self, device, vendor, server):
         before = device.model
         report = device.update(server.address, root=vendor.root, budget=Budget(7))
-        assert (report.old, report.new) == ("old", "mid")
+        assert (report.old, report.new) == ("old", "model v1 (mid)")
         assert report.bridged > 0
         assert report.forward_passes <= 7
         assert not before.is_vendor
@@ -87,25 +87,25 @@ class TestVersions:
             device.replace(path, Budget(0))
         vendor.publish(path)
         server.files = vendor.files()
-        assert (
-            device.update(server.address, root=vendor.root, budget=Budget(0)).new == "tiny encoder"
-        )
+        report = device.update(server.address, root=vendor.root, budget=Budget(0))
+        assert report.new == "model v2 (tiny encoder)"
 
     def test_a_second_update_and_a_rollback(self, updated, vendor, server, releases):
         vendor.publish(releases["new"])
         server.files = vendor.files()
-        assert updated.update(f"{server.address}/", root=vendor.root.read_bytes()).new == "new"
+        report = updated.update(f"{server.address}/", root=vendor.root.read_bytes())
+        assert report.new == "model v2 (new)"
         updated.rollback()
-        assert updated.backbone == "mid"
+        assert updated.status().release == "model v1 (mid)"
         # A release that the user rolled back is skipped until the vendor publishes another.
         assert updated.update(server.address, root=vendor.root) is None
-        assert updated.backbone == "mid"
+        assert updated.status().release == "model v1 (mid)"
         vendor.publish(releases["new"], republish=True)
         server.files = vendor.files()
-        assert updated.update(server.address, root=vendor.root).new == "new"
+        assert updated.update(server.address, root=vendor.root).new == "model v3 (new)"
 
     def test_metadata_survive_a_restart(self, path, vendor, server):
-        for expected in ("mid", None):
+        for expected in ("model v1 (mid)", None):
             with Device.open(path) as device:
                 report = device.update(server.address, root=vendor.root)
             assert (report and report.new) == expected
@@ -119,12 +119,13 @@ class TestVersions:
         vendor.publish(releases["new"], product="news")
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root) is None
-        assert updated.update(server.address, root=vendor.root, product="news").new == "new"
+        report = updated.update(server.address, root=vendor.root, product="news")
+        assert report.new == "news v1 (new)"
         # The device is of that product now.
         assert updated.update(server.address, root=vendor.root) is None
         vendor.publish(releases["mid"], product="news", republish=True)
         server.files = vendor.files()
-        assert updated.update(server.address, root=vendor.root).new == "mid"
+        assert updated.update(server.address, root=vendor.root).new == "news v2 (mid)"
 
     def test_a_worse_release_is_rejected(self, device, vendor, server, monkeypatch):
         """The rejected release stays on the disk; it is not downloaded twice."""
@@ -138,7 +139,7 @@ class TestVersions:
             device.update(server.address, root=vendor.root, accept="better-than-old")
         assert same(state(device), before)
         server.requests.clear()
-        assert device.update(server.address, root=vendor.root).new == "mid"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
         assert not [path for path, _ in server.requests if path.startswith("targets/")]
 
     @pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
@@ -148,14 +149,14 @@ class TestVersions:
         assert updated.update(server.address, root=vendor.root) is None
         vendor.publish(releases["new"])
         server.files = vendor.files()
-        assert updated.update(server.address, root=vendor.root).new == "new"
+        assert updated.update(server.address, root=vendor.root).new == "model v2 (new)"
 
     def test_a_newer_root_may_be_pinned(self, updated, vendor, server, releases):
         vendor.rotate("root")
         vendor.publish(releases["new"])
         server.files = vendor.files()
         pinned = server.files["metadata/2.root.json"]
-        assert updated.update(server.address, root=pinned).new == "new"
+        assert updated.update(server.address, root=pinned).new == "model v2 (new)"
 
 
 class TestConnections:
@@ -163,13 +164,13 @@ class TestConnections:
         head = b"HTTP/1.1 302 Found\r\nLocation: /moved.json\r\nConnection: close\r\n\r\n"
         server.files["moved.json"] = server.files.pop("metadata/timestamp.json")
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
-        assert device.update(server.address, root=vendor.root).new == "mid"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
 
     def test_a_proxy_is_used(self, device, vendor, server, monkeypatch):
         """A proxy is asked for whole addresses; the test server drops their first character."""
         monkeypatch.setenv("http_proxy", server.address.removeprefix("http://"))
         server.files = {f"ttp://fala.invalid/{name}": file for name, file in server.files.items()}
-        assert device.update("http://fala.invalid", root=vendor.root).new == "mid"
+        assert device.update("http://fala.invalid", root=vendor.root).new == "model v1 (mid)"
 
     @pytest.mark.parametrize("variable", ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"])
     @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ class TestInterrupted:
 
     def test_a_broken_connection_resumes(self, device, vendor, server):
         server.cut_after = 150_000
-        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (tiny vectors)"
         starts = self.starts(server)
         assert starts[:3] == [0, 150_000, 300_000]
         assert len(starts) > 3
@@ -213,16 +214,16 @@ class TestInterrupted:
     def test_a_closed_connection_is_opened_again(self, device, vendor, server):
         path = "metadata/2.targets.json"
         server.special[path] = lambda handler: server.special.pop(path)
-        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (tiny vectors)"
         assert [name for name, _ in server.requests].count(path) == 2
 
     def test_without_ranges_the_download_starts_again(self, device, vendor, server):
         server.cut_after, server.ranges = 150_000, False
         with pytest.raises(DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
-        assert device.backbone == "old"
+        assert device.status().release == "old"
         server.cut_after = None
-        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (tiny vectors)"
 
     def test_a_wrong_range_is_rejected(self, device, vendor, server):
         path = target_in(server.files)
@@ -259,8 +260,8 @@ class TestInterrupted:
         size = len(server.files[target_in(server.files)])
         assert events[-1][0] == "download"
         assert events[-1][2] == size
-        assert device.backbone == "old"
-        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert device.status().release == "old"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (tiny vectors)"
         assert self.starts(server) == [0, events[-1][1]]
 
     @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
@@ -281,8 +282,8 @@ with fala.Device.open(folder) as device:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == -signal.SIGKILL, done.stderr
         with Device.open(path) as device:
-            assert device.backbone == "old"
-            assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+            assert device.status().release == "old"
+            assert device.update(server.address, root=vendor.root).new == "model v1 (tiny vectors)"
             assert device.predict_proba(PROBES).shape == (len(PROBES), 2)
         first, second = self.starts(server)
         assert first == 0
@@ -293,7 +294,7 @@ with fala.Device.open(folder) as device:
         part = device._folder.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
         part.parent.mkdir()
         part.write_bytes(b"x" * 200_000)
-        assert device.update(server.address, root=vendor.root).new == "tiny vectors"
+        assert device.update(server.address, root=vendor.root).new == "model v1 (tiny vectors)"
         assert self.starts(server) == [200_000, 0]
 
     def test_connections_of_one_byte_are_counted(self, device, vendor, server):
@@ -334,7 +335,7 @@ def test_a_second_concurrent_update_is_rejected(device, vendor, server):
     finally:
         finish.set()
         thread.join()
-    assert reports[0].new == "mid"
+    assert reports[0].new == "model v1 (mid)"
     assert device.update(server.address, root=vendor.root) is None
 
 
@@ -351,7 +352,7 @@ def test_a_failed_replacement_changes_nothing(updated, vendor, server, releases,
         with pytest.raises(DeviceError, match="No space left"):
             updated.update(server.address, root=vendor.root)
     assert same(state(updated), before)
-    assert updated.update(server.address, root=vendor.root).new == "new"
+    assert updated.update(server.address, root=vendor.root).new == "model v2 (new)"
 
 
 def test_a_full_disk_is_reported_before_the_download(device, vendor, server, monkeypatch):
@@ -405,8 +406,8 @@ def test_wrong_arguments_are_rejected(device, vendor, server):
         with pytest.raises(error, match=match) as caught:
             device.update(url, **options)
         assert type(caught.value) is error
-        assert device.backbone == "old"
-    assert device.update(server.address, root=vendor.root).new == "mid"
+        assert device.status().release == "old"
+    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
 
 
 @pytest.mark.parametrize(

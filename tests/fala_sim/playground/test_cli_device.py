@@ -45,8 +45,8 @@ def test_a_real_device_as_json(device, tiny):
     assert 0 < report["forward_passes"] <= 10
     assert report["seconds"]["total"] > 0
     with fala.Device.open(device) as opened:
-        assert opened.backbone == "tiny encoder"
-        assert opened.can_roll_back
+        assert opened.status().release == "tiny encoder"
+        assert opened.status().can_roll_back
 
 
 def test_a_built_in_name_is_the_sample_release(device):
@@ -118,7 +118,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         True,
     )
     with fala.Device.open(device) as opened:
-        assert opened.backbone == "tiny vectors"
+        assert opened.status().release == "tiny vectors"
 
 
 def test_releases_and_folders_that_do_not_fit_are_rejected(device, tmp_path, tiny):
@@ -127,7 +127,7 @@ def test_releases_and_folders_that_do_not_fit_are_rejected(device, tmp_path, tin
     write_word_vectors(tmp_path / "headless.fala")
     fails(run("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
     with fala.Device.open(device) as opened:
-        assert (opened.backbone, opened.can_roll_back) == ("tiny vectors", False)
+        assert (opened.status().release, opened.status().can_roll_back) == ("tiny vectors", False)
     for folder in (tmp_path, tmp_path / "none"):
         fails(run("--device", folder, *tiny[2:]), folder, "not a device")
     assert not (tmp_path / "none").exists()
@@ -144,6 +144,6 @@ def test_an_older_release_and_a_wrong_signature_are_rejected(tmp_path):
     trusted = *command, "--trust", tmp_path / "vendor.pub"
     works(*trusted, "--allow-older")
     with fala.Device.open(tmp_path / "device") as device:
-        assert device.backbone == "tiny encoder"
+        assert device.status().release == "model v1 (tiny encoder)"
     add_version(tmp_path / "1.fala", fala.Bundle.open(tmp_path / "2.fala"), 3)
     fails(run(*trusted), "its signature is not of this bundle")

@@ -122,7 +122,11 @@ def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) 
         with meter.stage("learn"):
             device.learn(work.examples, work.labels)
         compared = work.examples[:COMPARED]
-        emit("answers", model=device.backbone, answers=device.predict_proba(compared).tolist())
+        emit(
+            "answers",
+            model=device.status().release,
+            answers=device.predict_proba(compared).tolist(),
+        )
         at("replace")
         _limit_files(limits)
         stored = folder_size(folder)
@@ -130,7 +134,11 @@ def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) 
             report = device.replace(work.new)
         meter.stored_bytes = folder_size(folder) - stored - work.new.stat().st_size
         at("predict")
-        emit("answers", model=device.backbone, answers=device.predict_proba(compared).tolist())
+        emit(
+            "answers",
+            model=device.status().release,
+            answers=device.predict_proba(compared).tolist(),
+        )
     report_fields = report.to_dict()
     report_fields["peak_memory"] = {
         stage: peak for stage, peak in report.counts.peak_memory.items() if peak > inherited

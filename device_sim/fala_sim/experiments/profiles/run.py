@@ -144,7 +144,7 @@ def _check_device(
     try:
         with Device.open(folder) as device:
             predictions = device.predict_proba(work.examples[:COMPARED])
-            name = device.backbone
+            name = device.status().release
     except FalaError as error:
         return {"whole": False, "state": str(error)}
     difference = float(np.abs(predictions - np.array(expected["answers"])).max())

@@ -50,7 +50,7 @@ class Devices:
     @property
     def rolled_back(self) -> bool:
         """Whether the user's device has left the new release."""
-        return self.replaced and self.mine.backbone == self.devices["old"].backbone
+        return self.replaced and self.mine.status().rolled_back
 
     def labelled(self) -> dict[str, int]:
         """The labels on the user's device, by post."""
@@ -68,7 +68,7 @@ class Devices:
         self._copy("old")
         self.devices["vendor"] = self._open("vendor", self.new_release)
         report = None
-        if not self.mine.can_roll_back:
+        if not self.mine.status().can_roll_back:
             report = self.mine.replace(self.new_release, Budget(0))
         self._copy("instant")
         return report

@@ -44,7 +44,7 @@ class Column:
 
 def column_of(device: Device, texts: Sequence[str]) -> Column:
     """A device's predictions for posts."""
-    return Column(device.backbone, 2 * device.predict_proba(texts)[:, 1] - 1)
+    return Column(device.status().release, 2 * device.predict_proba(texts)[:, 1] - 1)
 
 
 def view_of(

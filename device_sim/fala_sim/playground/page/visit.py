@@ -245,7 +245,7 @@ class Visit:
             devices, _ = self._ready()
             report = devices.ship()
             if report is not None:
-                self._notes.set(replace_seconds=report.seconds["total"], report=report.sentence)
+                self._notes.set(replace_seconds=report.seconds["total"], report=str(report))
             self._show(*COLUMNS)
 
     def _refine(self) -> None:
@@ -260,7 +260,7 @@ class Visit:
                 self._notes.set(
                     passes=report.counts.representatives,
                     refine_seconds=seconds,
-                    report=report.sentence,
+                    report=str(report),
                 )
                 self._show("mine")
                 if not report.forward_passes:

@@ -201,5 +201,5 @@ def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
         assert tab.evaluate("document.querySelectorAll('[aria-pressed=true]').length") == 0
         quiet(tab, url, again)
     with Device.open(tmp_path / "mine") as device:
-        assert device.backbone == "glove"
+        assert device.status().release == "glove"
         assert list(device.examples(labelled=True)) == []

@@ -1,0 +1,412 @@
+"""The reports of operations on a device; built once, after the last commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fala.errors import counted
+from fala.model.labels import HeadLabel
+from fala.report.comparison import Changes, Comparison, Judgement, changes_in_words
+from fala.report.plain import Plain
+from fala.solver.forms import Work
+from fala.solver.judge import Decision
+from fala.store.texts import NOT_KEPT
+
+#: The models that may be active, in words.
+MODELS: Mapping[Decision, str] = {
+    "personal": "the personal model",
+    "calibrated": "the recalibrated model",
+    "vendor": "the model without a personal part",
+}
+
+
+class Stopped(str, Enum):
+    """Why no more texts were encoded, as a value and in words: a member is its text, too.
+
+    Attributes:
+        BUDGET: All forward passes of the budget are spent.
+        TIME: Its seconds are over.
+        CANCELLED: The app's progress function returned False.
+        ALL_ENCODED: No text is left.
+        SETTLED: The last batch of texts changed the model next to nothing.
+        NO_LABEL: There is neither a label nor a text that waits.
+        NOT_KEPT: The device keeps no texts, so that none can be encoded again.
+        MODEL_CHANGED: Another release is active meanwhile.
+    """
+
+    BUDGET = "the budget is spent"
+    TIME = "the time is over"
+    CANCELLED = "cancelled"
+    ALL_ENCODED = "all texts are encoded"
+    SETTLED = "the last texts changed next to nothing"
+    NO_LABEL = "there is no label to fit to"
+    NOT_KEPT = NOT_KEPT
+    MODEL_CHANGED = "another model is active now"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Counts(Plain):
+    """The detailed costs of an operation, for laboratories.
+
+    Attributes:
+        representatives: Examples whose texts passed through the new backbone.
+        clusters: Clusters that texts were chosen from; 0 over a bridge.
+        queries: Strong queries of the clustering.
+        probes: The device's own texts that the new release was run on before it was installed.
+        agreement: Share of examples on which the fitted model, each left out, decides as the old
+            personal model does; None where there is nothing to compare.
+        measure: The kind of loss in ``Report.losses``; empty where labels are too few to judge.
+        scales: The scales of the blocks, the slope and the bias, from the release; empty where
+            nothing was fitted.
+        fits: The costs of each fit, in sizes and counts.
+        peak_memory: The process's high-water mark in bytes after each stage; empty where the
+            operating system does not report it.
+    """
+
+    representatives: int = 0
+    clusters: int = 0
+    queries: int = 0
+    probes: int = 0
+    agreement: float | None = None
+    measure: str = ""
+    scales: tuple[float, ...] = ()
+    fits: tuple[Work, ...] = ()
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class InstantReport(Plain):
+    """The personal model that was installed before any forward pass.
+
+    Attributes:
+        decision: See ``Report``.
+        reason: Why, in words.
+        losses: See ``Report``.
+        seconds: Wall time from reading the store to the checked model.
+        counts: The detailed costs.
+    """
+
+    decision: Decision
+    reason: str
+    losses: Mapping[str, float]
+    seconds: float
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Report(Plain):
+    """The result and the cost of a replacement, or of its refinement.
+
+    Attributes:
+        old: The release that was replaced, by product, version and backbone, as far as the vendor
+            gives them: ``comments v2 (glove)``. For a refinement the active one.
+        new: The new one.
+        decision: Which model is active: ``"personal"``; or, where that would be worse,
+            ``"calibrated"``, the vendor's with the user's slope and bias, or ``"vendor"``, the
+            vendor's as it is.
+        reason: Why, in words.
+        examples: Examples whose input on the new backbone is real or estimated.
+        labelled: How many of them have a label.
+        waiting: Examples that have no input before the new backbone has encoded them.
+        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for a table of
+            vectors. There are no backward passes, by construction.
+        losses: By candidate (see ``decision``), each example left out.
+        comparison: The new model and the one before the replacement, on the same examples; None
+            where there is none to compare with.
+        changes: What changes for this user, on the labelled examples; None where no model was
+            fitted before or now.
+        bridged: Examples whose input was estimated over a bridge, in the first model.
+        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
+            on the user's labels, each left out; empty of labels.
+        stopped: Why no more texts were encoded; None where none were to be.
+        seconds: Wall time by stage, and ``"total"``.
+        instant: The model that was installed before any forward pass; None without a bridge or
+            words.
+        adapters: The report of every further task, by its adapter's name; texts that were encoded
+            for one of them are counted there.
+        replaced: Whether a release was installed; False of a refinement alone.
+        counts: The detailed costs.
+    """
+
+    old: str
+    new: str
+    decision: Decision
+    reason: str
+    examples: int = 0
+    labelled: int = 0
+    waiting: int = 0
+    forward_passes: int = 0
+    losses: Mapping[str, float] = field(default_factory=dict)
+    comparison: Comparison | None = None
+    changes: Changes | None = None
+    bridged: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+    stopped: Stopped | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    instant: InstantReport | None = None
+    adapters: Mapping[str, Report] = field(default_factory=dict)
+    replaced: bool = True
+    counts: Counts = field(default_factory=Counts)
+
+    _derived = "worse", "old_loss", "summary"
+
+    @property
+    def old_loss(self) -> float | None:
+        """Loss of the previous model, on the examples of ``comparison``; None without one."""
+        return None if self.comparison is None else self.comparison.old
+
+    @property
+    def worse(self) -> bool | None:
+        """Whether the model is worse for this user than before; None while that is unknown.
+
+        See ``Comparison.worse``.
+        """
+        return None if self.comparison is None else self.comparison.worse
+
+    @property
+    def judgement(self) -> Judgement:
+        """Whether the user is better or worse off, in a word."""
+        return "unknown" if self.comparison is None else self.comparison.judgement
+
+    @property
+    def verdict(self) -> str:
+        """Whether the user is worse off, in words; empty without a comparison."""
+        if self.comparison is None:
+            return ""
+        before = self.old if self.old != self.new else "before the replacement"
+        return self.comparison.verdict(before, self.new)
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        if not self.replaced:
+            result = f"{self.new} was refined: {self.stopped or self.reason}."
+        elif self.decision == "personal":
+            result = f"The personal model was carried over from {self.old} to {self.new}."
+        else:
+            model = MODELS[self.decision]
+            result = f"{self.old} was replaced by {self.new}, with {model}: {self.reason}."
+        verdict = self.verdict or "There is no earlier model to compare it with"
+        advice = "; Device.rollback goes back" if self.worse else ""
+        return f"{result} {changes_in_words(self.changes)}. {verdict}{advice}."
+
+
+@dataclass(frozen=True)
+class Preview(Plain):
+    """The estimated worth of a replacement to this user, and its cost; nothing was changed.
+
+    Attributes:
+        old: The active release; see ``Report``.
+        new: The new one.
+        decision: Which model would be installed first; see ``Report``.
+        comparison: The first model and the active one, on examples that the new backbone has
+            encoded for it.
+        changes: What the first model would change for this user; see ``Report``.
+        passes_to_know: Forward passes after which ``worse`` is known, estimated; None where more
+            labels are needed than the user has given.
+        seconds: Time of the replacement on this machine, estimated.
+        megabytes: Size of the release's file, which is downloaded, in 10^6 bytes.
+        disk_megabytes: Growth of the device's folder; below 0 if it would shrink.
+        forward_passes: Texts that would pass through the new backbone, at most.
+    """
+
+    old: str
+    new: str
+    decision: Decision
+    comparison: Comparison
+    changes: Changes | None
+    passes_to_know: int | None
+    seconds: float
+    megabytes: float
+    disk_megabytes: float
+    forward_passes: int
+
+    _derived = "worse", "summary"
+
+    @property
+    def worse(self) -> bool | None:
+        """Whether the user would be worse off; None while that is unknown."""
+        return self.comparison.worse
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        cost = (
+            f"{self.new} takes about {self.seconds:.1f} s, "
+            f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
+        )
+        verdict = self.comparison.verdict(self.old, self.new)
+        if self.worse is None and self.passes_to_know is not None:
+            verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"
+        elif self.worse is None:
+            verdict += "; more labels are needed to know"
+        return f"{verdict}. {changes_in_words(self.changes)}. {cost}."
+
+
+@dataclass(frozen=True)
+class LearnReport(Plain):
+    """The result of learning.
+
+    Attributes:
+        examples: Examples in the store.
+        labelled: How many of them have a label.
+        fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
+        decision: Which model is active; see ``Report``.
+        reason: Why, in words.
+        waiting: Examples whose texts are not encoded yet, as after a cancellation; ``refine``
+            encodes them.
+        exact: Whether everything was fitted anew; False if the examples were added to the last fit
+            (``Device.fit`` then fits everything).
+        scales: See ``Counts``.
+        loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
+        scores: See ``Report``; of the last exact fit.
+    """
+
+    examples: int
+    labelled: int
+    fitted: int
+    decision: Decision
+    reason: str
+    waiting: int = 0
+    exact: bool = True
+    scales: tuple[float, ...] = ()
+    loss: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        model = MODELS[self.decision]
+        fitted = f"fitted to {self.fitted} of them" if self.fitted else self.reason
+        waiting = "No text waits to be encoded"
+        if self.waiting:
+            waiting = f"The texts of {counted(self.waiting, 'example')} wait for refine"
+        return (
+            f"The device keeps {counted(self.examples, 'example')}, {self.labelled} with a label. "
+            f"Active is {model}, {fitted}. {waiting}."
+        )
+
+
+@dataclass(frozen=True)
+class Forgotten(Plain):
+    """What ``Device.forget`` has deleted.
+
+    Attributes:
+        count: How many examples were deleted.
+        overwritten: Whether no byte of what was ever deleted is left in the folder. False while
+            another process reads the store, or where the disk is full.
+    """
+
+    count: int
+    overwritten: bool
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        first = f"Deleted {counted(self.count, 'example')}"
+        if self.count:
+            first += ", and fitted the models to the others"
+        if self.overwritten:
+            return f"{first}. No byte of what was ever deleted is left in the folder."
+        return f"{first}. Bytes are left that cannot be overwritten now; forget([]) tries again."
+
+
+@dataclass(frozen=True)
+class RollbackReport(Plain):
+    """What ``Device.rollback`` has done.
+
+    Attributes:
+        old: The release that was active, by product, version and backbone.
+        new: The release that is active now.
+        decision: Which model is active; see ``Report``.
+        examples: Examples in the store.
+        labelled: How many of them have a label.
+        refitted: Whether the model was fitted to examples or labels that are newer than it.
+        on_trial: Whether the release is on trial, as after a second rollback.
+    """
+
+    old: str
+    new: str
+    decision: Decision
+    examples: int
+    labelled: int
+    refitted: bool
+    on_trial: bool
+
+    _derived = ("summary",)
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        fitted = "fitted again to newer examples" if self.refitted else "as it was"
+        trial = "The release is on trial again, and labels stay" if self.on_trial else "Labels stay"
+        return (
+            f"The device went from {self.old} back to {self.new}. Active is "
+            f"{MODELS[self.decision]}, {fitted}. {trial}: {self.labelled} of "
+            f"{counted(self.examples, 'example')} have one."
+        )
+
+
+@dataclass(frozen=True)
+class Status(Plain):
+    """The state of a device, or of one of its further tasks; see ``Device.status``.
+
+    Attributes:
+        release: The active release, by product, version and backbone; of a further task its
+            adapter's.
+        product: Its product; None if the vendor names none.
+        version: Its number among the product's releases; None if the vendor does not count.
+        task: ``"classification"`` or ``"matching"``.
+        labels: The labels, integers or strings, in the order of the probabilities.
+        positive: See ``Device.positive``; None of tags and of a rating, too.
+        examples: How many examples the task has.
+        labelled: How many of them have a label.
+        waiting: Examples that the model cannot use before ``refine`` has encoded their texts.
+        decision: Which model is active; see ``Report``.
+        on_trial: Whether the active release is still on trial; see ``Device.replace``.
+        fell_back: Why the device fell back from its last release, which failed its trial; or None.
+        can_roll_back: Whether an earlier model is kept.
+        previous: The release that a rollback makes active; None without one, or if it is damaged.
+        rolled_back: Whether that is newer than the active one: the user has rolled it back, and
+            ``Device.update`` skips it.
+        adapters: The further tasks, by the names of their adapters.
+    """
+
+    release: str
+    product: str | None
+    version: int | None
+    task: str
+    labels: tuple[HeadLabel, ...]
+    positive: HeadLabel | None
+    examples: int
+    labelled: int
+    waiting: int
+    decision: Decision
+    on_trial: bool
+    fell_back: str | None
+    can_roll_back: bool
+    previous: str | None
+    rolled_back: bool
+    adapters: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        trial = ", on trial" if self.on_trial else ""
+        sentences = [
+            f"{self.release} is active{trial}, with {MODELS[self.decision]}",
+            f"The device keeps {counted(self.examples, 'example')}, {self.labelled} with a label, "
+            f"and {self.waiting} that wait for refine",
+        ]
+        if self.rolled_back:
+            sentences.append(f"{self.previous or 'The release after it'} was rolled back")
+        elif self.fell_back is not None:
+            sentences.append(f"The last release failed its trial: {self.fell_back}")
+        elif self.can_roll_back:
+            sentences.append(f"A rollback goes to {self.previous or 'a release that is damaged'}")
+        return "".join(f"{sentence}. " for sentence in sentences).rstrip()

@@ -1,0 +1,61 @@
+"""The state of a device, read from its disk, which is left as it is."""
+
+from __future__ import annotations
+
+from fala.report import Status
+from fala.slots.folder import Folder
+from fala.slots.snapshot import OpenSlot, Snapshot
+
+
+def status(folder: Folder, adapter: str) -> Status:
+    """Read the state of a task; see ``Device.status``.
+
+    Args:
+        folder: The device's folder.
+        adapter: The task's.
+
+    Raises:
+        BundleError: The active release is damaged.
+        DeviceError: The store is damaged, or the device is closed.
+    """
+    store = folder.store_of(adapter)
+    own = folder.snapshot()
+    snapshot = folder.snapshot(adapter) if adapter else own
+    previous = folder.previous(snapshot)
+    manifest, head = snapshot.release.bundle.manifest, snapshot.head
+    examples, labelled = store.examples.counts()
+    by_ngrams = head.lexical is not None and store.texts.ngrams_kept
+    return Status(
+        release=snapshot.release.name,
+        product=manifest.product,
+        version=manifest.version,
+        task=head.task,
+        labels=head.labels,
+        positive=snapshot.positive,
+        examples=examples,
+        labelled=labelled,
+        waiting=0 if by_ngrams else store.examples.waiting(_sources(snapshot, previous)),
+        decision=snapshot.active.decision,
+        on_trial=own.trial is not None,
+        fell_back=own.fell_back,
+        can_roll_back=snapshot.state.previous is not None,
+        previous=None if previous is None else previous.release.name,
+        rolled_back=was_rolled_back(folder, snapshot),
+        adapters=tuple(store.slots.adapters()),
+    )
+
+
+def was_rolled_back(folder: Folder, snapshot: Snapshot) -> bool:
+    """Whether a task's previous slot was installed after its active one, and was active."""
+    replacements = folder.store_of(snapshot.adapter).slots.replacements()
+    later = replacements.get(snapshot.state.previous or "")
+    since = replacements.get(snapshot.active.record.name)
+    return later is not None and (since is None or later.generation > since.generation)
+
+
+def _sources(snapshot: Snapshot, previous: OpenSlot | None) -> set[str]:
+    """The backbones whose embeddings give an example a row; see ``Space.of_slot``."""
+    sources = snapshot.release.sources
+    if previous is not None and previous.record.backbone in sources:
+        sources |= previous.release.sources
+    return sources
