@@ -70,6 +70,7 @@ from fala.slots.own_arguments import (
     check_one_source,
     check_own_encoder,
     check_own_labels,
+    check_release,
     check_source,
     check_unsigned,
 )
@@ -220,7 +221,7 @@ class Device:
                 encoders.assign(own.encoder.name)
             else:
                 check_of_release(encoder_name=encoder_name, dimension=dimension)
-                file, encoders = check_path(bundle, "bundle"), Encoders(encoder)
+                file, encoders = check_release(bundle), Encoders(encoder)
             opened = create(
                 folder, file, positive=positive, trust=trust, codec=codec, names=names,
                 encoders=encoders, releases=shared,
@@ -996,7 +997,7 @@ class Device:
         """The file of a vendor's release, or of one for the app's own encoder; see ``replace``."""
         asked = check_source(bundle, encoder, encoder_name, dimension, trust)
         if asked is None:
-            yield check_path(bundle, "bundle")
+            yield check_release(bundle)
             return
         with on_encoder(self._folder, asked, named=encoder_name is not None).written() as path:
             yield path

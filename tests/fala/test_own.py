@@ -138,6 +138,7 @@ def test_every_kind_of_array_is_taken(tmp_path, old):
     torch, sparse = pytest.importorskip("torch"), pytest.importorskip("scipy.sparse")
     kinds = {
         "list": lambda rows: rows.tolist(),
+        "rows": iter,
         "double": lambda rows: rows.astype(np.float64),
         "sparse": sparse.csr_matrix,
         "tensor": lambda rows: torch.tensor(rows, requires_grad=True),
@@ -316,6 +317,10 @@ def test_the_name_tells_encoders_apart(device, old, new):
         device.replace("release.fala", encoder=new)
     with pytest.raises(UsageError, match="trust="):
         device.replace(encoder=new, trust=bytes(32))
+    with pytest.raises(DataError, match=r"bundle is a path, not .*; an encoder .* as encoder="):
+        device.replace(new)
+    with pytest.raises(DataError, match=r"bundle is a path, not a list; labels .* as labels="):
+        Device.create(device._folder.path / "new", ["fine", "rude"], encoder=new)
     assert device.replace(encoder=lambda texts: old(texts)[:, ::-1], encoder_name="turned")
     np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=0.05)
 

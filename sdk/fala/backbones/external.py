@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -316,9 +316,9 @@ def _embedded(
 
 
 def _dense(returned: Any) -> ArrayLike:  # noqa: ANN401 - what an app's function returns
-    """A sparse matrix of SciPy, or a tensor of PyTorch, as an array; anything else as it is."""
+    """A sparse matrix of SciPy, a tensor of PyTorch, or rows one by one, as an array."""
     if hasattr(returned, "toarray"):
         return cast(ArrayLike, returned.toarray())
     if hasattr(returned, "detach"):
         return cast(ArrayLike, returned.detach().cpu().float().numpy())
-    return cast(ArrayLike, returned)
+    return cast(ArrayLike, list(returned) if isinstance(returned, Iterator) else returned)

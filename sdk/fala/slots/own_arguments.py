@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 from fala.backbones.external import Encoder, OwnEncoder, default_name
@@ -12,6 +13,7 @@ from fala.bundle.manifest import LONGEST_LABEL, LONGEST_NAME, printable_name
 from fala.bundle.signature import Trust
 from fala.errors import BundleFormatError, DataError, UsageError, shown
 from fala.examples import fault, listed
+from fala.files import check_path
 from fala.model.labels import (
     LARGEST_INTEGER,
     LEAST_INTEGER,
@@ -42,6 +44,23 @@ def check_one_source(bundle: object, **labels: object) -> None:
             "Device.create takes labels=, tags= or ratings= with your own encoder=, or a "
             f"vendor's release: one of them, not {' and '.join(passed) or 'none'}"
         )
+
+
+def check_release(value: object) -> Path:
+    """The path of a vendor's release.
+
+    Raises:
+        DataError: It is none, but perhaps labels or an encoder without their names.
+    """
+    try:
+        return check_path(value, "bundle")
+    except DataError as error:
+        hint = ""
+        if callable(value):
+            hint = "; an encoder of your own is passed as encoder="
+        elif isinstance(value, Collection) and not isinstance(value, str | bytes):
+            hint = "; labels of your own are passed as labels="
+        raise DataError(f"{error}{hint}") from None
 
 
 def check_unsigned(trust: Trust | None) -> None:
