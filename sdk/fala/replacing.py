@@ -39,6 +39,7 @@ from fala.errors import (
     WorseModelError,
     check_flag,
     check_word,
+    counted,
     shown,
     type_of,
 )
@@ -88,7 +89,7 @@ class ReplacedAll(Plain):
     """What ``fala.replace_all`` has done.
 
     Attributes:
-        new: Name of the new backbone.
+        new: The new release, by product, version and backbone.
         devices: All devices.
         replaced: Those that were replaced now.
         refined: Those that had the release, and were refined with what was left of the budget.
@@ -129,6 +130,17 @@ class ReplacedAll(Plain):
     seconds: float = 0.0
 
     _derived = "failed", "not_reached", "a_second"
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        left = self.devices - self.replaced - self.refined - self.failed
+        return (
+            f"{self.new} was installed on {self.replaced} of {counted(self.devices, 'device')}; "
+            f"{self.refined} were refined, {left} left as they were, and {self.failed} failed. The "
+            f"user is better off on {self.better}, no worse off on {self.no_worse} and worse off "
+            f"on {self.worse}; on {self.unknown} it is not known."
+        )
 
     @property
     def failed(self) -> int:

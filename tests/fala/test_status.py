@@ -22,6 +22,7 @@ from fala.errors import (
     UnknownAdapterError,
 )
 from fala.personal.run import Budget
+from fala.replacing import replace_all
 from fala.slots.folder import BUNDLES
 from fala_export import write_external
 from file_server import FileServer
@@ -226,7 +227,7 @@ class TestChanges:
             device.remember(TEXTS[:20])
             report = device.replace(releases["mid"], Budget(5))
             assert report.changes is None and report.to_dict()["changes"] is None
-            assert "There is no labelled example" in str(report)
+            assert "not known: no labelled example" in str(report)
             assert device.refine(Budget(5)).changes is None
 
     def test_tags_are_wrong_where_the_set_differs(self, tmp_path):
@@ -337,6 +338,7 @@ class TestSentences:
             assert " right before and wrong now, " in str(report)
             assert report.to_dict()["summary"] == str(report)
         rolled = device.rollback()
+        assert str(device.refine(Budget(0))).endswith("no earlier model to compare it with.")
         assert (rolled.old, rolled.new, rolled.decision) == ("mid", "old", "personal")
         assert (rolled.examples, rolled.labelled, rolled.refitted) == (92, 91, False)
         assert str(rolled).startswith("The device went from mid back to old. Active is the perso")
@@ -350,6 +352,16 @@ class TestSentences:
         )
         for report in (learned, preview, replaced, refined, rolled, gone, device.status()):
             assert repr(report).startswith(f"{type(report).__name__}(")
+
+    def test_reports_of_many_devices_and_of_a_repair(self, device, path, releases):
+        device.close()
+        result = replace_all([path], releases["mid"], workers=1, budget=Budget(0))
+        assert str(result).startswith(
+            "mid was installed on 1 of 1 device; 0 were refined, 0 left as "
+        )
+        assert str(Device.examine(path)) == (
+            f"{path} is whole. 90 examples can be read, 90 with a label. Active is mid."
+        )
 
 
 def test_update_says_why_it_skips(tmp_path, versions):

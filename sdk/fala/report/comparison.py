@@ -291,7 +291,7 @@ class Changes(Plain):
 def changes_in_words(changes: Changes | None) -> str:
     """What changes for a user, without a full stop."""
     if changes is None:
-        return "There is no labelled example to say what changes by"
+        return "What changes for the user is not known: no labelled example can be compared"
     rated = changes.measure == "rmse"
     measure, unit, digits = ("RMSE", "", 3) if rated else (changes.measure, " %", 1)
     models = {

@@ -191,9 +191,10 @@ class Report(Plain):
         else:
             model = MODELS[self.decision]
             result = f"{self.old} was replaced by {self.new}, with {model}: {self.reason}."
-        verdict = self.verdict or "There is no earlier model to compare it with"
+        if self.comparison is None:
+            return f"{result} There is no earlier model to compare it with."
         advice = "; Device.rollback goes back" if self.worse else ""
-        return f"{result} {changes_in_words(self.changes)}. {verdict}{advice}."
+        return f"{result} {changes_in_words(self.changes)}. {self.verdict}{advice}."
 
 
 @dataclass(frozen=True)

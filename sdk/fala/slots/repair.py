@@ -19,7 +19,14 @@ from pathlib import Path
 from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.errors import BundleError, BundleMismatchError, DeviceError, FalaError, printable
+from fala.errors import (
+    BundleError,
+    BundleMismatchError,
+    DeviceError,
+    FalaError,
+    counted,
+    printable,
+)
 from fala.examples import MATCHING, Match
 from fala.files import (
     FAILING_DISK,
@@ -97,6 +104,15 @@ class RepairReport(Plain):
     previous: str | None = None
     adapters: Mapping[str, str | None] = field(default_factory=dict)
     aside: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """See ``Plain``."""
+        state = "whole" if self.whole else f"not whole: {'; '.join(self.problems)}"
+        return (
+            f"{self.path} is {state}. {counted(self.examples, 'example')} can be read, "
+            f"{self.labelled} with a label. Active is {self.active or 'no release'}."
+        )
 
 
 def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
