@@ -414,3 +414,19 @@ def test_a_damaged_folder_is_repaired_without_a_vendor(tmp_path, old, new):
     with Device.open(folder, encoder=old, key=key) as device:
         rude = np.array(labels_of(UNSEEN)) == "rude"
         assert device.predict(UNSEEN)[rude].mean() > 5 > device.predict(UNSEEN)[~rude].mean()
+
+
+def test_a_process_asks_an_encoder_once_for_its_probes(tmp_path, old):
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return old(texts)
+
+    for user in ("ann", "bob"):
+        Device.create(tmp_path / user, labels=[0, 1], encoder=encode, encoder_name="words").close()
+    asked.clear()
+    for user in ("ann", "bob"):
+        with Device.open(tmp_path / user, encoder=encode) as device:
+            device.predict(["A text"])
+    assert asked == ["A text", "A text"]
