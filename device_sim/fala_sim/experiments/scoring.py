@@ -53,7 +53,8 @@ def outcome(
     test = situation.user.test
     before = situation.old_logits(test)
     vendor = (shipped_scores if words else vendor_scores)(situation)(test)
-    installed = {"device": OldWords().fit(situation, {})(test)} if words else {}
+    on_device = words and situation.exclusive
+    installed = {"device": OldWords().fit(situation, {})(test)} if on_device else {}
 
     def turned(now: Logits) -> dict[str, Any]:
         if not situation.exclusive:

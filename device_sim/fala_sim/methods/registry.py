@@ -89,7 +89,9 @@ def find_method(name: str) -> Method:
         DataError: If there is none of that name.
     """
     if name not in METHODS:
-        raise DataError(f"no method {name!r}; one of {', '.join(METHODS)}")
+        raise DataError(
+            f"no method {name!r}; one of {', '.join(METHODS)}, or that of a file (--method FILE.py)"
+        )
     return METHODS[name]()
 
 

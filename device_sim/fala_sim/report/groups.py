@@ -14,7 +14,7 @@ from fala_sim.methods.registry import METHODS, find_method
 from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value
 from fala_sim.records import Kind
-from fala_sim.report.table import Cell
+from fala_sim.report.table import NOT_RUN, Cell
 from fala_sim.situation import CLASSES, TaskType
 
 if TYPE_CHECKING:
@@ -123,9 +123,9 @@ def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> 
     return {METRICS[metric]: mean(runs, f"scores.{metric}") for metric in metrics}
 
 
-def mean(runs: pd.DataFrame, figure: str) -> Cell:
-    """A column's mean over users; None if no record has the figure."""
-    return mean_over_users(runs, figure)
+def mean(runs: pd.DataFrame, figure: str) -> Value | str | None:
+    """A column's mean over users, or ``NOT_RUN``; None if no record has the figure."""
+    return NOT_RUN if runs.empty else mean_over_users(runs, figure)
 
 
 def interval_only(cell: Cell) -> Cell:
