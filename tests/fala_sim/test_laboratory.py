@@ -83,7 +83,7 @@ def test_records_have_scores_blended_with_the_old_model(folder, results):
     for (method, user), record in by_user.items():
         new, old = np.array(record["logits"]), np.array(record["old_logits"])
         assert new.shape == old.shape == (record["test"],)
-        truth = np.array(labels[user]) == "1"
+        truth = np.array(labels[user]) == 1
         assert np.mean((new > 0) == truth) == pytest.approx(record["scores"]["accuracy"])
         half = (new + old) / 2 > 0
         assert record["blended"]["scores"]["accuracy"] == pytest.approx(np.mean(half == truth))

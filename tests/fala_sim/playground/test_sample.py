@@ -26,7 +26,7 @@ def labels(rows):
 
 def test_the_sample_has_shape_and_metadata(sample):
     assert sample.task == "classification"
-    assert sample.labels == ("0", "1")
+    assert sample.labels == (0, 1)
     assert "synthetic" in sample.source
     assert len(sample.public) == 2000
     assert {row.user for row in sample.public} == {None}

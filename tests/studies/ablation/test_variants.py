@@ -78,8 +78,8 @@ def test_own_labels_alone_do_not_depend_on_the_vendor():
     logits = []
     for sign, bias in ((1, 0), (-1, 3)):
         where = situation("matching", train=60)
-        where.new.head.weight *= sign
-        where.new.head.bias += bias
+        head = where.new.head
+        head.weight, head.bias = sign * head.weight, head.bias + bias
         logits.append(rows(where)["table6-own-labels"][0](where.user.test))
     np.testing.assert_array_equal(*logits)
 
