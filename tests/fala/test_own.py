@@ -159,6 +159,9 @@ class Model:
     def encode(self, inputs):
         return np.ones((len(inputs), 3))
 
+    def __call__(self, features):
+        raise AttributeError("no texts, please")
+
 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),

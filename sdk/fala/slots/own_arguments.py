@@ -229,7 +229,9 @@ def check_own_encoder(
                 "encoder_name="
             )
         encoder = encoder[name]
-    if encoder is not None and not callable(encoder):
+    # A model of PyTorch can be called, too, but not with texts.
+    is_model = callable(getattr(encoder, "encode", None))
+    if is_model or (encoder is not None and not callable(encoder)):
         raise DataError(
             "encoder is a function that takes a list of texts and returns their embeddings, as "
             f"model.encode or pipeline.transform, not {shown(encoder)}"
