@@ -12,7 +12,8 @@ from fala.solver.fit import fit
 from fala.solver.judge import judge
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 
-#: Probabilities of two devices of which one has forgotten what the other never had: as documented.
+#: Probabilities and weights of two devices that compute the same sums in another order, as of one
+#: that has forgotten what the other never had: as documented. Kernels of BLAS round them otherwise.
 TOLERANCE = 1e-6
 
 
@@ -72,8 +73,13 @@ def state(device):
 
 def assert_alike(device, reference):
     """Two devices answer the same, where one has forgotten what the other never had."""
-    for values, expected in zip(state(device), state(reference), strict=True):
-        np.testing.assert_allclose(values, expected, atol=TOLERANCE)
+    assert_close(state(device), state(reference))
+
+
+def assert_close(values, reference):
+    """Arrays equal others within ``TOLERANCE``: those of the same sums in another order."""
+    for each, expected in zip(values, reference, strict=True):
+        np.testing.assert_allclose(each, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def closest(device, before):
@@ -103,6 +109,7 @@ def refine_all(device):
 
 
 def same(first, second):
+    """Whether arrays equal others in every bit: those of one computation, stored and read again."""
     return len(first) == len(second) and all(
         np.array_equal(one, other) for one, other in zip(first, second, strict=True)
     )
