@@ -36,6 +36,12 @@ RecipePooling: TypeAlias = Literal[AnyPooling, "auto"]
 Ignored: TypeAlias = Literal["prompts", "truncate_dim", "truncation_side"]
 
 
+class HubName(str):
+    """A model's name on the hub, even where a folder here has the same name."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """Which model is loaded.

@@ -1,5 +1,6 @@
 import json
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,6 +146,17 @@ def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_table_sees_a_folder_made_anew_with_as_many_entries(tmp_path):
+    table = Table(tmp_path / "d", 1)
+    table.add(keys_of("ab"), np.float32([[1], [2]]))
+    assert table.find(keys_of("ab")).tolist() == [0, 1]
+    shutil.rmtree(tmp_path / "d")
+    Table(tmp_path / "d", 1).add(keys_of("bc"), np.float32([[3], [4]]))
+    assert table.find(keys_of("bca")).tolist() == [0, 1, -1]
+    vectors, are_whole = table.read(table.find(keys_of("bc")))
+    assert vectors.tolist() == [[3], [4]] and are_whole.all()
+
+
 def test_killed_writers_leave_whole_entries(tmp_path):
     """Two processes write at once, and each is killed at any time."""
     for attempt in range(2):

@@ -1,5 +1,6 @@
 """The steps of a recipe from a table to a signed update, and their reuse."""
 
+import os
 import re
 
 import numpy as np
@@ -10,8 +11,13 @@ from export_command import done, failed, run, works
 from fala import Bundle, Device
 from fala.model.heads import Head
 from fala_export import write_external
+from fala_export.errors import ExportError
+from fala_export.models.source import load_source
+from fala_export.release import steps as steps_module
+from fala_export.release.recipe import read_recipe
 from fala_export.release.steps import Steps
 from fala_export.updates.repository import load
+from fala_export.writing import digest_of
 from file_server import FileServer
 from public_data import write_table
 from vector_files import write_old_and_new
@@ -174,14 +180,65 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
 
     made = Steps(tmp_path / "steps")
     made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
-    assert made[0].run() == {"rows": 10} and made[0].done
+    assert made[0].run() == {"rows": 10} and made[0].is_done()
     for file in (made[0].bundle, made[0].summary_file):
         data = file.read_bytes()
         changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
         for damaged in (b"", data[:5], data + b"}", b"[" * 100_000, b"null", b"{}", *changed):
             file.write_bytes(damaged)
-            assert not made[0].done
+            assert not made[0].is_done()
             assert made[0].run() == {"rows": 10} and file.read_bytes() == data
+
+
+def test_a_bundle_is_read_once_to_say_that_its_step_is_done(tmp_path, monkeypatch):
+    made, read = Steps(tmp_path / "steps"), []
+    made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
+    made[0].run()
+    for file in (made[0].bundle, made[0].summary_file):
+        os.utime(file, (1, 1))
+    monkeypatch.setattr(
+        steps_module, "digest_of", lambda file: read.append(file) or digest_of(file)
+    )
+    assert made[0].is_done() and made[0].is_done() and made[0].run() == {"rows": 10}
+    assert read == [made[0].bundle]
+
+
+def test_other_code_makes_other_steps(tmp_path, monkeypatch):
+    """A checkout's version stays the same while its code changes."""
+    (tmp_path / "one.py").write_text("a = 1")
+    monkeypatch.setattr(steps_module.fala, "__file__", str(tmp_path / "__init__.py"))
+    before = steps_module.code_digest.__wrapped__()
+    assert steps_module.code_digest.__wrapped__() == before
+    (tmp_path / "one.py").write_text("a = 2")
+    after = steps_module.code_digest.__wrapped__()
+    (tmp_path / "one.py").rename(tmp_path / "two.py")
+    assert len({before, after, steps_module.code_digest.__wrapped__()}) == 3
+
+
+@pytest.mark.parametrize("has_revision", [False, True])
+def test_the_shells_folder_has_no_say_in_a_recipe(tmp_path, monkeypatch, has_revision):
+    """What is not beside the recipe is a name on the hub, whatever lies where the command runs."""
+    shell = tmp_path / "shell"
+    (shell / "model").mkdir(parents=True)
+    (shell / "model" / "config.json").write_text("{}")
+    (shell / "model" / "model.onnx").write_bytes(b"")
+    monkeypatch.chdir(shell)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    revision = f'\nrevision = "{"0" * 40}"' if has_revision else ""
+    path = tmp_path / "recipe.toml"
+    path.write_text(f'name = "a"\n[backbone]\nsource = "model"{revision}\n')
+    if not has_revision:
+        with pytest.raises(
+            ExportError, match=r"model is not a folder here, beside the recipe, and"
+        ):
+            read_recipe(path)
+        return
+    recipe = read_recipe(path)
+    with pytest.raises(ExportError, match="the hub"):
+        load_source(recipe.source.model, "own", recipe.export)
+    (tmp_path / "model").mkdir()
+    path.write_text('name = "a"\n[backbone]\nsource = "model"\n')
+    assert read_recipe(path).source.model.source == str(tmp_path / "model")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ class Table:
         self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._rows: Positions = np.empty(0, np.int64)
         self._is_behind = True  # of the entries on disk
+        self._files: tuple[int, ...] = ()  # the mapped files; see ``_identity``
 
     def __reduce__(self) -> tuple[type[Table], tuple[Path, int]]:
         return Table, (self.folder, self.dimension)
@@ -164,16 +165,22 @@ class Table:
         files = {self.folder / name: size for name, size in sizes.items()}
         return min(_size(file) // size for file, size in files.items())
 
+    def _identity(self) -> tuple[int, ...]:
+        """What tells the files from others of the same names; a mapped one's number stays taken."""
+        files = [self.folder / name for name in ("keys", "vectors")]
+        return tuple(file.stat().st_ino for file in files if file.exists())
+
     def _refresh(self) -> None:
         """Map the entries that were added since, and index them."""
         self._is_behind = False
         before = len(self._entries)
         with _reading(self.folder):
-            count = self._count()
-        if count == before:
+            count, files = self._count(), self._identity()
+        if count == before and (not count or files == self._files):
             return
-        if count < before:  # another process began anew
+        if count < before or files != self._files:  # another process began anew
             self._sorted, self._rows, before = self._sorted[:0], self._rows[:0], 0
+        self._files = files
         with _reading(self.folder):
             self._entries = self._map("keys", _ENTRY, (count,))
             self._vectors = self._map("vectors", np.dtype(np.float32), (count, self.dimension))

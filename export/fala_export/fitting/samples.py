@@ -48,6 +48,8 @@ def drawn(names: Collection[str], most: int, seed: int = 0) -> list[str]:
     """Draw some of distinct names; all of no more than ``most``. They stay in their order."""
     if len(names) <= most:
         return list(names)
+    if most <= 0:
+        return []
     numbers = numbers_of(names, seed)
     chosen = numbers <= np.partition(numbers, most - 1)[most - 1]
     return list(itertools.compress(names, chosen))

@@ -56,7 +56,7 @@ from fala_export.models.sentence_encoder import (
 )
 from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
 from fala_export.quiet import first_line, quiet, without_bars
-from fala_export.settings import FrozenPooling
+from fala_export.settings import FrozenPooling, HubName
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
@@ -355,14 +355,14 @@ def _note_unused_cuda() -> None:
 
 def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
     """Find a model's folder, and its entry on the hub unless ``source`` is a folder."""
-    folder = Path(source)
-    if folder.is_dir():
+    folder, is_here = Path(source), not isinstance(source, HubName)
+    if is_here and folder.is_dir():
         if revision is not None:
             raise ExportError("is a folder; only a model on the hub has a revision")
         if not any((folder / name).is_file() for name in (CONFIGURATION, MODULES, ADAPTER)):
             raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
         return folder, None
-    if folder.exists():
+    if is_here and folder.exists():
         raise ExportError("is a file; give the folder that holds the model")
     if not _HUB_NAME.fullmatch(source):
         raise ExportError("no such folder")

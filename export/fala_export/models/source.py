@@ -13,7 +13,7 @@ from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx
 from fala_export.models.sentence_encoder import SentenceEncoder, has_layers
 from fala_export.models.static import is_static, load_static
-from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
+from fala_export.settings import ExportOptions, FrozenPooling, HubName, ModelSource
 
 Source: TypeAlias = Encoder | OnnxFile
 
@@ -61,6 +61,8 @@ def load_source(
         "ignore": model.ignore, "prompt": model.prompt, "dimension": model.dimension
     }  # fmt: skip
     path, max_length = Path(model.source), options.max_length
+    if isinstance(model.source, HubName):
+        return _load_weights(model, pooling, options, settings), None
     if model.layers is not None and (path.suffix == ".onnx" or (path.is_dir() and is_static(path))):
         raise ExportError(f"{path}: {_NO_LAYERS}")
     graph_pooling = None if pooling == "own" else pooling
@@ -80,11 +82,17 @@ def load_source(
                 raise ExportError(_NO_LAYERS)
         file = load_onnx(graph, tokenizer, graph_pooling, max_length, **settings)
         return replace(file, not_layers=no_graphs), graph.relative_to(path).as_posix()
+    return _load_weights(model, pooling, options, settings), weights if graphs else None
+
+
+def _load_weights(
+    model: ModelSource, pooling: FrozenPooling | None, options: ExportOptions, settings: _Settings
+) -> Encoder:
+    """Load a transformer's weights; see ``load_source``."""
     loaded = load_encoder(
         model.source, pooling or "own", model.revision, layers=model.layers, **settings
     )
-    encoder = with_layers(loaded, options) if pooling is None else loaded
-    return encoder, weights if graphs else None
+    return with_layers(loaded, options) if pooling is None else loaded
 
 
 def with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:

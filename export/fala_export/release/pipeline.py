@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-import fala
 from fala import Bundle
 from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
@@ -30,10 +29,10 @@ from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.pooling_choice import choose_pooling
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
-from fala_export.release.steps import Steps
+from fala_export.release.steps import Steps, code_digest
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import FileRows, data_set, file_rows
-from fala_export.settings import CheckSettings, PriorSettings, PublishSettings
+from fala_export.settings import CheckSettings, HubName, PriorSettings, PublishSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
@@ -151,7 +150,7 @@ class Pipeline:
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
-        inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
+        inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of, self._files())]
         if isinstance(recipe.source, BackboneTable) and recipe.source.pooling == "auto":
             choose = partial(self._choose_pooling, recipe.source)
             steps.add("pooling", "pooling_choice", inputs, choose)
@@ -159,7 +158,7 @@ class Pipeline:
         if recipe.data is not None:
             if recipe.training is None:
                 steps.add("head", "", [], self._head)
-            if not steps[-1].done:
+            if not steps[-1].is_done():
                 _ = self.rows  # errors in them come before the work
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
@@ -171,7 +170,7 @@ class Pipeline:
         if (prior := recipe.prior) is not None:
             run = partial(self._prior, prior)
             steps.add("prior and scales", "", [prior.scales_only], run)
-            if not steps[-1].done:
+            if not steps[-1].is_done():
                 check_annotators(self.rows, scales_only=prior.scales_only)
         if (check := recipe.check) is not None:
             if not self._read.has_devices:
@@ -190,8 +189,9 @@ class Pipeline:
         files: list[Path | None] = [data]
         if isinstance(table, VectorsTable):
             files += [Path(table.source), table.vectors.vocab]
-        elif (model := Path(table.model.source)).exists():
-            files.append(model)
+        elif not isinstance(table.model.source, HubName):
+            model = Path(table.model.source)
+            files.append(model if model.exists() else None)
         return [file for file in files if file is not None]
 
     def _choose_pooling(self, table: BackboneTable, _: Path, out: Path) -> Mapping[str, Any]:
@@ -304,11 +304,11 @@ def build_release(
         DataError: The rows cannot be used.
     """
     pipeline = Pipeline(recipe, out, work)
-    deliveries = _deliveries(recipe, finished=pipeline.steps[-1].done, republish=republish)
+    deliveries = _deliveries(recipe, finished=pipeline.steps[-1].is_done(), republish=republish)
     with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
-            note = ", done before" if step.done else ""
+            note = ", done before" if step.is_done() else ""
             line = f"step {number} of {len(pipeline.steps)}: {step.name}{note}"
             click.echo(printable(line), err=True)
             result = {key: value for key, value in step.run().items() if key != "bundle"}

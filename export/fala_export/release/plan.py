@@ -48,11 +48,13 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         DataError: The rows cannot be used.
     """
     pipeline = Pipeline(recipe, out, work)
-    steps = {step.name: "done" if step.done else "to do" for step in pipeline.steps}
+    steps = {step.name: "done" if step.is_done() else "to do" for step in pipeline.steps}
     if recipe.sign is not None:
         steps["sign"] = "to do"  # runs each time
     if recipe.publish is not None:
-        is_published = pipeline.steps[-1].done and is_in(recipe.publish, pipeline.steps[-1].bundle)
+        is_published = pipeline.steps[-1].is_done() and is_in(
+            recipe.publish, pipeline.steps[-1].bundle
+        )
         steps["publish"] = "done" if is_published else "to do"
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
@@ -69,7 +71,7 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
 
 def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
     recipe, texts, embedder = pipeline.recipe, pipeline.texts, pipeline.embedder
-    to_do = {step.name for step in pipeline.steps if not step.done}
+    to_do = {step.name for step in pipeline.steps if not step.is_done()}
     costs: list[dict[str, Any]] = []
     backbone: Backbone | None = None
     new, digest, times = "the exported model", "", 1.0

@@ -25,6 +25,7 @@ from fala_export.settings import (
     BridgeSettings,
     CheckSettings,
     ExportOptions,
+    HubName,
     ModelSource,
     PriorSettings,
     PublishSettings,
@@ -70,16 +71,20 @@ class BackboneTable:
     export: Annotated[ExportOptions, _EXPORT]
 
     def resolve(self, folder: Path) -> BackboneTable:
-        """The table with the path of a local model or bundle resolved from a folder."""
+        """The table with the path of a local model or bundle resolved from a folder.
+
+        What is not there is a name on the hub: the shell's folder has no say in a recipe.
+        """
         local = folder / self.model.source
-        if not local.exists():
-            return self
-        return replace(self, model=replace(self.model, source=str(local)))
+        source = str(local) if local.exists() else HubName(self.model.source)
+        return replace(self, model=replace(self.model, source=source))
 
     @property
     def bundle(self) -> Path | None:
         """The bundle; None of a model."""
         path = Path(self.model.source)
+        if isinstance(self.model.source, HubName):
+            return None
         return path if path.is_file() and path.suffix != ".onnx" else None
 
     def to_details(self) -> dict[str, Any]:
@@ -332,8 +337,8 @@ def _check(recipe: Recipe) -> None:
         if recipe.training is not None:
             raise ExportError(f"{source}: a bundle cannot be trained; name the model's own folder")
         return
-    if not Path(source).is_dir() and not _COMMIT.fullmatch(revision or ""):
+    if isinstance(source, HubName) and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
-            f"{source} is not a folder here, and a model on the hub needs revision = its commit, "
-            "40 hexadecimal digits: only then can the release be repeated"
+            f"{source} is not a folder here, beside the recipe, and a model on the hub needs "
+            "revision = its commit, 40 hexadecimal digits: only then can the release be repeated"
         )

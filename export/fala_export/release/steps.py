@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import fala
+import fala_export
 from fala_export.writing import digest_of, write_file, writing
+
+_TICK = 1_000_000_000  # nanoseconds, with a margin
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Step:
         bundle: The file of its bundle, named by the digest.
         before: The bundle of the previous step.
         digest: Digest of everything that its result depends on.
+        _read: What was read of its files, by their state: a bundle has hundreds of megabytes.
     """
 
     name: str
@@ -32,15 +39,15 @@ class Step:
     bundle: Path
     before: Path
     digest: str
+    _read: dict[object, dict[str, Any] | None] = field(default_factory=dict, compare=False)
 
     @property
     def summary_file(self) -> Path:
         """The file of the step's summary, with a digest of it and of the bundle; written last."""
         return self.bundle.with_suffix(".json")
 
-    @property
-    def done(self) -> bool:
-        """Whether it has run, and its files are whole."""
+    def is_done(self) -> bool:
+        """Whether it has run, and its files are whole: read them, unless they were read before."""
         return self._stored() is not None
 
     def run(self) -> dict[str, Any]:
@@ -64,8 +71,20 @@ class Step:
         Raises:
             ExportError: The bundle cannot be read.
         """
-        if not self.bundle.is_file() or not self.summary_file.is_file():
+        try:
+            files = tuple(_state_of(file) for file in (self.bundle, self.summary_file))
+        except FileNotFoundError:
             return None
+        if files not in self._read:
+            summary = self._whole_summary()
+            self._read.clear()
+            # A file that is written again within a tick of the clock has the same state.
+            if max(written for *_, written in files) < time.time_ns() - _TICK:
+                self._read[files] = summary
+            return summary
+        return self._read[files]
+
+    def _whole_summary(self) -> dict[str, Any] | None:
         try:
             content = json.loads(self.summary_file.read_bytes())
             summary: dict[str, Any] = content["summary"]
@@ -104,3 +123,24 @@ class Steps(list[Step]):
         digest = hashlib.sha256(content.encode()).hexdigest()
         bundle = self._folder / f"{digest[:32]}.fala"
         self.append(Step(name, part, make, bundle, previous.bundle if previous else bundle, digest))
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 of the code of ``fala`` and ``fala_export``, on which every step depends.
+
+    In a checkout the version alone does not say what the code does.
+    """
+    digest = hashlib.sha256(fala.__version__.encode())
+    for package in (fala, fala_export):
+        folder = Path(str(package.__file__)).parent
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _state_of(file: Path) -> tuple[int, ...]:
+    """What changes when a file is written again."""
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns

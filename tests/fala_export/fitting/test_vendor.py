@@ -247,3 +247,10 @@ def test_embeddings_of_a_table_are_taken_at_once(backbone):
         Silent(backbone.dimension), documents, labels, embeddings=Table(), lexical=False
     )
     assert head == fit_head(backbone, documents, labels, lexical=False)
+
+
+@pytest.mark.parametrize("most", range(6))
+def test_as_many_names_are_drawn_as_were_asked_for(most):
+    names = list("abcd")
+    assert len(samples.drawn(names, most)) == min(most, 4)
+    assert set(samples.drawn(names, most)) <= set(names)
