@@ -110,9 +110,11 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     assert bundle.manifest.details["check"] == summary["check"]
     assert summary["check"]["devices"] == 3
     devices = ["old_personal", "new_global", "instant", "fala"]
-    for figure in ("wrong", "cross_entropy", "auc"):
+    for figure in ("wrong", "negative_flips", "cross_entropy", "auc"):
         assert sorted(summary["check"][figure]) == sorted(devices)
     assert 0 <= summary["check"]["wrong"]["fala"] <= 100
+    assert 0 <= summary["check"]["negative_flips"]["fala"] <= 100
+    assert summary["check"]["negative_flips"]["old_personal"] is None
     assert summary["published"]["version"] == 1
     with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
         device.replace(kitchen / "second.fala", trust=kitchen / "vendor.pub")

@@ -26,7 +26,7 @@ from fala_export.settings import CheckSettings
 WORSE = 0.005
 #: The figures of a verdict by the head's kind of label.
 _FIGURES = {
-    "labels": ("wrong", "cross_entropy", "auc"),
+    "labels": ("wrong", "negative_flips", "cross_entropy", "auc"),
     "tags": ("auc",),
     "rating": ("rmse", "rank_correlation"),
 }
@@ -111,12 +111,14 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
 
     Returns:
         ``devices``, those with test rows of two labels; their mean ``wrong`` of 100,
-        ``cross_entropy`` and ``auc`` (for tags ``auc`` alone, for ratings ``rmse`` and
-        ``rank_correlation``) with the old personal model, with the new release as shipped, and with
-        the new personal model at once (where there is one) and after its forward passes; the mean
-        ``gain`` of the last over the new release, in AUC or as a fall of RMSE (``metric``), with
-        Student's 95 % ``interval`` over annotators (None for fewer than three), and as ``margins``
-        half of that of every figure; and the share who are ``worse`` by more than ``WORSE``.
+        ``negative_flips`` (how many of 100 the old personal model decides right, and the model
+        wrong; None of the old one), ``cross_entropy`` and ``auc`` (for tags ``auc`` alone, for
+        ratings ``rmse`` and ``rank_correlation``) with the old personal model, with the new release
+        as shipped, and with the new personal model at once (where there is one) and after its
+        forward passes; the mean ``gain`` of the last over the new release, in AUC or as a fall of
+        RMSE (``metric``), with Student's 95 % ``interval`` over annotators (None for fewer than
+        three), and as ``margins`` half of that of every figure; and the share who are ``worse`` by
+        more than ``WORSE``.
 
     Raises:
         DataError: There is no such device.
