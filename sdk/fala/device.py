@@ -1139,7 +1139,7 @@ class Device:
 
         Nothing is encoded again. Examples that were labelled before an added tag existed count as
         ones without it, until they are labelled again. A rollback goes back to the model without
-        the added labels, and keeps the examples that have one.
+        the added labels, no longer to an earlier encoder, and keeps the examples that have one.
 
         Args:
             labels: Strings or integers, as those of ``labels``; those that the device has are
