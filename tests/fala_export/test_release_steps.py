@@ -118,7 +118,7 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     assert summary["published"]["version"] == 1
     with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
         device.replace(kitchen / "second.fala", trust=kitchen / "vendor.pub")
-        assert device.status().release == "second"
+        assert device.status().release == "posts (second)"
     files = {
         path.relative_to(kitchen / "REPO").as_posix(): path.read_bytes()
         for path in (kitchen / "REPO").rglob("*.*")
@@ -129,7 +129,7 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
         FileServer(files) as server,
         Device.create(kitchen / "device", kitchen / "old.fala") as device,
     ):
-        assert device.update(server.address, root=root).new == "second"
+        assert device.update(server.address, root=root).new == "posts v1 (second)"
 
 
 def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
@@ -277,16 +277,24 @@ def test_a_dry_run_lists_the_steps(kitchen):
     plan = dry_run(kitchen)
     assert sorted(kitchen.iterdir()) == before
     assert plan["steps"] == dict.fromkeys(
-        ["backbone", "head", "bridge from first", "prior and scales", "check", "sign", "publish"],
+        [
+            "backbone",
+            "head",
+            "bridge from posts (first)",
+            "prior and scales",
+            "check",
+            "sign",
+            "publish",
+        ],
         "to do",
     )
     assert plan["users"] == 24
     costs = {cost["work"]: cost["texts"] for cost in plan["costs"]}
-    assert costs.pop("playing 3 devices, with first") == 3 * 36
-    assert costs.pop("embedding with first") == plan["texts"]
+    assert costs.pop("playing 3 devices, with posts (first)") == 3 * 36
+    assert costs.pop("embedding with posts (first)") == plan["texts"]
     assert costs == dict.fromkeys(
         [
-            "loading libraries", "fitting: head", "fitting: bridge from first",
+            "loading libraries", "fitting: head", "fitting: bridge from posts (first)",
             "fitting: prior and scales", "playing 3 devices: fits",
         ],
         0,
@@ -297,9 +305,9 @@ def test_a_dry_run_lists_the_steps(kitchen):
 def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     write_recipe(kitchen, RECIPE.replace("new.txt", "old.txt"))
     done = release(kitchen)
-    assert "bridge from first: none is needed, it has the same backbone" in done.stdout
+    assert "bridge from posts (first): none is needed, it has the same backbone" in done.stdout
     assert not Bundle.open(kitchen / "second.fala").bridges()
-    assert "played as devices from first" in done.stdout
+    assert "played as devices from posts (first)" in done.stdout
 
 
 def test_too_few_annotators_are_named_before_any_work(kitchen):
