@@ -34,7 +34,7 @@ from fala.errors import (
 )
 from fala.files import bytes_or_file, failure
 from fala.updates import METADATA, TARGETS, release_path
-from fala.updates.fetcher import Fetcher
+from fala.updates.fetcher import BytesReceived, Fetcher
 from fala.updates.limits import UpdateLimits
 
 #: The folder of a device with the metadata of its vendor's repository, and unfinished downloads.
@@ -152,7 +152,7 @@ def trusted_root(root: object) -> bytes:
 def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) -> Path | None:
     fetcher = Fetcher(source.url, limits)
     progress("look", 0, 1)
-    with _repository_errors(source.url, fetcher):
+    with repository_errors(source.url, fetcher):
         target = _target(folder, source, fetcher, limits)
     progress("look", 1, 1)
     if target is None:
@@ -170,16 +170,8 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
     file = folder / f"{target.hashes['sha256']}.part"
     _clear(folder, but=file)
     _check_room(folder, file, target.length)
-    address = f"{source.url}/{TARGETS}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
-    resumed = file.exists()
-    with _repository_errors(source.url, fetcher):
-        fetcher.resume(address, file, target.length, partial(progress, "download"))
-        if resumed and not _is_target(target, file):
-            file.unlink()  # the part of an earlier call may be damaged: download all of it again
-            fetcher.resume(address, file, target.length, partial(progress, "download"))
-        if not _is_target(target, file):
-            file.unlink()
-            raise UntrustedUpdateError(f"{source.url}: not what the vendor signed: {target.path}")
+    with repository_errors(source.url, fetcher):
+        fetch(target, f"{source.url}/{TARGETS}", file, fetcher, partial(progress, "download"))
     _check_release(file, version, source)
     return file
 
@@ -187,22 +179,67 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
 def _target(
     folder: Path, source: Source, fetcher: Fetcher, limits: UpdateLimits
 ) -> TargetFile | None:
-    metadata = folder / METADATA
+    address = f"{source.url}/{METADATA}/"
+    updater = refreshed(folder / METADATA, address, source.root, fetcher, limits)
+    return updater.get_targetinfo(release_path(source.product))
+
+
+def refreshed(
+    metadata: Path, address: str, root: bytes, fetcher: Fetcher, limits: UpdateLimits
+) -> Updater:
+    """TUF's updater with a repository's newest metadata, verified.
+
+    Args:
+        metadata: The folder of the device's metadata.
+        address: The address of the repository's, which ends with a slash.
+        root: The trusted root.
+        fetcher: Fetches them.
+        limits: Limits of their size.
+
+    Raises:
+        RepositoryError: They are not signed by the root's keys, have expired, or are older.
+        DownloadError: They cannot be downloaded.
+    """
     config = UpdaterConfig(
         root_max_length=min(_ROOT_BYTES, limits.metadata_bytes),
         timestamp_max_length=min(_TIMESTAMP_BYTES, limits.metadata_bytes),
         snapshot_max_length=limits.metadata_bytes,
         targets_max_length=limits.metadata_bytes,
     )
-    updater = Updater(
-        str(metadata), f"{source.url}/{METADATA}/", fetcher=fetcher, config=config,
-        bootstrap=source.root,
-    )  # fmt: skip
+    updater = Updater(str(metadata), address, fetcher=fetcher, config=config, bootstrap=root)
     updater.refresh()
-    return updater.get_targetinfo(release_path(source.product))
+    return updater
 
 
-def _is_target(target: TargetFile, file: Path) -> bool:
+def fetch(
+    target: TargetFile, address: str, file: Path, fetcher: Fetcher, progress: BytesReceived
+) -> None:
+    """Download a target, or the rest of it, and verify it.
+
+    Args:
+        target: The target, as its metadata describes it.
+        address: The address of the repository's targets, without a slash at its end.
+        file: Receives the content, and may have a part of it. A wrong one is deleted.
+        fetcher: Fetches it.
+        progress: See ``BytesReceived``.
+
+    Raises:
+        LengthOrHashMismatchError: It is not what the vendor signed.
+        DownloadError: It cannot be downloaded.
+        OSError: The file cannot be written.
+    """
+    url = f"{address}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
+    resumed = file.exists()
+    fetcher.resume(url, file, target.length, progress)
+    if resumed and not is_target(target, file):
+        file.unlink()  # the part of an earlier call may be damaged: download all of it again
+        fetcher.resume(url, file, target.length, progress)
+    if not is_target(target, file):
+        file.unlink()
+        raise exceptions.LengthOrHashMismatchError(f"other bytes: {target.path}")
+
+
+def is_target(target: TargetFile, file: Path) -> bool:
     """Whether a file has the length and digests that the vendor signed."""
     try:
         with file.open("rb") as stream:
@@ -272,7 +309,7 @@ def _folder_errors(device: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _repository_errors(url: str, fetcher: Fetcher) -> Iterator[None]:
+def repository_errors(url: str, fetcher: Fetcher) -> Iterator[None]:
     """Raise tuf's errors as FaLA's, with the address of the repository or of the file."""
     try:
         yield
