@@ -25,7 +25,7 @@ from fala.arguments import (
     check_progress,
 )
 from fala.backbones import OnnxEncoder
-from fala.backbones.cache import EncodingCache, cached
+from fala.backbones.cache import EncodingCache, Passes, cached
 from fala.backbones.external import Encoder, Encoders
 from fala.backbones.onnx_encoder import cores
 from fala.bundle.reading import Bundle
@@ -402,7 +402,7 @@ class _Carry:
 
     def _carried(self, item: _Item) -> _Outcome:
         plan, path, key = self._plan, item.path, item.key
-        counting = _Passes(self._cache)
+        counting = Passes(self._cache)
         with Device.open(
             path, key=None if key is None else lambda: key, encoder=self._encoder,
             releases=self._releases,
@@ -430,23 +430,6 @@ class _Carry:
                 },
             )  # fmt: skip
             return _Outcome(path, "replaced", report, counting.encoded)
-
-
-class _Passes:
-    """Counts, as a device's progress function, the texts of a budget that were encoded.
-
-    Attributes:
-        encoded: How many; the others were cached.
-    """
-
-    def __init__(self, cache: EncodingCache) -> None:
-        self._cache, self._before = cache, cache.encoded
-        self.encoded = 0
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if stage == "forward":  # not those that the release is checked on
-            self.encoded += self._cache.encoded - self._before
-        self._before = self._cache.encoded
 
 
 class _Done:

@@ -92,6 +92,23 @@ class EncodingCache:
             self._bytes -= self._embeddings.popitem(last=False)[1].nbytes
 
 
+class Passes:
+    """Counts, as a device's progress function, the texts of a budget that were encoded.
+
+    Attributes:
+        encoded: How many; the others were cached.
+    """
+
+    def __init__(self, cache: EncodingCache) -> None:
+        self._cache, self._before = cache, cache.encoded
+        self.encoded = 0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage == "forward":  # not those that the release is checked on
+            self.encoded += self._cache.encoded - self._before
+        self._before = self._cache.encoded
+
+
 def cached(
     encoder: Encoder | Mapping[str, Encoder] | None, cache: EncodingCache
 ) -> Encoder | Mapping[str, Encoder] | None:
