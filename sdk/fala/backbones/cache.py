@@ -104,6 +104,7 @@ class Passes:
         self.encoded = 0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Count what was encoded since the last call, if that was for the budget."""
         if stage == "forward":  # not those that the release is checked on
             self.encoded += self._cache.encoded - self._before
         self._before = self._cache.encoded
