@@ -208,7 +208,8 @@ class CheckSettings:
 
     Attributes:
         from_: The earlier release (default: the first one with a bridge).
-        users: Most annotators; of more some are drawn.
+        users: Number of simulated users, up to what the rows allow (default: 20 of a file without
+            splits; else all with train and test rows, 200 at most).
         budget: Most forward passes of a replacement (default: a device's).
         minimum_gain: Least gain of mean AUC over the new release as shipped; below it the command
             fails.
@@ -216,7 +217,7 @@ class CheckSettings:
     """
 
     from_: File | None = None
-    users: Count = 200
+    users: Count | None = None
     budget: Count | None = None
     minimum_gain: Gain | None = None
     maximum_worse: Share | None = None

@@ -5,12 +5,14 @@ import re
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import fala_export.release.pipeline
 from export_command import done, failed, run, works
 from fala import Bundle, Device
 from fala.model.heads import Head
 from fala_export import write_external
+from fala_export.bundles import write_again
 from fala_export.errors import ExportError
 from fala_export.models.source import load_source
 from fala_export.release import steps as steps_module
@@ -18,6 +20,7 @@ from fala_export.release.recipe import read_recipe
 from fala_export.release.steps import Steps
 from fala_export.updates.repository import load
 from fala_export.writing import digest_of
+from fala_sim.playground.command import command as replace
 from file_server import FileServer
 from public_data import write_table
 from vector_files import write_old_and_new
@@ -102,6 +105,10 @@ def kitchen(begun, tmp_path):
 
 
 def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
+    old = Bundle.open(kitchen / "old.fala")  # as if of other rows
+    write_again(
+        old.path, old, {"training": {**old.manifest.details["training"], "every_row": False}}
+    )
     summary = done("release", kitchen / "recipe.toml")
     bundle = Bundle.open(kitchen / "second.fala")
     old = Bundle.open(kitchen / "old.fala")
@@ -158,10 +165,44 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     # Changed rows affect all steps; a changed check affects no earlier step.
     assert {cost["texts"] for cost in dry_run(kitchen)["costs"]} == {0}
     write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
-    assert list(dry_run(kitchen)["steps"].values()) == ["done"] * 4 + ["to do"] * 3
+    assert list(dry_run(kitchen)["steps"].values()) == ["done"] * 4 + ["to do"] * 4
     with (kitchen / "posts.csv").open("a") as stream:
         stream.write("another kind post,0,u1\n")
     assert set(dry_run(kitchen)["steps"].values()) == {"to do"}
+
+
+def test_the_last_head_is_fitted_to_all_rows(kitchen):
+    """Those of the simulated users, too, after the check; prior, scales and bridge stay."""
+    summary = done("release", kitchen / "recipe.toml", "--users", 10)
+    assert summary["check"]["devices"] == 10
+    # The old release is made of all rows, those of the check's users, too.
+    for figure in ("wrong", "negative_flips", "auc"):
+        assert summary["check"][figure]["old_personal"] is None
+    assert set(summary["check"]["negative_flips"].values()) == {None}
+    walk = ("--old", kitchen / "old.fala", "--new", kitchen / "second.fala", "--users", "1")
+    seen = CliRunner().invoke(replace, [*map(str, walk), "--data", str(kitchen / "posts.csv")])
+    assert seen.exit_code == 0 and seen.stderr.count("its figures are too good") == 2
+    posts = len((kitchen / "posts.csv").read_text().splitlines()) - 1
+    assert summary["training"]["fitted_on"]["rows"] == posts
+    assert summary["training"]["figures"]["frozen"]["pooled"]["rows"] == posts
+    bundle = Bundle.open(kitchen / "second.fala")
+    assert len(bundle.bridges()) == 1 and bundle.manifest.details["check"] == summary["check"]
+    assert bundle.manifest.details["scales"] == summary["scales"] and bundle.scales
+    assert summary["check"]["margins"]["auc"]["fala"] is not None
+    told = works("release", kitchen / "recipe.toml", "--users", 10).stdout
+    assert "check: 10 held-out annotators" in told and " +-" in told
+    assert "the old personal model is not measured: its release was fitted to all rows" in told
+
+
+def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
+    told = failed("release", kitchen / "recipe.toml", "--users", 17)
+    assert "17 simulated users asked for, and the rows allow 16: 32 of 32 users have 12" in told
+    assert "ask for 16, or add rows of more users" in told
+    write_recipe(kitchen, RECIPE.partition("[bridge]")[0])
+    assert "--users is for a recipe with [check]" in failed(
+        "release", kitchen / "recipe.toml", "--users", 3
+    )
+    assert not (kitchen / "recipe.work").exists()
 
 
 def test_a_damaged_step_runs_again(kitchen, tmp_path):
@@ -283,6 +324,7 @@ def test_a_dry_run_lists_the_steps(kitchen):
             "bridge from posts (first)",
             "prior and scales",
             "check",
+            "all rows",
             "sign",
             "publish",
         ],
@@ -295,7 +337,7 @@ def test_a_dry_run_lists_the_steps(kitchen):
     assert costs == dict.fromkeys(
         [
             "loading libraries", "fitting: head", "fitting: bridge from posts (first)",
-            "fitting: prior and scales", "playing 3 devices: fits",
+            "fitting: prior and scales", "fitting: all rows", "playing 3 devices: fits",
         ],
         0,
     )  # fmt: skip

@@ -255,6 +255,13 @@ def _walk(options: Options) -> None:
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     for bundle in (old_bundle, new_bundle):
+        training = bundle.manifest.details.get("training")
+        if "no splits" in rows.source and isinstance(training, dict) and training.get("every_row"):
+            click.echo(
+                f"{bundle.path}: its head is fitted to all rows of a file without splits; if they "
+                "are these, its figures are too good",
+                err=True,
+            )
         if reason := misfit(bundle, rows):
             click.echo(
                 f"{reason}: its head and prior are not used, and a head is fitted to the rows",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fala.cli import progress
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File, Folder
+from fala_export.errors import ExportError
+from fala_export.options import Argument, Count, File, Folder
 from fala_export.training.settings import Lexical
 
 
@@ -21,6 +22,8 @@ class Release:
         work: Folder of finished steps, which do not run again (default: beside the recipe).
         dry_run: Print the steps and an estimate of their time, without running them.
         lexical: Whether the head has weights of words, too (default: the recipe's setting).
+        users: Number of simulated users of [check], up to what the rows allow (default: the
+            recipe's setting).
         republish: Publish the release as the newest version even if it is in the repository
             already, or is older than the newest one: devices go back to it.
     """
@@ -30,6 +33,7 @@ class Release:
     work: Folder | None = None
     dry_run: bool = False
     lexical: Lexical | None = None
+    users: Count | None = None
     republish: bool = False
 
 
@@ -53,6 +57,10 @@ def release(settings: Release) -> Summary:
 
     path = settings.recipe
     recipe = read_recipe(path, lexical=settings.lexical)
+    if settings.users is not None:
+        if recipe.check is None:
+            raise ExportError(f"{path}: --users is for a recipe with [check], which plays them")
+        recipe = replace(recipe, check=replace(recipe.check, users=settings.users))
     out = settings.out or path.with_name(f"{product_of(recipe.name)}.fala")
     work = settings.work or path.with_suffix(".work")
     if settings.dry_run:

@@ -219,9 +219,12 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
         cells = [
             f"{_figure(check[name][model], check['margins'][name][model], digits)} {where}"
             for model, where in _DEVICES.items()
-            if (name, model) != ("negative_flips", "old_personal")
+            if check[name][model] is not None
         ]
-        yield f"    {_METRICS[name]}: {', '.join(cells)}"
+        if cells:
+            yield f"    {_METRICS[name]}: {', '.join(cells)}"
+    if all(check[name]["old_personal"] is None for name in _METRICS if name in check):
+        yield "    the old personal model is not measured: its release was fitted to all rows"
     within = ""
     if interval is not None:
         within = f" (95 % interval {interval[0]:+.4f} to {interval[1]:+.4f})"

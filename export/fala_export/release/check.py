@@ -21,7 +21,10 @@ from fala_export.fitting.played import Side, fits, mean, misfit, run_user
 from fala_export.population import numbers_of, processes
 from fala_export.rows.data_set import AllRows
 from fala_export.settings import CheckSettings
+from fala_export.training.release import EVERY_ROW
 
+#: The most devices, unless more are asked for.
+MOST_DEVICES = 200
 #: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
 WORSE = 0.005
 #: The figures of a verdict by the head's kind of label.
@@ -54,14 +57,15 @@ def play_devices(
         embedder: Embeds the test rows' texts.
 
     Returns:
-        The verdict, for the manifest.
+        The verdict, for the manifest; without figures of the old personal model where the earlier
+        release was fitted to all rows of a file without splits, and so perhaps to these test rows.
 
     Raises:
         DataError: No annotator has test rows of two labels.
         ExportError: A release has no head for the rows.
     """
     old, new = Bundle.open(earlier), Bundle.open(release)
-    count, rows = len(rows.users), rows.drawn_users(settings.users)
+    count, rows = len(rows.users), rows.drawn_users(settings.users or MOST_DEVICES)
     if len(rows.users) < count:
         drawn = f"{len(rows.users):,} of {counted(count, 'held-out annotator')}"
         click.echo(f"playing the devices of {drawn}, drawn at random", err=True)
@@ -93,7 +97,19 @@ def play_devices(
         for result in run(lambda call: run_user(*call, budget), calls):
             results.append(result)
             bar.update(1)
+    if was_fitted_to_every_row(old):  # these test rows are among them, perhaps
+        for result in results:
+            for figure in _FIGURES[after.head.link.kind]:
+                result[figure]["old_personal"] = None
+            if "negative_flips" in result:  # of its decisions
+                result["negative_flips"] = dict.fromkeys(result["negative_flips"])
     return {"from": old.manifest.title, "of": count, **verdict(results, after.head.link)}
+
+
+def was_fitted_to_every_row(bundle: Bundle) -> bool:
+    """Whether a release's head is fitted to all rows of a file without splits."""
+    training = bundle.manifest.details.get("training")
+    return isinstance(training, dict) and training.get(EVERY_ROW) is True
 
 
 def _of_user(side: Side, user: str, rows: AllRows) -> Side:

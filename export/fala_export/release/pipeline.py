@@ -20,7 +20,7 @@ from fala.errors import printable
 from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.bundles import write_admitted, write_again
+from fala_export.bundles import prior_files, write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
@@ -37,7 +37,7 @@ from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
 from fala_export.training.public_rows import PublicRows, checked_public_rows
-from fala_export.training.release import write_head
+from fala_export.training.release import EVERY_ROW, write_head
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
@@ -80,12 +80,17 @@ class Pipeline:
         Raises:
             DataError: They cannot be used.
         """
-        return checked_public_rows(self._read.rows, self.recipe.link)
+        # Without a check nobody plays a device, and all rows make the release.
+        read = self._read
+        rows = read.every if self.recipe.check is None else read.rows
+        return checked_public_rows(rows, self.recipe.link)
 
     @cached_property
     def _read(self) -> FileRows:
         """All rows, read once."""
-        return file_rows(self.data, self.recipe.columns, link=self.recipe.link)
+        recipe = self.recipe
+        users = None if recipe.check is None else recipe.check.users
+        return file_rows(self.data, recipe.columns, link=recipe.link, devices=users)
 
     def all_rows(self, earlier: Bundle) -> AllRows:
         """The rows with their users, for devices with an earlier release.
@@ -151,6 +156,8 @@ class Pipeline:
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
         inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of, self._files())]
+        if (check := recipe.check) is not None and self._read.division:
+            inputs.append(self._read.division)
         if isinstance(recipe.source, BackboneTable) and recipe.source.pooling == "auto":
             choose = partial(self._choose_pooling, recipe.source)
             steps.add("pooling", "pooling_choice", inputs, choose)
@@ -172,15 +179,24 @@ class Pipeline:
             steps.add("prior and scales", "", [prior.scales_only], run)
             if not steps[-1].is_done():
                 check_annotators(self.rows, scales_only=prior.scales_only)
-        if (check := recipe.check) is not None:
+        if check is not None:
             if not self._read.has_devices:
                 raise ExportError(
                     f"{self.data}: {self._read.division or 'all rows are public'}, so there is no "
                     "check by users: remove [check] from the recipe, or add rows with users"
                 )
-            self.rows.check_devices(self._open_earlier(self.earlier_release))
+            earlier_release = self._open_earlier(self.earlier_release)
+            self.rows.check_devices(earlier_release)
+            users = len(self.all_rows(earlier_release).users)
+            if check.users is not None and check.users > users:
+                raise ExportError(
+                    f"{self.data}: {check.users} simulated users asked for, and the rows have "
+                    f"{users} with train and test rows; ask for {users}, or add rows of more users"
+                )
             inputs = [digest_of(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
+            if self._read.whole is not None and recipe.training is None:
+                steps.add("all rows", "", [], self._refit)
         return steps
 
     def _files(self) -> list[Path]:
@@ -245,7 +261,27 @@ class Pipeline:
 
     def _head(self, before: Path, out: Path) -> Mapping[str, Any]:
         lexical = self.recipe.lexical
-        return write_head(before, self.rows, out, lexical=lexical, embedder=self.embedder)
+        details = self._every_row if self.recipe.check is None else {}
+        return write_head(
+            before, self.rows, out, lexical=lexical, embedder=self.embedder, details=details
+        )
+
+    @property
+    def _every_row(self) -> Mapping[str, Any]:
+        """Details of a head that is fitted to the rows of simulated users, too."""
+        return {} if self._read.whole is None else {EVERY_ROW: True}
+
+    def _refit(self, before: Path, out: Path) -> Mapping[str, Any]:
+        """The checked release with a head that is fitted to all rows, those of devices, too."""
+        bundle, lexical = Bundle.open(before), self.recipe.lexical
+        every = checked_public_rows(self._read.every, self.recipe.link)
+        summary = write_head(
+            before, every, out, lexical=lexical, embedder=self.embedder, details=self._every_row
+        )
+        details = bundle.manifest.details
+        notes = {name: details.get(name) for name in ("prior", "scales", "scales_from")}
+        write_again(out, Bundle.open(out), notes, prior_files(bundle.prior()))
+        return {**summary, "megabytes": megabytes(out)}
 
     def _loaded(self, table: BackboneTable) -> Source | Bundle:
         """The recipe's model, whose bundles fit the disks, or its bundle."""
@@ -312,12 +348,12 @@ def build_release(
             line = f"step {number} of {len(pipeline.steps)}: {step.name}{note}"
             click.echo(printable(line), err=True)
             result = {key: value for key, value in step.run().items() if key != "bundle"}
+            if step.part == "check" and recipe.check is not None:
+                check_limits(result, recipe.check)
             if step.part == "bridges":
                 summary.setdefault("bridges", []).append(result)
             else:
                 summary |= {step.part: result} if step.part else result
-        if recipe.check is not None:
-            check_limits(summary["check"], recipe.check)
         release = pipeline.steps[-1].bundle
         summary |= write_admitted(out, partial(_copied, release))
         used = {step.bundle.stem for step in pipeline.steps}

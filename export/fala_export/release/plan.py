@@ -14,6 +14,7 @@ from fala.cli import counted
 from fala.examples import unique_texts
 from fala_export.embedding import seconds_of
 from fala_export.models.encoder import Encoder
+from fala_export.release.check import MOST_DEVICES
 from fala_export.release.pipeline import Pipeline, is_in
 from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.settings import CheckSettings
@@ -118,7 +119,11 @@ def _costs_of_fits(pipeline: Pipeline, to_do: AbstractSet[str]) -> list[dict[str
     count, texts = len(pipeline.rows.rows), len(pipeline.texts)
     costs = []
     for step in pipeline.steps:
-        seconds = {"head": _HEAD * count, "prior and scales": _PRIOR * count / (cpu_count() or 1)}
+        seconds = {
+            "head": _HEAD * count,
+            "all rows": _HEAD * count,
+            "prior and scales": _PRIOR * count / (cpu_count() or 1),
+        }
         seconds[step.name] = seconds.get(step.name, _BRIDGE * texts)
         if step.name in to_do - {"pooling", "backbone", "check"}:
             costs.append(_estimate(f"fitting: {step.name}", seconds[step.name]))
@@ -130,7 +135,7 @@ def _costs_of_devices(
 ) -> list[dict[str, Any]]:
     """The cost of the check's devices: test texts, training texts, budgets and fits."""
     old = Bundle.open(pipeline.earlier_release)
-    users = list(pipeline.all_rows(old).drawn_users(check.users).users.values())
+    users = list(pipeline.all_rows(old).drawn_users(check.users or MOST_DEVICES).users.values())
     tests = unique_texts(row.example for user in users for row in user.test)
     training = [unique_texts(row.example for row in user.train) for user in users]
     budget = Budget(check.budget).passes(True)

@@ -1,6 +1,7 @@
 """The division of rows without splits: some users play devices, the others are the public.
 
-The users with the most documents play devices, and a third of the documents of each is held out.
+The users with the most documents play devices, and a third of the documents of each is held out;
+where users share documents, the same ones for all, so that most rows remain.
 The same rows and seed give the same division. No other rows contain a held-out document. Where
 nobody has enough documents to play a device, as in a table without users, all rows are the public.
 """
@@ -17,23 +18,27 @@ from fala.examples import document_of
 from fala_export.rows.table import Rows, numbered, split_number
 from fala_export.rows.user_rows import Row
 
-#: The most users that play devices, the fewest documents of each, and the held-out share of them.
+#: The most users that play devices unless more are asked for, the fewest documents of each, and the
+#: held-out share of them.
 DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
+# The share of a user's documents that is enough, where those are held out that others share.
+_ENOUGH = 1 / 4
 
 
-def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
+def divide(rows: Rows, seed: int, asked: int | None = None) -> tuple[Rows, str, dict[str, int]]:
     """Divide rows by user and document.
 
     Args:
         rows: Rows; their splits are ignored.
         seed: The seed of the draw of documents.
+        asked: Number of devices that are asked for; None, or fewer, gives ``DEVICES`` at most.
 
     Returns:
         The remaining rows with their splits, a description of the division, and how many rows are
         left out, by reason.
 
     Raises:
-        DataError: No row has a label.
+        DataError: No row has a label, or more devices are asked for than the rows allow.
     """
     names, users = rows.table.names, rows.users
     keys, _ = numbered(document_key(row) for row in rows)
@@ -41,29 +46,33 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
     counts = _different(users, keys, is_labelled, len(names))
     labels = _different(users, rows.labels, is_labelled, len(names))
     users_of_labels = int((counts > 0).sum())
-    most = min(DEVICES, max(1, users_of_labels // 4))
     busy = np.flatnonzero((counts >= FEWEST) & (labels > 1)).tolist()
-    devices = sorted(busy, key=lambda user: (-counts[user], names[user]))[:most]
+    devices = sorted(busy, key=lambda user: (-counts[user], names[user]))
+    devices = devices[: _count(len(busy), users_of_labels, asked)]
     if not devices or not (is_labelled & ~np.isin(users, devices)).any():
         return _undivided(rows, users_of_labels)
-    is_test, is_held_out = np.zeros((2, len(rows)), dtype=np.bool_)
+    held_out = np.zeros(int(keys.max()) + 1, dtype=np.bool_)
     for number, user in enumerate(devices):
-        own = np.flatnonzero(users == user)
-        judged = own[is_labelled[own]]
+        judged = np.flatnonzero((users == user) & is_labelled)
         key_of = {
             document_key(row): keys[at] for row, at in zip(rows.take(judged), judged, strict=True)
         }
-        texts = sorted(key_of)
-        drawn = np.random.default_rng([seed, number]).permutation(len(texts))
-        held_out = [key_of[texts[at]] for at in drawn[: math.ceil(HELD_OUT * len(texts))]]
-        is_test[own] = np.isin(keys[own], held_out)
-        is_held_out |= np.isin(keys, held_out)
+        own = np.array([key_of[text] for text in sorted(key_of)])
+        if held_out[own].mean() < _ENOUGH:  # documents of users before may be enough
+            free = own[~held_out[own]]
+            missing = math.ceil(HELD_OUT * len(own)) - (len(own) - len(free))
+            drawn = np.random.default_rng([seed, number]).permutation(len(free))
+            held_out[free[drawn[:missing]]] = True
+    is_held_out = held_out[keys]
+    trained = set(users[is_labelled & ~is_held_out].tolist())
+    devices = [user for user in devices if user in trained]
     is_device = np.isin(users, devices)
+    is_test = is_device & is_held_out
     splits = np.full(len(rows), split_number("public"), dtype=np.int8)
     splits[is_device] = split_number("train")
     splits[is_test] = split_number("test")
-    # Only a device can have documents without a label, and none that is held out of another's.
-    on_held_out = is_held_out & ~is_test
+    on_held_out = is_held_out & ~is_device
+    # Only a device can have documents without a label.
     unlabelled = ~on_held_out & ~is_labelled & (is_test | ~is_device)
     divided = rows.with_splits(splits).where(~on_held_out & ~unlabelled)
     if not divided.of_split("public"):
@@ -75,6 +84,20 @@ def divide(rows: Rows, seed: int) -> tuple[Rows, str, dict[str, int]]:
         f"documents held out, seed {seed}"
     )
     return divided, description, left_out
+
+
+def _count(busy: int, users: int, asked: int | None) -> int:
+    """How many of the users who can play devices do."""
+    usual = min(DEVICES, max(1, users // 4), busy)
+    allowed = max(usual, min(busy, users // 2))
+    if asked is not None and asked > allowed:
+        raise DataError(
+            f"{counted(asked, 'simulated user')} asked for, and the rows allow {allowed}: {busy} "
+            f"of {counted(users, 'user')} have {FEWEST} labelled documents with two labels or "
+            f"more, and half of all stay for the release; ask for {allowed}, or add rows of more "
+            "users"
+        )
+    return max(usual, asked or 0)
 
 
 def _undivided(rows: Rows, users: int) -> tuple[Rows, str, dict[str, int]]:

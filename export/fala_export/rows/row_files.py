@@ -79,6 +79,7 @@ class FileRows:
         has_splits: Whether the file has splits.
         left_out: How many of its rows are left out, by reason.
         division: A description of their division; empty for the file's own splits.
+        whole: The rows before a division; None for the file's own splits.
     """
 
     rows: Rows
@@ -86,18 +87,32 @@ class FileRows:
     has_splits: bool
     left_out: Mapping[str, int]
     division: str = ""
+    whole: Rows | None = None
 
-    def divided(self, seed: int) -> FileRows:
+    def divided(self, seed: int, devices: int | None = None) -> FileRows:
         """The same rows, divided if the file has no splits.
+
+        Args:
+            seed: The seed of the division.
+            devices: Number of users to play devices; None is the usual one.
 
         Raises:
             DataError: They cannot be divided; see ``division.divide``.
         """
         if self.has_splits:
             return self
-        rows, division, left_out = divide(self.rows, seed)
+        rows, division, left_out = divide(self.rows, seed, devices)
         division = f"{self.division}; {division}" if self.division else division
-        return replace(self, rows=rows, division=division, left_out={**self.left_out, **left_out})
+        left_out = {**self.left_out, **left_out}
+        return replace(self, rows=rows, division=division, left_out=left_out, whole=self.rows)
+
+    @property
+    def every(self) -> Rows:
+        """All labelled rows as the public, if the file has no splits; else the rows."""
+        if self.whole is None:
+            return self.rows
+        labelled = self.whole.where(self.whole.labels >= 0)
+        return labelled.with_splits(np.full(len(labelled), split_number("public"), dtype=np.int8))
 
     @property
     def has_devices(self) -> bool:
@@ -168,12 +183,13 @@ def file_rows(
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
+    devices: int | None = None,
 ) -> FileRows:
     """Read a file's rows, divide them if it has no splits, and print guessed columns."""
     file = undivided_rows(path, columns, link)
     if file.columns.renamed() != columns.renamed():
         _PRINT(f"{_title(fspath(path))}: columns: {file.columns.described}")
-    divided = file.divided(seed)
+    divided = file.divided(seed, devices)
     if divided.division and (file.division or not divided.has_devices):
         _PRINT(f"{_title(fspath(path))}: {divided.division}")
     return divided
