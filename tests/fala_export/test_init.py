@@ -155,12 +155,12 @@ def test_tables_that_require_more_rows_are_comments(table, tmp_path):
     rows = [[f"w1 {at} {user}", at % 3, f"u{user}"] for user in range(28) for at in range(20)]
     works(*table(rows))
     works("release", out, "--out", tmp_path / "old.fala")
-    for count, missing in ((560, {"prior"}), (140, {"prior", "bridge"})):
+    for count, missing in ((560, {"prior"}), (120, {"prior", "bridge"})):
         out.unlink()
         works(*table(rows[:count]), "--old", tmp_path / "old.fala")
         tables = msgspec.toml.decode(out.read_bytes())
         assert {"prior", "bridge", "check"} - tables.keys() == missing
-    assert "It takes 125 public texts; there are" in out.read_text()
+    assert "It takes 103 public texts; there are" in out.read_text()
 
 
 def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
