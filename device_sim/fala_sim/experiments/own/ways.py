@@ -186,7 +186,7 @@ def _learned(person: Person) -> Iterator[Device]:
     """A device on the old encoder that has learned the labels, and knows the other texts."""
     with _device(person, person.old) as device:
         device.learn(person.texts, person.truth)
-        device.remember(person.history)
+        device.learn(person.history)
         yield device
 
 
