@@ -17,6 +17,8 @@ import fala
 from fala_sim.data_frame import joined, read_frame
 from fala_sim.experiments.labels.jobs import SIZES
 from fala_sim.experiments.labels.tables import over_draws
+from fala_sim.experiments.own.jobs import SIZES as OWN_SIZES
+from fala_sim.experiments.own.tables import BASELINE
 from fala_sim.experiments.replacement import blends, flips
 from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
 from fala_sim.metric.statistics import Comparison, compare, mean_over_users
@@ -91,6 +93,17 @@ OTHERS: Mapping[str, str] = {
 
 #: The studies of that table with rows for blends, too, and the blended methods.
 BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full")}
+
+#: The ways of an app without a vendor, with their titles in the pages.
+OWN_WAYS: Mapping[str, str] = {
+    "own-old": "old model kept",
+    "own-logistic": "`LogisticRegression`",
+    "own-logistic-cv": "its C tuned",
+    "own-instant": "FaLA, no pass",
+    "own-20": "20 passes",
+    "own-all": "all texts",
+    "own-with-others": "from other users' labels",
+}
 
 #: Figures by name: the column of the records, the decimals, and the unit.
 FIGURES: Mapping[str, tuple[str, int, float]] = {
@@ -446,6 +459,47 @@ def history() -> str:
     return table(header, rows)
 
 
+def own(old: str, new: str) -> str:
+    """An app without a vendor: error rates by number of labels, all people together."""
+    rows = []
+    for labels, groups in own_runs(old, new).items():
+        less = own_difference("wrong", "own-all", BASELINE, old, new, str(labels))
+        wrong = [mean_over_users(groups[way], "scores.wrong") for way in OWN_WAYS]
+        cells = ["" if mean is None else text_of(mean.mean, 1) for mean in wrong]
+        rows.append([str(labels), str(len(own_people(groups[BASELINE]))), *cells, less])
+    header = ["labels", "people", *OWN_WAYS.values(), "all texts minus C tuned"]
+    return table(header, rows, words=0)
+
+
+def own_difference(
+    figure: str, way: str, other: str, old: str, new: str, labels: str, data: str = "all"
+) -> str:
+    """A way's figure minus another's, at a number of labels."""
+    column, decimals, _ = FIGURES[figure]
+    groups = own_runs(old, new)[int(labels)]
+    first, second = (
+        group if data == "all" else group[group["data"] == data]
+        for group in (groups[way], groups[other])
+    )
+    compared_with = compare(first, second, column)
+    if compared_with is None:
+        raise fala.DataError(f"no people with {labels} labels have both {way} and {other}")
+    return with_interval(compared_with.difference, decimals)
+
+
+@cache
+def own_runs(old: str, new: str) -> Mapping[int, Mapping[str, pd.DataFrame]]:
+    """The records of two encoders, by number of labels and way."""
+    runs = read_frame(RESULTS / "own", "own").query("old == @old and new == @new")
+    by_size = dict(parts(runs, "labels"))
+    return {size: dict(parts(by_size[size], "method")) for size in OWN_SIZES if size in by_size}
+
+
+def own_people(runs: pd.DataFrame) -> set[tuple[str, str]]:
+    """The people of some runs."""
+    return set(zip(runs["data"], runs["user"], strict=True))
+
+
 def benchmark(name: str) -> str:
     """The table of a benchmark's output that is kept as a record."""
     record = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
@@ -550,5 +604,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "few-table": few_table,
     "few-sets": few_sets,
     "history": history,
+    "own": own,
+    "own-difference": own_difference,
     "benchmark": benchmark,
 }
