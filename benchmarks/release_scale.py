@@ -7,7 +7,7 @@
 The rows are generated: N rows of N / 10 people on N / 4 documents of twelve words; few people have
 many rows, and most have few. Word vectors are the backbone. A label follows the words, the
 person's taste and chance. ``fala-export release`` makes a release of them in a process of its own,
-with a head with words, a bridge from an earlier release, a prior with scales, and a check.
+with a head with words, a bridge from an earlier release, scales, and a check.
 
 For each number of rows the table has the file's size and the seconds for generating it; then for
 each step the seconds per million rows, and the peak over its time of the anonymous memory of all
@@ -62,7 +62,7 @@ source = "vectors.txt"
 [bridge]
 from = ["earlier.fala"]
 
-[prior]
+[scales]
 
 [check]
 from = "earlier.fala"

@@ -120,7 +120,7 @@ class Situation:
         installed: The old backbone as FaLA's devices have it: with a head on embeddings and words.
         new: The new backbone with the vendor's plain head, from which every peer starts.
         shipped: The new backbone as FaLA's devices get it: with the vendor's head on embeddings and
-            words, a bridge, and a prior learnt from public annotators.
+            words, a bridge, and scales chosen on public annotators.
         personal: The old personal model without words, fitted by a device's ``learn`` on all train
             examples.
         transformer: Hugging Face folder of the new backbone, for training; None if there is only

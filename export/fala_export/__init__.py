@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from fala.bundle.writing import write_bundle
     from fala.model.bridge import Bridge
     from fala.model.heads import Head, PersonalModel
-    from fala.model.prior import PopulationPrior
     from fala_export.backbone import export_encoder
     from fala_export.bridging.building import build_bridge
     from fala_export.bundles import (
         add_bridge,
-        add_prior,
         write_external,
         write_release,
     )
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
     from fala_export.models.onnx_file import load_onnx
     from fala_export.models.sentence_encoder import drop_pooler
-    from fala_export.population import write_prior, write_scales
+    from fala_export.population import write_scales
     from fala_export.rows.columns import Columns
     from fala_export.rows.row_files import load_rows
     from fala_export.rows.user_rows import Row, read_rows
@@ -62,7 +60,6 @@ _MODULES = {
     "LoopSettings": "fala_export.training.settings",
     "Manifest": "fala.bundle.manifest",
     "PersonalModel": "fala.model.heads",
-    "PopulationPrior": "fala.model.prior",
     "PublicRows": "fala_export.training.public_rows",
     "Row": "fala_export.rows.user_rows",
     "RowError": "fala_export.errors",
@@ -71,7 +68,6 @@ _MODULES = {
     "TrainingSettings": "fala_export.training.settings",
     "TransformerLearner": "fala_export.training.backbones",
     "add_bridge": "fala_export.bundles",
-    "add_prior": "fala_export.bundles",
     "build_bridge": "fala_export.bridging.building",
     "cross_entropies": "fala_export.training.classifier",
     "divide": "fala_export.training.public_rows",
@@ -95,7 +91,6 @@ _MODULES = {
     "write_bundle": "fala.bundle.writing",
     "write_external": "fala_export.bundles",
     "write_head": "fala_export.training.release",
-    "write_prior": "fala_export.population",
     "write_release": "fala_export.bundles",
     "write_scales": "fala_export.population",
     "write_vectors": "fala_export.vectors.table",
@@ -115,7 +110,6 @@ __all__ = [
     "LoopSettings",
     "Manifest",
     "PersonalModel",
-    "PopulationPrior",
     "PublicRows",
     "Row",
     "RowError",
@@ -124,7 +118,6 @@ __all__ = [
     "TrainingSettings",
     "TransformerLearner",
     "add_bridge",
-    "add_prior",
     "build_bridge",
     "cross_entropies",
     "divide",
@@ -148,7 +141,6 @@ __all__ = [
     "write_bundle",
     "write_external",
     "write_head",
-    "write_prior",
     "write_release",
     "write_scales",
     "write_vectors",

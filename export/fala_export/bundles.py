@@ -22,7 +22,6 @@ from fala.examples import CLASSIFICATION
 from fala.files import temporary_folder, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.prior import PopulationPrior
 from fala.slots.admit import Signed, admit, admit_adapter
 from fala_export.writing import writing
 
@@ -56,14 +55,14 @@ def write_release(
     check_type(backbone, Bundle, "backbone")
     check_type(head, Head, "head")
     check_type(details, Mapping, "details")
-    # A prior, the scales and the probes belong to the old head.
+    # The scales and the probes belong to the old head.
     notes = {
         name: value
         for name, value in backbone.manifest.details.items()
-        if name not in {"prior", "scales", "probes"}
+        if name not in {"scales", "scales_from", "probes"}
     }
     manifest = replace(backbone.manifest, details={**notes, **details})
-    files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/"))
+    files = _read_all(backbone, without=("head/", layout.LEXICAL))
     return write_bundle(path, manifest, files, head)
 
 
@@ -172,50 +171,6 @@ def add_bridge(
     earlier = bundle.manifest.details.get("bridges")
     bridges = {**(earlier if isinstance(earlier, dict) else {}), bridge.source: dict(details)}
     return write_again(path, bundle, {"bridges": bridges}, new)
-
-
-def add_prior(
-    path: str | os.PathLike[str], bundle: Bundle, prior: PopulationPrior, details: Mapping[str, Any]
-) -> Manifest:
-    """Write a release again with a population prior; an earlier one is replaced.
-
-    Args:
-        path: Where to write; it may be the bundle's own file.
-        bundle: The release whose head the prior is for.
-        prior: The prior.
-        details: Notes about it, in the manifest's details under ``prior``.
-
-    Returns:
-        The manifest as written.
-
-    Raises:
-        DimensionError: It is for another dimension, or the head does not have two labels.
-
-    Examples:
-        >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
-        >>> d = bundle.manifest.dimension
-        >>> numbers = np.zeros(d + 1), np.full(d + 1, 0.1), np.empty((0, d + 1))
-        >>> prior = fala_export.PopulationPrior(*numbers)
-        >>> details = {"people": "none: an example"}
-        >>> written = fala_export.add_prior("prior.fala", bundle, prior, details)
-        >>> fala.Bundle.open("prior.fala").prior().dimension == d
-        True
-    """
-    check_type(bundle, Bundle, "bundle")
-    check_type(prior, PopulationPrior, "prior")
-    check_type(details, Mapping, "details")
-    return write_again(path, bundle, {"prior": dict(details)}, prior_files(prior))
-
-
-def prior_files(prior: PopulationPrior | None) -> dict[str, bytes | None]:
-    """The files of a population prior in a bundle; their content is None without a prior."""
-    if prior is None:
-        return dict.fromkeys((layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS))
-    return {
-        layout.PRIOR_MEAN: array_bytes(prior.mean),
-        layout.PRIOR_VARIANCE: array_bytes(prior.variance),
-        layout.PRIOR_FACTORS: array_bytes(prior.factors),
-    }
 
 
 def add_version(

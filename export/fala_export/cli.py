@@ -16,9 +16,9 @@ from fala_export.commands.distill import distill
 from fala_export.commands.init import init
 from fala_export.commands.inspect import inspect
 from fala_export.commands.keys import key, sign
-from fala_export.commands.prior import prior
 from fala_export.commands.publish import publish, repository
 from fala_export.commands.release import release
+from fala_export.commands.scales import scales
 from fala_export.commands.train import train
 from fala_export.commands.word_vectors import word_vectors
 
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 for _command in (
-    init, backbone, word_vectors, train, adapter, release, distill, bridge, prior, inspect,
+    init, backbone, word_vectors, train, adapter, release, distill, bridge, scales, inspect,
     publish,
     repository, key, sign,
 ):  # fmt: skip

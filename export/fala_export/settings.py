@@ -118,16 +118,14 @@ class VectorOptions:
 
 
 @dataclass(frozen=True)
-class PriorSettings:
-    """What to learn from public annotators.
+class ScalesSettings:
+    """Which public annotators scales are chosen on.
 
     Attributes:
-        scales_only: Keep the prior, and choose only the scales of the devices' fit.
         trained_on: The --data of the backbone's training, if it is another file: its documents are
             left out.
     """
 
-    scales_only: bool = False
     trained_on: File | None = None
 
 

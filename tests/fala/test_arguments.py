@@ -242,7 +242,6 @@ def test_vendor_functions_reject_wrong_arguments(wrong, releases):
             lambda: fala_export.Head("classification", wrong, numbers[:1], numbers[0, :1]),
             lambda: fala_export.PersonalModel(wrong, numbers[:1], numbers[0, :1]),
             lambda: fala_export.Bridge("source", numbers, wrong, numbers[0]),
-            lambda: fala_export.PopulationPrior(numbers[0], wrong, numbers),
         ):
             with pytest.raises(fala.FalaError):
                 call()

@@ -14,10 +14,9 @@ from devices import embedded, same, state
 from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match, UsageError
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.model.prior import PopulationPrior
 from fala.replacing import replace_all
 from fala.testing.hostile import Changes, repack
-from fala_export import add_bridge, add_prior, write_external
+from fala_export import add_bridge, write_external
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 from rated import rmse
@@ -308,7 +307,7 @@ def test_a_hostile_external_bundle_is_rejected(tmp_path, releases, file, data):
 
 
 def test_external_encoders_with_ratings(tmp_path):
-    """Films of planted tastes: an old encoder, then a new one with a bridge and a prior."""
+    """Films of planted tastes: an old encoder, then a new one with a bridge."""
     random = np.random.default_rng(0)
     films = {f"film {number}": vector for number, vector in enumerate(random.normal(size=(400, 6)))}
     turn = random.normal(size=(6, 8)) / np.sqrt(6)
@@ -333,10 +332,6 @@ def test_external_encoders_with_ratings(tmp_path):
         write_external(path, "films", str(version), head, probes)
     bridge = fit_bridge(Bundle.open(paths[0]).backbone_digest, old(public), new(public))
     add_bridge(paths[1], Bundle.open(paths[1]), bridge, {})
-    prior = PopulationPrior(
-        np.zeros(9, np.float32), np.full(9, 0.5, np.float32), np.zeros((0, 9), np.float32)
-    )
-    add_prior(paths[1], Bundle.open(paths[1]), prior, {})
     encoders = {"films 1": old, "films 2": new}
     with Device.create(tmp_path / "device", paths[0], encoder=encoders) as device:
         of_vendor = rmse(device.predict(unseen), truth)

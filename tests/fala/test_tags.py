@@ -17,14 +17,11 @@ from fala import (
     Device,
 )
 from fala.bundle.reading import Bundle
-from fala.errors import DimensionError
 from fala.model.heads import Head
 from fala.model.links import TAGS as LINK
-from fala.model.prior import PopulationPrior
 from fala.testing.hostile import Changes, repack
-from fala_export import add_prior, write_external, write_release
+from fala_export import write_external, write_release
 from fala_export.fitting.heads import fit_head
-from fala_export.fitting.population.learning import check_head
 from fala_export.fitting.words import add_words
 from fala_sim.paper.matrix import fit_matrix
 from tagged import OWN, TAGS, TRUTH, loss
@@ -248,21 +245,13 @@ def test_a_release_of_other_tags_or_of_labels_is_rejected(tmp_path, device, rele
 
 
 def test_functions_for_exclusive_labels_reject_tags(tmp_path, releases, plain):
-    bundle, path = Bundle.open(plain["old"]), tmp_path / "x.fala"
-    head, d = bundle.head(), bundle.manifest.dimension
+    bundle = Bundle.open(plain["old"])
+    head = bundle.head()
     with pytest.raises(DataError, match="positive is for labels that exclude one another"):
         Device.create(tmp_path / "device", plain["old"], positive="rude")
     vectors = bundle.backbone().encode(PROBES)
     with pytest.raises(DataError, match="the paper's matrix is for labels that exclude"):
         fit_matrix(head, vectors, labels=head.label_shares(TRUTH))
-    prior = PopulationPrior(np.zeros(d + 1), np.ones(d + 1), np.empty((0, d + 1)))
-    with pytest.raises(
-        DimensionError, match=r"one logit .* the bundle has tags funny, rude, short"
-    ):
-        add_prior(path, bundle, prior, {})
-    two = Head(head.task, TAGS[:2], head.weight[:2], head.bias[:2], link=LINK)
-    with pytest.raises(BundleMismatchError, match=r"its head has tags funny, rude; .* two labels"):
-        check_head(bundle, two)
     with pytest.raises(BundleFormatError, match="a matcher has one logit"):
         Head("matching", TAGS, head.weight, head.bias, link=LINK)
     vendor_lexical = Bundle.open(releases["old"]).head().lexical

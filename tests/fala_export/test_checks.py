@@ -21,7 +21,7 @@ COMMANDS = {
     "word-vectors": ("word-vectors", "vectors.txt", "--vocab", "y.json"),
     "train": ("train", "model", "--data", "rows.csv", "--frozen"),
     "bridge": ("bridge", "--from", "old.fala", "--to", "new.fala", "--text", "texts.txt"),
-    "prior": ("prior", "--release", "new.fala", "--data", "rows.csv"),
+    "scales": ("scales", "--release", "new.fala", "--data", "rows.csv"),
     "distill": ("distill", "model", "--text", "texts.txt", "--text", "y.json", "--work", "w"),
     "adapter": ("adapter", "--base", "new.fala", "--model", "model", "--task", "t", "--data",
                 "rows.csv", "--work", "w"),

@@ -59,11 +59,11 @@ def test_a_table_of_texts_and_labels_makes_a_release(table, tmp_path):
     words, out = table(rows, HEADER[:2]), tmp_path / "recipe.toml"
     assert "no row names a user: all rows make the release" in done(*words)["split"]
     told = works("release", out).stdout
-    assert "no row names a user: no prior and no scales from people, no check by users" in told
+    assert "no row names a user: no scales from people, no check by users" in told
     out.unlink()
     works(*words, "--old", tmp_path / "posts.fala")
     recipe = out.read_text()
-    assert "No user of these rows can play one.\n# [check]" in recipe and "\n# [prior]" in recipe
+    assert "No user of these rows can play one.\n# [check]" in recipe and "\n# [scales]" in recipe
     works("release", out)
     assert Bundle.open(tmp_path / "posts-2.fala").head() is not None
     out.write_text(recipe.replace("# [check]\n# from", "[check]\nfrom"))
@@ -82,7 +82,7 @@ def test_a_recipe_skips_bad_rows_on_request(posts, tmp_path):
     assert read_recipe(out).columns.skip_bad_rows
 
 
-@pytest.mark.parametrize("name", ["adapter", "bridge", "distill", "init", "prior", "train"])
+@pytest.mark.parametrize("name", ["adapter", "bridge", "distill", "init", "scales", "train"])
 def test_every_command_that_reads_rows_skips_bad_ones_on_request(name):
     assert "--skip-bad-rows" in works(name, "--help").stdout
 
@@ -148,23 +148,22 @@ def test_numeric_classes_have_a_remark_about_ratings(table, tmp_path):
 
 
 def test_tables_that_require_more_rows_are_comments(table, tmp_path):
-    """Scales need more rows of an annotator than a prior does; a bridge needs texts."""
+    """Scales need 30 rows of an annotator; a bridge needs texts."""
     vectors, out = tmp_path / "vectors.txt", tmp_path / "recipe.toml"
     numbers = {at: " ".join(str((number * at) % 7) for number in range(80)) for at in (1, 2)}
     vectors.write_text("".join(f"w{at} {vector}\n" for at, vector in numbers.items()))
     rows = [[f"w1 {at} {user}", at % 3, f"u{user}"] for user in range(28) for at in range(20)]
     works(*table(rows))
     works("release", out, "--out", tmp_path / "old.fala")
-    for count, missing in ((560, {"prior"}), (120, {"prior", "bridge"})):
+    for count, missing in ((560, {"scales"}), (120, {"scales", "bridge"})):
         out.unlink()
         works(*table(rows[:count]), "--old", tmp_path / "old.fala")
         tables = msgspec.toml.decode(out.read_bytes())
-        assert {"prior", "bridge", "check"} - tables.keys() == missing
+        assert {"scales", "bridge", "check"} - tables.keys() == missing
     assert "It takes 103 public texts; there are" in out.read_text()
 
 
-def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
-    """A matcher with words has a block for the candidate alone, which no prior supports."""
+def test_a_recipe_for_matches_has_scales(table, tmp_path):
     rows = []
     for user in range(27):
         for at in range(45):
@@ -176,7 +175,7 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
     works(*words, "--out", first)
     works("release", first)
     works(*words, "--old", tmp_path / "posts.fala", "--out", second)
-    assert msgspec.toml.decode(second.read_bytes())["prior"] == {"scales_only": True}
+    assert msgspec.toml.decode(second.read_bytes())["scales"] == {}
     second.write_text(
         second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")
     )
@@ -242,14 +241,14 @@ def test_a_recipe_has_counts_of_its_file_and_options_of_the_bundle(table, tmp_pa
     summary = done(*words)
     assert (summary["rows"], summary["texts"], summary["near_copies"]) == (562, 562, 2)
     plain = msgspec.toml.decode(out.read_bytes())
-    assert {"bridge", "prior", "check", "sign", "publish"}.isdisjoint(plain)
+    assert {"bridge", "scales", "check", "sign", "publish"}.isdisjoint(plain)
     works("release", out, "--out", tmp_path / "old.fala")
     out.unlink()
     works(*words, "--old", tmp_path / "old.fala", "--publish", tmp_path / "REPO")
     tables = msgspec.toml.decode(out.read_bytes())
     assert tables["bridge"] == {"from": ["old.fala"]}
     assert tables["check"] == {"from": "old.fala", "minimum_gain": 0.0}
-    assert tables["prior"] == {"scales_only": False}
+    assert "scales" not in tables  # nobody has 30 rows
     assert tables["publish"] == {"repository": "REPO"}
     assert read_recipe(out).check.from_ == tmp_path / "old.fala"
     uncommented = out.read_text().replace("# [sign]\n# key", "[sign]\nkey")

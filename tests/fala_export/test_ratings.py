@@ -50,7 +50,7 @@ def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
     recipe = (folder / "new.toml").read_text()
     assert 'label = "stars"' in recipe and "ratings: 1 to 5" in recipe
     assert "rating = [1, 5]" in (folder / "old.toml").read_text()
-    assert "scales_only = false" in recipe
+    assert "\n[scales]\n" in recipe
 
 
 @pytest.mark.parametrize("stars", [["good", "bad"], ["0", "1"]])
@@ -74,7 +74,6 @@ def test_a_release_of_ratings_has_all_its_parts(folder, released):
     assert 0 < check["rank_correlation"]["fala"] <= 1
     figures = released["training"]["figures"]["frozen"]["pooled"]
     assert figures["rmse"] < 0.5 and figures["rank_correlation"] > 0.9
-    assert released["prior"]["measure"] == "squared error in nats"
     assert released["published"]["version"] == 1
     again = works("release", folder / "new.toml", "--out", folder / "new.fala").stdout
     assert "RMSE" in again and "half the squared error" in again and "entropy" not in again
@@ -89,7 +88,7 @@ def test_a_device_learns_is_updated_and_answers_in_stars(folder, released, tmp_p
     assert values[0] > 4 > 2 > values[1]
 
 
-def test_words_and_prior_accept_ratings_and_training_rejects_them(folder, tmp_path):
+def test_words_and_scales_accept_ratings_and_training_rejects_them(folder, tmp_path):
     rows = [
         {"user": f"u{user}", "split": "public", "text": text, "label": stars}
         for user in range(24) for text, stars in (rated(user, at) for at in range(32))
@@ -99,7 +98,7 @@ def test_words_and_prior_accept_ratings_and_training_rejects_them(folder, tmp_pa
     words = ("train", tmp_path / "words.fala", "--data", data, "--out", out)
     works(*words, "--frozen", "--no-lexical", "--rating", "0", "10")
     assert Bundle.open(out).head().link.high == 10
-    works("prior", "--release", out, "--data", data, "--scales-only")
+    works("scales", "--release", out, "--data", data)
     assert [row.labels for row in Bundle.open(out).scales] == [10, 20]
     message = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
     assert "not for the rating 'rating' from 1 to 5" in message

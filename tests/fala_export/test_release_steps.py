@@ -39,8 +39,7 @@ source = "new.txt"
 [bridge]
 from = ["old.fala"]
 
-[prior]
-scales_only = true
+[scales]
 
 [check]
 users = 3
@@ -322,7 +321,7 @@ def test_a_dry_run_lists_the_steps(kitchen):
             "backbone",
             "head",
             "bridge from posts (first)",
-            "prior and scales",
+            "scales",
             "check",
             "all rows",
             "sign",
@@ -337,7 +336,7 @@ def test_a_dry_run_lists_the_steps(kitchen):
     assert costs == dict.fromkeys(
         [
             "loading libraries", "fitting: head", "fitting: bridge from posts (first)",
-            "fitting: prior and scales", "fitting: all rows", "playing 3 devices: fits",
+            "fitting: scales", "fitting: all rows", "playing 3 devices: fits",
         ],
         0,
     )  # fmt: skip
@@ -356,12 +355,8 @@ def test_too_few_annotators_are_named_before_any_work(kitchen):
     header, *rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
     few = [row for row in rows if int(row.rpartition("u")[2]) < 12]
     (kitchen / "posts.csv").write_text("".join([header, *few]))
-    for old, new, message in (
-        ("", "", "scales need 20 public annotators"),
-        ("scales_only = true", "", "a population prior needs 20 of them"),
-    ):
-        write_recipe(kitchen, RECIPE.replace(old, new) if old else RECIPE)
-        assert message in release(kitchen, code=1).stderr
+    write_recipe(kitchen, RECIPE)
+    assert "scales need 20 of them" in release(kitchen, code=1).stderr
     assert not (kitchen / "recipe.work").exists()
 
 

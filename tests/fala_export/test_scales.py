@@ -12,8 +12,8 @@ from fala import Bundle
 from fala.cli import progress
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
-from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales, scales_at
+from fala_export.embedding import Embedder
 from fala_export.fitting import samples
 from fala_export.fitting.device_fit import (
     BIAS_SCALE,
@@ -26,13 +26,9 @@ from fala_export.fitting.device_fit import (
     default_scales,
     fit_device,
 )
-from fala_export.fitting.population import annotators as annotators_module
 from fala_export.fitting.population import learning
 from fala_export.fitting.population import scales as scales_module
-from fala_export.fitting.population.annotators import gather_annotators
-from fala_export.fitting.population.choice import FOLDS, choose_prior
-from fala_export.fitting.population.estimation import estimate, isotropic
-from fala_export.fitting.population.learning import annotated, learn_prior_or_scales
+from fala_export.fitting.population.learning import annotated, learn_scales
 from fala_export.fitting.population.scales import (
     MULTIPLES,
     AnnotatedRows,
@@ -82,8 +78,8 @@ def logits_of(head, inputs):
 def sets_of(head, data, logits=None, labels=50):
     inputs, shares, names = data
     logits = logits_of(head, inputs) if logits is None else logits
-    rows = AnnotatedRows(head, inputs, None, logits, shares, names)
-    return training_sets(rows, dict.fromkeys(names), labels)
+    rows = AnnotatedRows(head, inputs, None, logits, shares, names, len(set(names)))
+    return training_sets(rows, labels)
 
 
 def chosen_for(head, data, labels=50):
@@ -155,7 +151,7 @@ def test_passed_logits_replace_those_of_the_head():
     ((passed,), _) = sets_of(head, data, labels=40)
     (rows,) = (block.inputs for block in passed.blocks[1:])
     plain = TrainingSet(
-        blocks_of(head, rows, None, None), head.bias, passed.labels, np.full((40, 1), np.nan)
+        blocks_of(head, rows, None), head.bias, passed.labels, np.full((40, 1), np.nan)
     )
     same = fit_device(plain, Scales((1.0,), 0.4, 0.6)).full.left_out
     ours = fit_device(passed, Scales((0.0, 1.0), 0.4, 0.6)).full.left_out
@@ -225,7 +221,6 @@ def public_rows(counts, documents=100_000):
 
 
 def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatch):
-    monkeypatch.setattr(learning, "MOST_ANNOTATORS", 25)
     monkeypatch.setattr(scales_module, "MOST_ANNOTATORS", 22)
     monkeypatch.setattr(learning, "MOST_ROWS", 35)
     monkeypatch.setattr(samples, "MOST_DOCUMENTS", 1500)
@@ -235,9 +230,9 @@ def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatc
     rows = public_rows(counts)
     data = annotated(bundle, bundle.head(), rows)
     used = Counter(data.rows[position].user for position in data.drawn)
-    assert data.available == {10: 80, 30: 30}
-    assert sum(name.startswith("many") for name in used) >= 22 and not any("few" in n for n in used)
-    assert set(used.values()) == {12, 35}
+    assert data.available == 30
+    assert len(used) == 22 and all(name.startswith("many") for name in used)
+    assert set(used.values()) == {35}
     assert len(data.texts) == 1500 and None not in {row.user for row in data.rows}
 
     order = np.random.default_rng(0).permutation(len(rows))
@@ -249,115 +244,74 @@ def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatc
     assert {further.rows[position].user for position in further.drawn} == set(used)
 
 
-def test_the_drawn_annotators_of_a_prior_are_the_same_among_more(monkeypatch):
-    """Those drawn for the scales alone do not change a prior."""
-    monkeypatch.setattr(annotators_module, "MOST_ANNOTATORS", 24)
+def test_the_table_ends_where_too_few_annotators_have_as_many_labels():
     head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=60, rows=12)
-    chosen = set(samples.drawn(sorted(set(names)), 24))
-    others = set(samples.drawn(sorted(set(names)), 30))
-    for some in (set(names), chosen, others):
-        rows = np.flatnonzero([name in some for name in names])
-        annotators = gather_annotators(
-            inputs[rows], None, logits_of(head, inputs)[rows, 0], labels[rows, 0],
-            [names[row] for row in rows],
-        )  # fmt: skip
-        assert set(annotators.names) == chosen
-    assert annotators[23].extra_covariance.shape == (12, 12)
-    assert [a.name for a in annotators[-2:]] == [*annotators.names[-2:]]
-
-
-def test_held_out_priors_exclude_their_annotators():
-    head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=40, rows=20)
-    annotators = gather_annotators(inputs, None, logits_of(head, inputs)[:, 0], labels[:, 0], names)
-    choice = choose_prior(annotators, lambda _: None)
-    assert len(choice.held_out) == FOLDS
-    for fold, prior in enumerate(choice.held_out):
-        excluded = {annotator.name for annotator in annotators[fold::FOLDS]}
-        rest = [annotator for annotator in annotators if annotator.name not in excluded]
-        start = isotropic(rest)
-        fitted = estimate(rest, start)
-        np.testing.assert_equal(vars(choice.candidate.prior(start, fitted)), vars(prior))
-        assert not np.array_equal(prior.mean, choice.prior.mean)
-
-
-@pytest.mark.parametrize(("parts", "why"), [(2, "weighs candidates"), (1, "SciPy")])
-def test_scales_are_learned_where_no_prior_can_be(folder, monkeypatch, parts, why):
-    """Of a matcher of two blocks, and on a machine without SciPy."""
-
-    def without_scipy(*_):
-        raise ImportError("scipy")
-
-    monkeypatch.setattr(learning, "learn_prior", without_scipy)
-    monkeypatch.setattr(scales_module, "LABELS", (20,))
-    head = matcher(np.random.default_rng(2)) if parts == 2 else make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0] * parts, count=20)
-    rows = AnnotatedRows(head, inputs, None, logits_of(head, inputs), labels, names)
-    bundle = write_word_vector_release(folder / f"{parts}.fala", make_head())
-    learned = learn_prior_or_scales(bundle, rows, progress)
-    assert learned.prior is None and why in learned.details["refused"]
-    (table,) = learned.scales
-    assert (table["labels"], len(table["blocks"])) == (20, parts)
-    assert learned.scales_from == {"annotators": 20, "of": 20}
+    inputs, labels, names = people(head, [1.0], count=20, rows=32)
+    rows = AnnotatedRows(head, inputs, None, logits_of(head, inputs), labels, names, 20)
+    table, origin = learn_scales(rows, progress)
+    assert [(row["labels"], len(row["blocks"])) for row in table] == [(10, 1), (20, 1)]
+    assert origin == {"annotators": 20, "of": 20}
+    few = slice(18 * 32)
+    fewer = AnnotatedRows(head, inputs[few], None, rows.logits[few], labels[few], names[few], 18)
+    assert learn_scales(fewer, progress) == (None, None)
 
 
 def written(folder, name, head, *options, **kind):
     """A release with a head, the command on its rows, and the command's summary."""
     release = write_word_vector_release(folder / f"{name}.fala", head)
     rows = write_rows(folder / f"{name}.jsonl", verdicts(release, rows_each=32, people=22, **kind))
-    command = ("prior", "--release", release.path, "--data", rows)
+    command = ("scales", "--release", release.path, "--data", rows)
     return release.path, command, done(*command, *options)
 
 
-def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
+def test_a_release_gets_scales(folder, monkeypatch):
     threads = []
 
     def choose(*arguments):
         pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
         threads.extend(pool["num_threads"] for pool in pools)
-        return choose_prior(*arguments)
+        return choose_scales(*arguments)
 
-    monkeypatch.setattr(learning, "choose_prior", choose)
-    path, _, summary = written(folder, "both", make_head(words=True))
+    monkeypatch.setattr(scales_module, "choose_scales", choose)
+    path, command, summary = written(folder, "both", make_head(words=True))
     assert set(threads) == {1}  # more threads are slower on such small systems
     bundle = Bundle.open(path)
-    assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
-    assert [row["labels"] for row in summary["scales"]] == [10, 20]  # no 20 people have 50 rows
-    for row in bundle.scales:  # around a population prior and words
-        assert len(row.blocks) == 2 and {*row.blocks, 2 * row.slope, row.bias} <= {*MULTIPLES}
-
-    fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
-    assert done("prior", "--release", path, "--data", fewer)["scales"] is None
-    assert "scales" not in Bundle.open(path).manifest.details  # they belong to the previous prior
-
-
-def test_scales_alone_leave_the_prior_unchanged(folder, monkeypatch):
-    monkeypatch.setattr(scales_module, "LABELS", (20, 200))
-    path, command, summary = written(folder, "first", make_head(), "--scales-only")
-    bundle = Bundle.open(path)
-    assert bundle.manifest.details["scales"] == summary["scales"]
-    assert "prior" not in summary and bundle.prior() is None
-    works(*command)
-    prior = Bundle.open(path).prior()
-    shown = works(*command, "--scales-only").stdout
-    assert "scales of a device's fit, by number of labels:\n    from 20   weights " in shown
-    assert "a user's bias differs" not in shown
-    assert "chosen on 22 of 22 annotators" in shown
     assert bundle.manifest.details["scales_from"] == {"annotators": 22, "of": 22}
-    np.testing.assert_equal(vars(Bundle.open(path).prior()), vars(prior))
+    assert [row["labels"] for row in summary["scales"]] == [10, 20]  # no 20 people have 50 rows
+    for row in bundle.scales:
+        dense, words = row.blocks
+        steps = 2 * dense, words, 2 * row.slope, row.bias / 0.7
+        assert all(np.isclose(step, MULTIPLES).any() for step in steps)
+    first = path.read_bytes()
+    shown = works(*command).stdout
+    assert "scales of a device's fit, by number of labels:\n    from 10   weights " in shown
+    assert "chosen on 22 of 22 annotators" in shown
+    assert path.read_bytes() == first
 
 
-def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder, monkeypatch):
+def test_a_matcher_of_two_blocks_gets_scales(folder, monkeypatch):
     monkeypatch.setattr(scales_module, "LABELS", (20, 200))
     dimension = make_head().dimension
     weight = np.random.default_rng(4).normal(size=(1, 2 * dimension)).astype(np.float32)
     head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
-    _, command, summary = written(folder, "matcher", head, "--scales-only", matching=True)
+    _, _, summary = written(folder, "matcher", head, matching=True)
     assert [len(row["blocks"]) for row in summary["scales"]] == [2]
-    message = failed(*command)
-    assert "weighs candidates" in message and "--scales-only" in message
+
+
+def test_too_few_annotators_are_refused_before_their_texts_are_embedded(folder, monkeypatch):
+    monkeypatch.setattr(Embedder, "embed", lambda *_: pytest.fail("the texts were embedded"))
+    release = write_word_vector_release(folder / "few.fala", make_head())
+    named = verdicts(release, people=19, rows_each=32)
+    rows = write_rows(folder / "few.jsonl", named)
+    before = release.path.read_bytes()
+    error = failed("scales", "--release", release.path, "--data", rows)
+    assert "trained on" in error and "Leave them out" in error
+    assert "19 of 19 public annotators have 30 rows or more" in error
+    nameless = write_rows(folder / "nobody.jsonl", [{**row, "user": None} for row in named])
+    error = failed("scales", "--release", release.path, "--data", nameless)
+    assert "0 of 0 public annotators" in error
+    assert release.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), ("a", "b", "c")])
@@ -365,14 +319,10 @@ def test_left_out_losses_are_those_of_the_devices_fit(labels):
     rng = np.random.default_rng(3)
     head = make_head(labels=labels, dimension=D, words=True)
     inputs = rng.normal(size=(40, D)).astype(np.float32)
-    prior = None
-    if len(labels) == 2:
-        numbers = rng.normal(size=(3, D + 1)).astype(np.float32)
-        prior = PopulationPrior(numbers[0], numbers[1] ** 2 + 0.1, numbers[2:])
     words = head.words([f"word {at % 7} of {at}" for at in range(40)])
     shares = head.label_shares(rng.choice(labels, size=40).tolist())
     training = TrainingSet(
-        blocks_of(head, Inputs(inputs), words, prior),
+        blocks_of(head, Inputs(inputs), words),
         head.bias,
         shares,
         np.full(shares.shape, np.nan),

@@ -48,7 +48,7 @@ def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
     works("release", old)
     works("init", folder / "columns.csv", "--tags", "--labels", "sport,money", "--from",
         folder / "new.txt", "--old", folder / "names.fala", "--out", new)  # fmt: skip
-    assert "tags = true" in new.read_text() and "scales_only = true" in new.read_text()
+    assert "tags = true" in new.read_text() and "[scales]" in new.read_text()
     new.write_text(new.read_text().replace("[check]", "[check]\nusers = 2"))
     summary = done("release", new)
     bundle = Bundle.open(folder / "columns.fala")
@@ -61,16 +61,14 @@ def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
         assert device.predict(["transfer transfer news"]) == [{"sport", "money"}]
 
 
-def test_train_and_scales_accept_tags_and_prior_rejects_them(folder, tmp_path):
+def test_train_and_scales_accept_tags(folder, tmp_path):
     words, out = tmp_path / "words.fala", tmp_path / "out.fala"
     works("word-vectors", folder / "new.txt", "--out", words)
     data = ("--data", folder / "columns.csv", "--labels", "sport,money")
     train = ("train", words, *data, "--out", out)
     assert "several columns" in failed(*train, "--frozen")
     works(*train, "--frozen", "--tags")
-    prior = ("prior", "--release", out, *data)
-    assert "has tags money, sport" in failed(*prior)
-    works(*prior, "--scales-only")
+    works("scales", "--release", out, *data)
     message = failed(*train, "--tags", "--work", tmp_path / "work")
     assert "not for tags money, sport" in message
 

@@ -5,7 +5,9 @@ import pytest
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
 from fala import Bundle
+from fala_export import population
 from fala_export.errors import ExportError
+from fala_export.fitting.population import scales
 from fala_export.training.public_rows import divide, documents_of, load_public_rows
 from fala_export.training.unseen import unseen_rows
 from public_data import write_rows
@@ -60,12 +62,14 @@ def test_training_documents_are_removed_from_other_rows(folder, base, trained, r
         unseen_rows(trained, others, others)
 
 
-def test_a_prior_is_learned_from_unseen_rows(folder, trained, rows):
-    out = folder / "with prior.fala"
-    summary = done("prior", "--release", trained.path, "--data", rows, "--out", out)
+def test_scales_are_chosen_on_unseen_rows(folder, trained, rows, monkeypatch):
+    monkeypatch.setattr(population, "LEAST_ROWS", 10)
+    monkeypatch.setattr(scales, "LEAST_ROWS", 10)
+    out = folder / "with scales.fala"
+    summary = done("scales", "--release", trained.path, "--data", rows, "--out", out)
     public = load_public_rows(rows)
     unseen = unseen_rows(trained, public, None)
     counts = Counter(row.user for row in unseen.rows)
-    enough = sum(count for count in counts.values() if count >= 10)
-    assert summary["prior"]["rows"] == enough
+    enough = sum(count >= 10 for count in counts.values())
+    assert summary["scales_from"]["of"] == enough
     assert unseen_rows(trained, public, public) == unseen

@@ -47,22 +47,21 @@ def path(folder, work):
     return prepare_releases(folder, work, [])
 
 
-def test_a_release_has_a_bridge_and_a_prior_of_the_public_rows(folder, work, path):
+def test_a_release_has_a_bridge_and_scales_of_the_public_rows(folder, work, path):
     prepared = load(path)
     release = Bundle.open(prepared.shipped.path)
     assert set(release.bridges()) == {Bundle.open(prepared.old.path).backbone_digest}
-    assert release.prior() is not None
+    assert release.scales and Bundle.open(prepared.installed.path).scales
     backbone = Bundle.open(find_source("bert", work).bundle)
     assert release.backbone_digest == backbone.backbone_digest
     assert prepared.vendor["bridge"]["documents"] == len(set(prepared.division.public))
-    assert prepared.vendor["prior"]["prior"]["annotators"] == 22
+    assert prepared.vendor["scales"]["scales_from"]["of"] == 22
     assert str(work) not in str(prepared.vendor)
-    assert prepared.vendor["prior"]["scales"] or "scales" in prepared.vendor
     # The device's first release has words; what the peers start from has none of these.
     assert prepared.installed.head.lexical is not None
     for plain in (prepared.old, prepared.new):
         bundle = Bundle.open(plain.path)
-        assert (bundle.bridges(), bundle.prior()) == ({}, None)
+        assert (bundle.bridges(), bundle.scales) == ({}, ())
         assert plain.head.lexical is None
         assert plain.words(["a text"]) is None
         assert bundle.head() == plain.head
@@ -183,9 +182,8 @@ def test_parts_that_the_exporter_rejects_are_logged_and_left_out(work, tmp_path)
     prepared = load(prepare_releases(few, work, lines))
     release = Bundle.open(prepared.shipped.path)
     assert release.bridges() == {}
-    assert release.prior() is None
+    assert release.scales == ()
     assert "too few" in prepared.vendor["bridge"]["refused"]
-    assert "annotators" in prepared.vendor["prior"]["refused"]
     assert "annotators" in prepared.vendor["scales"]["refused"]
     assert any("no bridge: " in line for line in lines)
     same = load(prepare_releases(few, work, [], "glove", "glove"))

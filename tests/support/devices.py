@@ -115,10 +115,10 @@ def same(first, second):
     )
 
 
-def fitted(head, inputs, labels, prior=None, unseen=0.0, words=None, scales=None):
+def fitted(head, inputs, labels, unseen=0.0, words=None, scales=None):
     """The personal model of the one fit to labelled inputs, as it is judged."""
     shares = head.label_shares(labels)
-    blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words, prior)
+    blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words)
     found = fit(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan)), scales)
     logits = (found.full.left_out, found.calibrated.left_out, found.vendor)
     chosen = found.personal(judge(shares, *logits, trust=found.scales.trust).trust)

@@ -7,7 +7,6 @@ import scipy.optimize
 
 from bundles import make_head
 from fala.model.links import LABELS, TAGS
-from fala.model.prior import PopulationPrior
 from fala.solver.gaussian import BIAS_DEVIATION, LOGIT_WEIGHT, SLOPE_DEVIATION
 from fala.solver.training import Block, Inputs, TrainingSet
 from fala.text.sparse_rows import SparseRows
@@ -21,27 +20,8 @@ def head_of(classes=1, d=D):
     return make_head(labels=("0", "1") if classes == 1 else THREE, dimension=d)
 
 
-def make_prior(seed=4, d=D):
-    """A population prior of random numbers."""
-    random = np.random.default_rng(seed)
-    return PopulationPrior(
-        0.3 * random.normal(size=d + 1).astype(np.float32),
-        random.uniform(0.2, 1, size=d + 1).astype(np.float32),
-        random.normal(size=(2, d + 1)).astype(np.float32),
-    )
-
-
 def make_training(
-    n=40,
-    classes=1,
-    basis=False,
-    targets="none",
-    seed=0,
-    d=D,
-    prior=None,
-    blocks=1,
-    words=0,
-    tags=False,
+    n=40, classes=1, basis=False, targets="none", seed=0, d=D, blocks=1, words=0, tags=False
 ):
     """Labels of a planted truth, or tags; a third has none of them where there are targets."""
     random = np.random.default_rng(seed)
@@ -49,7 +29,7 @@ def make_training(
     for number in range(blocks):
         coordinates = random.normal(size=(n, 3 if basis else d)) + 0.4
         inputs = Inputs(coordinates, random.normal(size=(3, d)) if basis else None)
-        made.append(Block(inputs, make_head_weight(classes, d, number), prior))
+        made.append(Block(inputs, make_head_weight(classes, d, number)))
         z = z + dense(made[-1]) @ random.normal(size=(d, classes))
     if words:
         made.append(Block(make_words(n, words), 0.1 * make_head_weight(classes, words, 1)))
@@ -102,34 +82,23 @@ def one_row(rows, number):
 
 
 def gaussian(training, scales):
-    """Mean and covariance of (omega - w, b - the vendor's b, a) for any logit."""
+    """Covariance of (omega - w, b - the vendor's b, a) for any logit; their mean is 0."""
     widths = [block.weight.shape[1] for block in training.blocks]
     whole = sum(widths)
-    covariance, mean = np.zeros((whole + 2, whole + 2)), np.zeros(whole + 2)
-    # The bias varies as the population prior says, where there is one.
-    free, start = BIAS_DEVIATION**2, 0
-    turn = np.eye(whole + 2)
+    variances, turn, start = np.zeros(whole + 2), np.eye(whole + 2), 0
     for block, scale, width in zip(training.blocks, scales.blocks, widths, strict=True):
-        own = [*range(start, start + width), whole]
-        prior = block.prior
-        if prior is None:
-            # b = free bias - omega . mean input, both drawn apart from each other; a row that is
-            # as far from the mean as rows are has a logit of variance 1.
-            x = dense(block)
-            centre = x.mean(axis=0)
-            turn[whole, own[:-1]] = -centre
-            length = ((x - centre) ** 2).sum(axis=1).mean() + getattr(block.inputs, "unseen", 0.0)
-            covariance[own[:-1], own[:-1]] = scale / length
-        else:
-            factors = prior.factors.astype(float)
-            part = factors.T @ factors + np.diag([*prior.variance[:-1].astype(float), 0.0])
-            covariance[np.ix_(own, own)] += scale * part
-            mean[own] += prior.mean
-            free = float(prior.variance[-1])
+        own = slice(start, start + width)
+        # b = free bias - omega . mean input, both drawn apart from each other; a row that is as
+        # far from the mean as rows are has a logit of variance 1.
+        x = dense(block)
+        centre = x.mean(axis=0)
+        turn[whole, own] = -centre
+        length = ((x - centre) ** 2).sum(axis=1).mean() + getattr(block.inputs, "unseen", 0.0)
+        variances[own] = scale / length
         start += width
-    covariance[whole, whole] += free * scales.bias
-    covariance[whole + 1, whole + 1] = scales.slope * SLOPE_DEVIATION**2
-    return mean, turn @ covariance @ turn.T
+    variances[whole] = scales.bias * BIAS_DEVIATION**2
+    variances[whole + 1] = scales.slope * SLOPE_DEVIATION**2
+    return turn @ np.diag(variances) @ turn.T
 
 
 def brute_force(training, scales):
@@ -137,12 +106,11 @@ def brute_force(training, scales):
     x = np.hstack([dense(block) for block in training.blocks])
     vendor = np.hstack([block.weight for block in training.blocks]).astype(float)
     d = x.shape[1]
-    mean, covariance = gaussian(training, scales)
-    precision = np.linalg.inv(covariance)
+    precision = np.linalg.inv(gaussian(training, scales))
     labelled = ~np.isnan(training.labels).any(axis=1)
     by_target = ~labelled & ~np.isnan(training.targets).any(axis=1)
     weight = LOGIT_WEIGHT if labelled.any() else 1.0
-    shape = len(vendor), len(mean)
+    shape = len(vendor), len(precision)
     plain = x @ vendor.T + training.bias
     level = plain[labelled | by_target].mean(axis=0)
 
@@ -155,10 +123,9 @@ def brute_force(training, scales):
         z = logits(numbers)
         value = training.link.losses(training.labels[labelled], z[labelled]).sum()
         value += weight * ((z - training.targets)[by_target] ** 2).sum()
-        moved = numbers - mean
-        return value + np.einsum("ci,ij,cj->", moved, precision, moved) / 2
+        return value + np.einsum("ci,ij,cj->", numbers, precision, numbers) / 2
 
-    start = np.tile(mean, (len(vendor), 1)).ravel()
+    start = np.zeros(shape).ravel()
     found = scipy.optimize.minimize(objective, start, method="BFGS", options={"gtol": 1e-6})
     numbers = found.x.reshape(shape)
     slope = numbers[:, d + 1]

@@ -264,7 +264,7 @@ def _walk(options: Options) -> None:
             )
         if reason := misfit(bundle, rows):
             click.echo(
-                f"{reason}: its head and prior are not used, and a head is fitted to the rows",
+                f"{reason}: its head is not used, and a head is fitted to the rows",
                 err=True,
             )
     with temporary_folder() as folder:
@@ -291,7 +291,7 @@ def _walk(options: Options) -> None:
         "left_out": {"rows": sum(left_out.values()), "reasons": left_out},
         "public": len(rows.public),
         "bridge": new.bridge,
-        "prior": new.prior,
+        "scales": new.scales,
         "budget": options.limits.passes(new.bridged),
         "seed": options.seed,
     }

@@ -57,7 +57,7 @@ def heading(
         f"rows left out: {left_out_in_words(left_out)}\n"
         f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
-        f"population prior: {new.prior or 'as the release has it'}\n"
+        f"scales: {new.scales or 'as the release has them'}\n"
     )
 
 
@@ -131,7 +131,7 @@ def summary(report: Report) -> str:
         )
     if report.counts.scales:
         scales = ", ".join(f"{scale:g}" for scale in report.counts.scales)
-        lines.append(f"scales           {scales} of the prior's covariance")
+        lines.append(f"scales           {scales}")
     lines.append(
         "seconds          "
         + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in report.seconds.items())

@@ -18,20 +18,15 @@ from fala.bundle.reading import Bundle
 from fala.errors import DataError, counted
 from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
-from fala_export.bundles import add_bridge, write_release
+from fala_export.bundles import add_bridge, write_again, write_release
 from fala_export.fitting import played
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head, kind_of
 from fala_export.fitting.metrics import interval
 from fala_export.fitting.played import Side, fits
-from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
-from fala_export.fitting.population.learning import (
-    annotated,
-    annotated_rows,
-    learn_prior_or_scales,
-    write_learned,
-)
+from fala_export.fitting.population.learning import annotated, annotated_rows, learn_scales
 from fala_export.fitting.population.left_out import Show
+from fala_export.fitting.population.scales import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala_export.rows.data_set import AllRows
 
 #: Texts that are encoded between two steps of progress.
@@ -49,9 +44,8 @@ def prepare(
     """Make two releases of two bundles, with a bridge from the old one in the new one.
 
     A bundle's head is used if it is for these labels. Else a head is fitted on the public rows, and
-    a population prior with its scales is learned for it, if there are enough public annotators. The
-    bundle's bridge from the old backbone is used; else one is learned on the public texts, never on
-    a user's.
+    scales are chosen for it, if there are enough public annotators. The bundle's bridge from the
+    old backbone is used; else one is learned on the public texts, never on a user's.
 
     Args:
         old: A backbone, or a release.
@@ -118,33 +112,31 @@ def _side(
         **kind_of(rows.link),
     )  # fmt: skip
     write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
-    prior = _add_prior(release, head, rows, embeddings, show)
-    return Side(name, release, head, embeddings, has_head=False, prior=prior)
+    scales = _add_scales(release, head, rows, embeddings, show)
+    return Side(name, release, head, embeddings, has_head=False, scales=scales)
 
 
-def _add_prior(
+def _add_scales(
     release: Path, head: Head, rows: AllRows, embeddings: Mapping[str, Vectors], show: Show
 ) -> str:
-    """Learn a population prior, and write the release again with it; returns a description."""
+    """Learn scales, and write the release again with them; returns a description."""
     enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))
     if enough < LEAST_ANNOTATORS:
         return (
-            f"none: {counted(enough, 'public annotator')} {'has' if enough == 1 else 'have'} "
-            f"{LEAST_ROWS} rows or more, and it takes {LEAST_ANNOTATORS}"
+            f"the SDK's: {counted(enough, 'public annotator')} {'has' if enough == 1 else 'have'} "
+            f"{LEAST_ROWS} rows or more, and it takes {LEAST_ANNOTATORS} to choose others"
         )
     bundle = Bundle.open(release)
-    public = annotated(bundle, head, rows.public)
     try:
+        public = annotated(bundle, head, rows.public)
         people = annotated_rows(bundle, head, public, embeddings, show)
     except DataError as error:
-        return f"none: {error}"
-    learned = learn_prior_or_scales(bundle, people, show)
-    if learned.prior is None:
-        write_learned(release, bundle, learned, learned.details)
-        return f"none: {learned.details['refused']}"
-    details = {"text": f"learned on {rows.source}", **learned.details}
-    write_learned(release, bundle, learned, details)
-    return f"learned from {learned.details['annotators']} public annotators"
+        return f"the SDK's: {error}"
+    scales, origin = learn_scales(people, show)
+    if origin is None:
+        return "the SDK's"
+    write_again(release, bundle, {"scales": scales, "scales_from": origin})
+    return f"chosen on {origin['annotators']} public annotators"
 
 
 def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from fala_sim.preparation.tuning import tune
 from fala_sim.situation import Release, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
-_FORM = 8
+_FORM = 9
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,8 @@ class Prepared:
             users.
         words: The vendor's head on words alone; its one dense input is 0.
         transformer: See ``Source``; the new backbone's.
-        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"``, ``"scales"`` if there
-            is no prior, and ``"tuned"`` for a backbone that it first trained; the same about people
-            for the old release in ``"installed"``.
+        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"scales"``, ``"tuned"`` for a
+            backbone that it first trained; the scales of the old release in ``"installed"``.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
@@ -286,7 +285,7 @@ def _learn(
     trained_on: PublicRows | None,
     log: Log,
 ) -> dict[str, Any]:
-    """Add bridges, a population prior and scales to a release."""
+    """Add bridges and scales to a release."""
     learnt: dict[str, Any] = {}
     embedder, texts = embedder_of(release.parent), distinct_texts(division.public)
     learners: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -295,11 +294,10 @@ def _learn(
         learners[name] = partial(
             fala_export.build_bridge, old.bundle, release, texts, release, embedder=embedder
         )
-    for name, write in (("prior", fala_export.write_prior), ("scales", fala_export.write_scales)):
-        learners[name] = partial(write, release, _public(division), release, trained_on, embedder)
+    learners["scales"] = partial(
+        fala_export.write_scales, release, _public(division), release, trained_on, embedder
+    )
     for name, learn in learners.items():
-        if name == "scales" and "refused" not in learnt["prior"]:
-            continue  # a prior comes with the scales for it
         log(f"{division.name}: the vendor learns from the public: {name}")
         try:
             learnt[name] = portable(learn())

@@ -41,7 +41,7 @@ class Release:
 def release(settings: Release) -> Summary:
     """Make a release from a recipe: from rows to a signed update.
 
-    The steps are the backbone's bundle, the head, bridges, prior and scales, and the check on
+    The steps are the backbone's bundle, the head, bridges, scales, and the check on
     held-out annotators, all on the bundle's own embeddings; then the release is signed and
     published. Finished steps are kept in --work: an interrupted command resumes, and after a change
     of the recipe only the changed steps run again. A release that is published already is not

@@ -78,7 +78,7 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     yield f"  trained on {data['training']['rows']} rows"
     yield from _candidates(training)
     if not any(data[part]["users"] for part in ("training", "validation", "held_out")):
-        yield "  no row names a user: no prior and no scales from people, no check by users"
+        yield "  no row names a user: no scales from people, no check by users"
     fitted = training.get("fitted_on", {})
     if fitted and fitted["rows"] < fitted["of_rows"]:
         yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"
@@ -161,21 +161,6 @@ def _words(words: Mapping[str, Any]) -> str:
             f"{without} without"
         )
     return f"  words: {words['buckets']} n-grams have a weight{measured}"
-
-
-def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
-    if "refused" in prior:
-        yield f"  no prior: {prior['refused']}"
-        return
-    drawn = f", drawn from {prior['of']}" if prior["annotators"] < prior["of"] else ""
-    yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators{drawn}"
-    yield (
-        f"  a user's bias differs from the vendor's by {prior['bias_mean']:.2f} in the mean, "
-        f"with a standard deviation of {prior['bias_deviation']:.2f}"
-    )
-    yield f"  {prior['measure']} on held-out annotators:"
-    for name, value in prior["held_out_loss"].items():
-        yield f"    {name:<22} {value:.4f}{'  chosen' if name == prior['chosen'] else ''}"
 
 
 def _scales(scales: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
@@ -265,7 +250,7 @@ def _not_kept(settings: Mapping[str, str]) -> Iterator[str]:
 
 
 _PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
-    "parity": _parity, "training": _training, "cost": _cost, "prior": _prior, "scales": _scales,
+    "parity": _parity, "training": _training, "cost": _cost, "scales": _scales,
     "scales_from": _scales_from,
     "bridges": _bridges, "check": _check, "published": _published, "steps": _steps,
     "costs": _costs, "not_kept": _not_kept, "pooling_choice": _pooling_choice,

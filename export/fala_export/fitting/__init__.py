@@ -1,4 +1,1 @@
-"""What a release is fitted with: heads, words, bridges, priors and scales. NumPy alone.
-
-The prior needs SciPy.
-"""
+"""What a release is fitted with: heads, words, bridges and scales. NumPy alone."""

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from fala.errors import DataError, counted, type_of
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
-from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales
 from fala.solver.design import GramRows
 from fala.solver.fit import (
@@ -124,7 +123,6 @@ def fit_personal(
     *,
     logits: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    prior: PopulationPrior | None = None,
     words: SparseRows | None = None,
 ) -> PersonalModel:
     """Fit a personal model to given embeddings, without a device: the one fit of the device.
@@ -136,7 +134,6 @@ def fit_personal(
             the label counts.
         labels: Class shares or numbers, shape (n, C), NaN where there is none; see
             ``Head.label_shares``.
-        prior: How people differ from the head; None takes an isotropic Gaussian around it.
         words: Their n-grams, where the head has a lexical view; see ``Head.words``.
 
     Raises:
@@ -164,7 +161,7 @@ def fit_personal(
         )
     if words is not None and len(words) != len(inputs):
         raise DataError(f"{counted(len(inputs), 'input')}, but the words of {len(words)}")
-    blocks = blocks_of(head, Inputs(inputs), words, prior)
+    blocks = blocks_of(head, Inputs(inputs), words)
     training = TrainingSet(
         blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
         head.link,

@@ -45,7 +45,7 @@ class Side:
         has_head: Whether the bundle's own head is for these labels, and used.
         bridged: Whether it has a bridge from the old backbone.
         bridge: The bridge's origin, or why there is none, in words.
-        prior: The same for its population prior.
+        scales: The same for its scales.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Side:
     has_head: bool
     bridged: bool = False
     bridge: str = ""
-    prior: str = ""
+    scales: str = ""
 
 
 def fits(head: Head, rows: AllRows) -> bool:

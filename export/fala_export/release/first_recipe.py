@@ -15,14 +15,13 @@ from fala import Bundle, BundleError, DataError
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.bundle.signature import packed_manifest
 from fala.cli import be, counted
-from fala.examples import CLASSIFICATION
 from fala.model.links import LABELS
 from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
 from fala_export.fitting.bridge import least_documents
 from fala_export.fitting.heads import rating_of
-from fala_export.fitting.population import annotators, scales
+from fala_export.fitting.population import scales
 from fala_export.rows.columns import RATINGS, Columns
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
 from fala_export.rows.table import Rows, numbered
@@ -202,11 +201,7 @@ def _tables(
     public: PublicRows, out: Path, earlier: Path | None, repository: Path | None, *, checked: bool
 ) -> str:
     """The tables about devices; commented out where the vendor has to decide."""
-    # A prior needs one logit and one weight a dimension; a matcher also has weights of candidates.
-    one_logit = public.link.count(public.labels) == 1 and public.link.kind != "tags"
-    has_prior = one_logit and public.task == CLASSIFICATION
-    least = annotators.LEAST_ROWS if has_prior else scales.LEAST_ROWS
-    count = len(annotators.rows_by_name(public.rows.user_names, least))
+    count = len(scales.rows_by_name(public.rows.user_names, scales.LEAST_ROWS))
     old = "earlier.fala" if earlier is None else _relative(out, earlier)
     folder = "REPO" if repository is None else _relative(out, repository)
     comment, has_texts = "A bridge lets devices with an earlier release answer at once.", False
@@ -218,11 +213,11 @@ def _tables(
     tables = (
         (comment, f"[bridge]\nfrom = [{_quoted(old)}]\n", has_texts),
         (
-            f"How people differ, from {counted(count, 'public annotator')} of {least} rows or more "
-            f"({annotators.LEAST_ANNOTATORS} are needed; with [training], of rows that it keeps "
-            "out, a fifth).",
-            f"[prior]\nscales_only = {'false' if has_prior else 'true'}\n",
-            earlier is not None and count >= annotators.LEAST_ANNOTATORS,
+            f"How people differ, from {counted(count, 'public annotator')} of {scales.LEAST_ROWS} "
+            f"rows or more ({scales.LEAST_ANNOTATORS} are needed; with [training], of rows that it "
+            "keeps out, a fifth).",
+            "[scales]\n",
+            earlier is not None and count >= scales.LEAST_ANNOTATORS,
         ),
         (
             "Held-out users are played as devices; below the least gain nothing is written."

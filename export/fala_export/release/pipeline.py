@@ -20,19 +20,19 @@ from fala.errors import printable
 from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.bundles import prior_files, write_admitted, write_again
+from fala_export.bundles import write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
 from fala_export.models.source import Source, load_source
-from fala_export.population import check_annotators, learn_from_annotators
+from fala_export.population import check_annotators, write_scales
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.pooling_choice import choose_pooling
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, code_digest
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import FileRows, data_set, file_rows
-from fala_export.settings import CheckSettings, HubName, PriorSettings, PublishSettings
+from fala_export.settings import CheckSettings, HubName, PublishSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
@@ -174,11 +174,10 @@ class Pipeline:
                 bridge = partial(self._bridge, earlier, seed)
                 name, inputs = f"bridge from {old.manifest.title}", [old.backbone_digest, seed]
                 steps.add(name, "bridges", inputs, bridge)
-        if (prior := recipe.prior) is not None:
-            run = partial(self._prior, prior)
-            steps.add("prior and scales", "", [prior.scales_only], run)
+        if recipe.scales is not None:
+            steps.add("scales", "", [], self._scales)
             if not steps[-1].is_done():
-                check_annotators(self.rows, scales_only=prior.scales_only)
+                check_annotators(self.rows)
         if check is not None:
             if not self._read.has_devices:
                 raise ExportError(
@@ -279,8 +278,8 @@ class Pipeline:
             before, every, out, lexical=lexical, embedder=self.embedder, details=self._every_row
         )
         details = bundle.manifest.details
-        notes = {name: details.get(name) for name in ("prior", "scales", "scales_from")}
-        write_again(out, Bundle.open(out), notes, prior_files(bundle.prior()))
+        notes = {name: details.get(name) for name in ("scales", "scales_from")}
+        write_again(out, Bundle.open(out), notes)
         return {**summary, "megabytes": megabytes(out)}
 
     def _loaded(self, table: BackboneTable) -> Source | Bundle:
@@ -303,8 +302,8 @@ class Pipeline:
             return {"from": old.manifest.title, "form": None}
         return build_bridge(earlier, before, self.texts, out, seed, self.embedder)
 
-    def _prior(self, settings: PriorSettings, before: Path, out: Path) -> Mapping[str, Any]:
-        return learn_from_annotators(before, self.rows, out, settings, self.embedder)
+    def _scales(self, before: Path, out: Path) -> Mapping[str, Any]:
+        return write_scales(before, self.rows, out, embedder=self.embedder)
 
     def _check(self, settings: CheckSettings, before: Path, out: Path) -> Mapping[str, Any]:
         rows = self.all_rows(Bundle.open(self.earlier_release))
@@ -332,8 +331,8 @@ def build_release(
         republish: Publish the release even if it is published already, or is older than the newest.
 
     Returns:
-        The bundle, with parity, speed and the training's figures; ``bridges``, ``prior`` and
-        ``scales``, ``check``, ``signature`` and ``published``, where the recipe has them.
+        The bundle, with parity, speed and the training's figures; ``bridges``, ``scales``,
+        ``check``, ``signature`` and ``published``, where the recipe has them.
 
     Raises:
         ExportError: A source, a step, the check or the output fails.

@@ -26,9 +26,9 @@ _BACKWARD = 3  # forward passes that a training step of a text costs
 _FASTER = {"auto": 2.7, "int8": 2.7}
 # Texts that the model encodes while it is exported, and seconds of all else for a layer.
 _COMPARED, _LAYER = 350, 2.5
-# Seconds of one core for a fit: of a head or a population prior for a row, of a bridge for a text,
+# Seconds of one core for a fit: of a head or scales for a row, of a bridge for a text,
 # of the models of a device; and of loading the libraries.
-_HEAD, _PRIOR, _BRIDGE, _DEVICE, _LIBRARIES = 3e-4, 5e-3, 1e-3, 0.5, 10.0
+_HEAD, _SCALES, _BRIDGE, _DEVICE, _LIBRARIES = 3e-4, 5e-3, 1e-3, 0.5, 10.0
 
 
 def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
@@ -115,14 +115,14 @@ def _costs_of_model(
 
 
 def _costs_of_fits(pipeline: Pipeline, to_do: AbstractSet[str]) -> list[dict[str, Any]]:
-    """The cost of the steps that fit a head, bridges and a prior."""
+    """The cost of the steps that fit a head, bridges and scales."""
     count, texts = len(pipeline.rows.rows), len(pipeline.texts)
     costs = []
     for step in pipeline.steps:
         seconds = {
             "head": _HEAD * count,
             "all rows": _HEAD * count,
-            "prior and scales": _PRIOR * count / (cpu_count() or 1),
+            "scales": _SCALES * count / (cpu_count() or 1),
         }
         seconds[step.name] = seconds.get(step.name, _BRIDGE * texts)
         if step.name in to_do - {"pooling", "backbone", "check"}:

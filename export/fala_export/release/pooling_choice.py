@@ -30,12 +30,13 @@ from fala_export.fitting import heads
 from fala_export.fitting.device_fit import LeftOut, one_blas_thread
 from fala_export.fitting.heads import fit_joint_head, kind_of, left_out_logits
 from fala_export.fitting.metrics import margin_of
-from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, rows_by_name
 from fala_export.fitting.population.scales import (
+    LEAST_ANNOTATORS,
     LEAST_ROWS,
     AnnotatedRows,
     beside_vendor,
     choose_scales,
+    rows_by_name,
     training_sets,
 )
 from fala_export.fitting.samples import drawn, evenly
@@ -273,9 +274,9 @@ def _loss(
     names = [str(used[position].user) for position in positions.tolist()]
     annotated = AnnotatedRows(
         head, head.inputs(their_examples, embeddings), head.words(their_examples),
-        logits[positions], shares[positions], names,
+        logits[positions], shares[positions], names, len(people),
     )  # fmt: skip
-    played = training_sets(annotated, dict.fromkeys(people), LEAST_ROWS)
+    played = training_sets(annotated, LEAST_ROWS)
     with one_blas_thread():
         scales = beside_vendor(choose_scales(played, LEAST_ROWS))
         devices = [LeftOut.of(each) for of_person in played for each in of_person]

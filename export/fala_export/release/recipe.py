@@ -27,9 +27,9 @@ from fala_export.settings import (
     ExportOptions,
     HubName,
     ModelSource,
-    PriorSettings,
     PublishSettings,
     RecipePooling,
+    ScalesSettings,
     SignSettings,
     VectorOptions,
 )
@@ -133,7 +133,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     training: dict[str, Any] | None = None
     lexical: bool = True
     bridge: dict[str, Any] | None = None
-    prior: dict[str, Any] | None = None
+    scales: dict[str, Any] | None = None
     check: dict[str, Any] | None = None
     sign: dict[str, Any] | None = None
     publish: dict[str, Any] | None = None
@@ -160,7 +160,7 @@ class Recipe:
             file has one.
         bridge: Earlier releases that devices have; None, as below, where the file has no such
             table.
-        prior: Settings of the population prior.
+        scales: Settings of the scales.
         check: Settings of the check on held-out annotators.
         sign: The key that signs the release.
         publish: The repository to publish in.
@@ -177,7 +177,7 @@ class Recipe:
     lexical: bool
     details: Mapping[str, Any]
     bridge: BridgeSettings | None
-    prior: PriorSettings | None
+    scales: ScalesSettings | None
     check: CheckSettings | None
     sign: SignSettings | None
     publish: PublishSettings | None
@@ -302,7 +302,7 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
         lexical=file.lexical,
         details={"recipe": details, **numbering},
         bridge=table(BridgeSettings, file.bridge, "bridge"),
-        prior=table(PriorSettings, file.prior, "prior", Only("scales_only")),
+        scales=table(ScalesSettings, file.scales, "scales", Only()),
         check=table(CheckSettings, file.check, "check"),
         sign=table(SignSettings, file.sign, "sign"),
         publish=table(PublishSettings, file.publish, "publish"),
@@ -312,7 +312,7 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
 def _check(recipe: Recipe) -> None:
     table = recipe.source
     check_name(recipe.name)
-    for title in ("training", "bridge", "prior", "check", "publish"):
+    for title in ("training", "bridge", "scales", "check", "publish"):
         if getattr(recipe, title) is not None and recipe.data is None:
             raise ExportError(f"[{title}] needs data: name a file of rows")
     if recipe.bridge is not None and not recipe.bridge.from_:

@@ -29,9 +29,6 @@ HEAD_QUERY = "head/query.npy"
 LEXICAL_IDF = "lexical/idf.npy"
 LEXICAL_WEIGHT = "lexical/weight.npy"
 LEXICAL_SCALES = "lexical/scales.npy"
-PRIOR_MEAN = "prior/mean.npy"
-PRIOR_VARIANCE = "prior/variance.npy"
-PRIOR_FACTORS = "prior/factors.npy"
 # The folder of a bridge has the name of its source backbone's digest.
 BRIDGES = "bridges/"
 BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")

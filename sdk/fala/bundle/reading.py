@@ -49,7 +49,6 @@ from fala.examples import MATCHING
 from fala.files import check_path, failure
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales, scales_of
 
 _NO_RELEASE = (
@@ -152,7 +151,6 @@ class Bundle:
                 read_encoder(self.manifest.dimension, self._read)
                 read_probes(self.manifest.dimension, self._read)
         self.bridges()
-        self.prior()
 
     def at(self, path: Path) -> Bundle:
         """The same bundle in another file, which is verified as it is read."""
@@ -300,7 +298,7 @@ class Bundle:
             if scales and len(scales[0].blocks) != blocks:
                 raise BundleFormatError(
                     f"scales of {counted(len(scales[0].blocks), 'block')} for a head whose "
-                    f"fit has {blocks}; choose them again with fala-export prior"
+                    f"fit has {blocks}; choose them again with fala-export scales"
                 )
         return head
 
@@ -327,29 +325,6 @@ class Bundle:
                             f"{self.manifest.dimension}"
                         )
         return bridges
-
-    def prior(self) -> PopulationPrior | None:
-        """The population prior of the head, or None if the release has none.
-
-        Raises:
-            BundleFormatError: An array cannot be read, or does not fit the others.
-            DimensionError: It is made for embeddings of another dimension.
-            BundleError: The bundle changed since it was opened, or is gone.
-        """
-        manifest = self.manifest
-        if layout.PRIOR_MEAN not in manifest.files:
-            return None
-        with named_errors(self.path):
-            names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
-            prior = PopulationPrior(*(self._floats(name) for name in names))
-            logits = manifest.link.count(manifest.labels) if manifest.labels else 0
-            if (prior.dimension, logits) != (manifest.dimension, 1):
-                raise DimensionError(
-                    "the prior is for a head of one logit on "
-                    f"{counted(prior.dimension, 'dimension')}; the bundle has "
-                    f"{manifest.link.described(manifest.labels)} on {manifest.dimension}"
-                )
-        return prior
 
     @property
     def digest(self) -> str:
@@ -446,7 +421,7 @@ class Bundle:
         return read_array(self._read(name), name=name)
 
     def _floats(self, name: str) -> NDArray[np.float32]:
-        # A number too large for float32 becomes infinite, which bridge and prior reject.
+        # A number too large for float32 becomes infinite, which a bridge rejects.
         with np.errstate(over="ignore"):
             return self._array(name).astype(np.float32)
 

@@ -1,1 +1,1 @@
-"""The head, the personal model, the lexical view, bridges, the prior."""
+"""The head, the personal model, the lexical view, bridges."""

@@ -14,7 +14,6 @@ from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
-from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.snapshot import OpenSlot, model_digest
@@ -101,7 +100,6 @@ class Space:
     Attributes:
         head: The head.
         backbone: Digest of its backbone.
-        prior: The release's population prior; None without one.
         bridges: Bridges that lead to the backbone, the worst first.
         scales: The release's scales, by number of labels; may be empty.
         differences: Personal minus vendor logits of an earlier model, (C,), by example.
@@ -109,7 +107,6 @@ class Space:
 
     head: Head
     backbone: str
-    prior: PopulationPrior | None
     bridges: Sequence[Bridge]
     scales: tuple[Scales, ...]
     differences: Mapping[int, NDArray[np.float32]]
@@ -123,7 +120,7 @@ class Space:
         else:
             reached = reachable(bridges, earlier.release.bridges, earlier.record.backbone)
         return cls(
-            slot.model.head, slot.record.backbone, slot.prior, reached, release.bundle.scales,
+            slot.model.head, slot.record.backbone, reached, release.bundle.scales,
             old_differences(store, slot),
         )  # fmt: skip
 
@@ -208,7 +205,7 @@ def gather(reading: Reading, space: Space) -> Rows:
             differences[position] = space.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
     ngrams = head.words(examples, reading.ngrams)
-    blocks = blocks_of(head, inputs, ngrams, space.prior)
+    blocks = blocks_of(head, inputs, ngrams)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return Rows(
         reading,

@@ -192,7 +192,7 @@ def prepare(
         old = old_logits(reading, before.active) if before.head.names == head.names else None
         inherited = None if old is None else old.passed_on(release.bundle, head)
         space = Space(
-            head, release.bundle.backbone_digest, release.prior_for(head), part.bridges,
+            head, release.bundle.backbone_digest, part.bridges,
             release.bundle.scales, {} if inherited is None else inherited.differences(),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})
@@ -217,7 +217,7 @@ def prepare(
             model = fit_rows(rows)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise BundleFormatError(
-            f"{release.bundle.path}: the numbers of its head, prior and bridges are too "
+            f"{release.bundle.path}: the numbers of its head and bridges are too "
             f"large or too small for a fit ({error}); nothing was installed"
         ) from error
     if model.fit is None:

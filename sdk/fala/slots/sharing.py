@@ -24,7 +24,6 @@ from fala.errors import BundleFormatError, BundleMismatchError
 from fala.forks import keep_in_forks
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.prior import PopulationPrior
 
 #: A file's device, inode, size and time of its last change.
 _Identity = tuple[int, int, int, int]
@@ -38,14 +37,12 @@ class Parts:
         bundle: The bundle that they were read from, verified.
         head: Its head.
         bridges: Its bridges, by the digests of the backbones that they start from.
-        prior: Its population prior, for the head's order of the labels; None without one.
         files: The files that were verified to be this bundle; each device's is another, or a link.
     """
 
     bundle: Bundle
     head: Head
     bridges: Mapping[str, Bridge]
-    prior: PopulationPrior | None
     files: set[_Identity] = field(default_factory=set)
 
 
@@ -105,7 +102,7 @@ def parts_of(bundle: Bundle) -> Parts:
         if parts is None:
             # Of the bundle without its bytes, if it holds them.
             at_path = bundle.at(bundle.path)
-            parts = Parts(at_path, head_of(bundle), bundle.bridges(), bundle.prior())
+            parts = Parts(at_path, head_of(bundle), bundle.bridges())
             _shared.parts[bundle.digest] = parts
         if identity is not None:
             parts.files.add(identity)

@@ -18,7 +18,6 @@ from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
 from fala.model.labels import HeadLabel
-from fala.model.prior import PopulationPrior
 from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
 from fala.solver.judge import Decision
 from fala.store.settings import Trial
@@ -31,7 +30,7 @@ class Release:
 
     Attributes:
         bundle: Its bundle, verified.
-        parts: Its head, bridges and prior.
+        parts: Its head and bridges.
         backbone: Its backbone, loaded at its first use.
     """
 
@@ -99,11 +98,6 @@ class Release:
         return self.parts.bridges
 
     @property
-    def prior(self) -> PopulationPrior | None:
-        """Its population prior, for the head's order of the labels; None without one."""
-        return self.parts.prior
-
-    @property
     def own(self) -> bool:
         """Whether the app made it itself: its head knows nothing of the labels."""
         return self.bundle.external and self.head.constant
@@ -122,12 +116,6 @@ class Release:
     def sources(self) -> set[str]:
         """Backbones whose embeddings it can use: its own, and those that its bridges map from."""
         return {self.bundle.backbone_digest, *self.bridges}
-
-    def prior_for(self, head: Head) -> PopulationPrior | None:
-        """Its population prior, for a head with its labels in another order."""
-        if self.prior is None or self.head.names == head.names:
-            return self.prior
-        return self.prior.reversed()
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,11 +180,6 @@ class OpenSlot:
         """Digests of the personal and the vendor's model, the provenance of their logits."""
         vendor = self.model.head.vendor_model()
         return self.record.model, model_digest(self.release.bundle, vendor)
-
-    @property
-    def prior(self) -> PopulationPrior | None:
-        """The release's population prior, for the labels in the device's order."""
-        return self.release.prior_for(self.model.head)
 
     @property
     def decision(self) -> Decision:

@@ -234,21 +234,15 @@ class State:
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
-    """The table of scales for some blocks where the release has none.
-
-    A population prior has the people's own variances: its scales are 1.
-    """
-    has_prior = any(block.prior is not None for block in blocks)
-    bias = 1.0 if has_prior else BIAS_SCALE
+    """The table of scales for some blocks where the release has none."""
 
     def row(dense: float, words: float, slope: float, labels: int) -> Scales:
         of_blocks = (words if isinstance(block.inputs, SparseRows) else dense for block in blocks)
-        return Scales(tuple(of_blocks), slope, bias, TRUST, labels)
+        return Scales(tuple(of_blocks), slope, BIAS_SCALE, TRUST, labels)
 
-    dense = 1.0 if has_prior else DENSE_SCALE
     many = row(*WIDER, MANY)
     whole = replace(many, trust=1.0, labels=WHOLE)
-    return row(dense, LEXICAL_SCALE, SLOPE_SCALE, 0), many, whole
+    return row(DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, 0), many, whole
 
 
 def scales_for(table: Sequence[Scales], training: TrainingSet) -> Scales:

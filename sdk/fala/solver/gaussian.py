@@ -1,10 +1,9 @@
 """The prior around a vendor's model, as rows in which it is the identity.
 
 With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
-A' x is a row. The population prior has A = [diag(variance)^1/2, factors']; the isotropic one
-A = v^1/2 I, centred at the user's mean input, so that omega alone does not move the mean logit. Its
-v makes a row's mean square 1, for embeddings and for n-grams of any length; the block's scale
-multiplies it.
+A' x is a row. A = v^1/2 I, centred at the user's mean input, so that omega alone does not move the
+mean logit. v makes a row's mean square 1, for embeddings and for n-grams of any length; the block's
+scale multiplies it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from fala.text.sparse_rows import SparseRows
 
 #: Standard deviation of the slope a before any evidence, at the scale 1.
 SLOPE_DEVIATION = 0.5
-#: Standard deviation of people's bias at the scale 1, without a population prior.
+#: Standard deviation of people's bias at the scale 1.
 BIAS_DEVIATION = 1.0
 
 # Share of the mean variance that is added to a covariance that need not have full rank.
@@ -67,10 +66,6 @@ class WhitenedWords:
             raise TypeError("n-grams expected")
         return CentredRows(inputs, self.centre, self.root)
 
-    def offset(self, inputs: Features) -> Floats:
-        """Zeros: the mean is the vendor's model."""
-        return np.zeros(len(inputs))
-
     def lift(self, delta: Floats) -> tuple[Floats, float]:
         """(v - the vendor's v, its share of b - the vendor's b) of whitened numbers (p,)."""
         weights = self.root * delta
@@ -84,103 +79,70 @@ class WhitenedInputs:
     Attributes:
         centre: Subtracted from the coordinates, shape (q,).
         turn: L, lower, of the coordinates' covariance B V B' = L L', shape (q, q): centred
-            coordinates times L are the first rows. None where the coordinates are x: times
-            ``root`` then.
-        root: Square roots of the variances, shape (d,), where the coordinates are x.
-        factors: Further rows [x, 1] @ factors', shape (k, d + 1).
-        mean: The Gaussian's mean of (omega - w, b - the vendor's b), shape (d + 1,).
+            coordinates times L are the rows. None where the coordinates are x: times ``root``
+            then.
+        root: Square root of each weight's variance.
         basis: The inputs' basis B, shape (q, d), where they have one.
     """
 
     centre: Floats
     turn: Floats | None
-    root: Floats
-    factors: Floats
-    mean: Floats
+    root: float
     basis: Floats | None
 
     @property
     def size(self) -> int:
         """How many coordinates."""
-        return len(self.root if self.turn is None else self.turn) + len(self.factors)
+        return len(self.centre)
 
     def rows(self, inputs: Features) -> DenseRows:
         """Rows of n examples."""
         if not isinstance(inputs, Inputs):
             raise TypeError("embeddings expected")
         centred = inputs.coordinates - self.centre
-        first = centred * self.root if self.turn is None else product(centred, self.turn)
-        if not len(self.factors):
-            return DenseRows(np.asarray(first, dtype=np.float64))
-        return DenseRows(np.hstack([first, self._products(inputs, self.factors)]))
-
-    def offset(self, inputs: Features) -> Floats:
-        """The Gaussian's mean, as logits to add to the vendor's, shape (n,)."""
-        if not isinstance(inputs, Inputs) or not self.mean.any():
-            return np.zeros(len(inputs))
-        return self._products(inputs, self.mean[None])[:, 0]
+        rows = centred * self.root if self.turn is None else product(centred, self.turn)
+        return DenseRows(np.asarray(rows, dtype=np.float64))
 
     def lift(self, delta: Floats) -> tuple[Floats, float]:
         """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
-        count = len(delta) - len(self.factors)
-        part = delta[:count]
         if self.turn is None or self.basis is None:
-            omega = self.root * part
-            at_centre = float(self.centre @ omega)
-        else:  # B V B' = L L', so L delta are the coordinates' numbers of omega = V B' L'^-1 delta
-            inner = Triangle(self.turn).solve_transposed(part)
-            omega = self.root**2 * (self.basis.T @ inner)
-            at_centre = float(self.centre @ (self.basis @ omega))
-        moved = self.factors.T @ delta[count:] + self.mean
-        return omega + moved[:-1], float(moved[-1]) - at_centre
-
-    def _products(self, inputs: Inputs, numbers: Floats) -> Floats:
-        """[x, 1] times rows of d + 1 numbers (k, d + 1), shape (n, k)."""
-        return inputs.times(numbers[:, :-1]) + numbers[:, -1]
+            omega = self.root * delta
+            return omega, -float(self.centre @ omega)
+        # B V B' = L L', so L delta are the coordinates' numbers of omega = V B' L'^-1 delta
+        inner = Triangle(self.turn).solve_transposed(delta)
+        omega = self.root**2 * (self.basis.T @ inner)
+        return omega, -float(self.centre @ (self.basis @ omega))
 
 
 #: One block of one logit, in coordinates delta.
 Whitened = WhitenedWords | WhitenedInputs
 
 
-def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
-    """The whitening of a block, the same for all logits, and the bias's standard deviation.
+def whiten(block: Block, spread: float = 1.0) -> Whitened:
+    """Return the whitening of a block, the same for all logits.
 
     Args:
         block: The block.
-        spread: The link's spread, the unit of an isotropic Gaussian's deviations.
+        spread: The link's spread, the unit of the Gaussian's deviations.
     """
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
         centre = inputs.mean()
         square = float(inputs.squared_lengths().mean() - centre @ centre) if len(inputs) else 0.0
-        root = spread / np.sqrt(square if square > _ALIKE else 1.0)
-        return WhitenedWords(centre, root), spread * BIAS_DEVIATION
+        return WhitenedWords(centre, spread / np.sqrt(square if square > _ALIKE else 1.0))
     basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
-    d = block.weight.shape[1]
-    if block.prior is None:
-        centre = np.zeros(inputs.coordinates.shape[1])
-        if len(inputs):
-            centre = inputs.coordinates.mean(axis=0, dtype=np.float64)
-        inner = None if basis is None else gram(basis)
-        length = _length(inputs, centre, inner)
-        scale = spread**2 / (length if length > _ALIKE else 1.0)
-        variance = np.full(d, scale)
-        if inner is not None:
-            inner *= scale
-        factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), spread * BIAS_DEVIATION
-    else:
-        prior = block.prior
-        centre = np.zeros(inputs.coordinates.shape[1])
-        variance = prior.variance[:-1].astype(np.float64)
-        inner = None if basis is None else gram(basis * np.sqrt(variance))
-        factors, mean = prior.factors.astype(np.float64), prior.mean.astype(np.float64)
-        deviation = float(np.sqrt(prior.variance[-1]))
+    centre = np.zeros(inputs.coordinates.shape[1])
+    if len(inputs):
+        centre = inputs.coordinates.mean(axis=0, dtype=np.float64)
+    inner = None if basis is None else gram(basis)
+    length = _length(inputs, centre, inner)
+    scale = spread**2 / (length if length > _ALIKE else 1.0)
     turn = None
     if inner is not None:
+        inner *= scale
         inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
         turn = cholesky(inner).lower
-    return WhitenedInputs(centre, turn, np.sqrt(variance), factors, mean, basis), deviation
+    return WhitenedInputs(centre, turn, float(np.sqrt(scale)), basis)
 
 
 def _length(inputs: Inputs, centre: Floats, inner: Floats | None) -> float:
@@ -249,18 +211,13 @@ class Gaussian:
         self, training: TrainingSet, vendor: Floats, evidence: Evidence
     ) -> Problem[JointRows]:
         """J of some examples, from the vendor's logits of them."""
-        means = [
-            space.offset(block.inputs)[:, None]
-            for space, block in zip(self.spaces, training.blocks, strict=True)
-        ]
         parts = tuple(
             space.rows(block.inputs)
             for space, block in zip(self.spaces, training.blocks, strict=True)
         )
         roots = tuple(float(np.sqrt(scale)) for scale in self.scales)
-        offset = np.asarray(sum(means, start=vendor))
         return Problem(
-            JointRows(parts, roots, self.deviation), self._slope_column(vendor), offset, evidence
+            JointRows(parts, roots, self.deviation), self._slope_column(vendor), vendor, evidence
         )
 
     def _slope_column(self, vendor: Floats) -> Floats:
@@ -299,19 +256,12 @@ class Gaussian:
 def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Gaussian:
     """The Gaussian around a training set's model, with these logits."""
     spread = training.link.spread
-    spaces, deviations = zip(*(whiten(block, spread) for block in training.blocks), strict=True)
-    # A population prior has the deviation of people's biases; other blocks have a default.
-    of_people = [
-        deviation
-        for block, deviation in zip(training.blocks, deviations, strict=True)
-        if block.prior is not None
-    ]
     used = training.used
     return Gaussian(
-        spaces,
+        tuple(whiten(block, spread) for block in training.blocks),
         scales.blocks,
         SLOPE_DEVIATION * float(np.sqrt(scales.slope)),
-        max(of_people or deviations) * float(np.sqrt(scales.bias)),
+        spread * BIAS_DEVIATION * float(np.sqrt(scales.bias)),
         tuple(block.weight.astype(np.float64) for block in training.blocks),
         training.bias.astype(np.float64),
         vendor[used].mean(axis=0) if used.any() else np.zeros(len(training.bias)),

@@ -12,7 +12,6 @@ from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
-from fala.model.prior import PopulationPrior
 from fala.products import product
 from fala.text.sparse_rows import SparseRows
 
@@ -51,12 +50,10 @@ class Block:
     Attributes:
         inputs: The features x of n examples: real, mapped, or n-grams.
         weight: The vendor's omega, shape (C, d): the mean of the Gaussian.
-        prior: How people differ from it; None takes an isotropic Gaussian. For one logit only.
     """
 
     inputs: Features
     weight: Vectors
-    prior: PopulationPrior | None = None
 
     def logits(self) -> Floats:
         """The block's part of the vendor's logits, shape (n, C)."""
@@ -113,20 +110,16 @@ class TrainingSet:
         return np.asarray(sum(parts) + self.bias, dtype=np.float64)
 
 
-def blocks_of(
-    head: Head, inputs: Inputs, words: SparseRows | None, prior: PopulationPrior | None
-) -> tuple[Block, ...]:
+def blocks_of(head: Head, inputs: Inputs, words: SparseRows | None) -> tuple[Block, ...]:
     """The blocks of a fit: the inputs' parts, then the words.
 
     Args:
         head: The head.
         inputs: Its inputs of n examples.
         words: Their n-grams; None where the head has no lexical view.
-        prior: How people differ from the head, on its embeddings; not used if inputs have several
-            parts.
     """
     if len(head.parts) == 1:
-        blocks = [Block(inputs, head.weight, prior)]
+        blocks = [Block(inputs, head.weight)]
     else:
         blocks = [
             Block(Inputs(inputs.coordinates[:, part]), head.weight[:, part]) for part in head.parts

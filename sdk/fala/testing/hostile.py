@@ -201,15 +201,6 @@ def _bridge(extra_rows: int, value: float, bundle: Bundle, source: Bundle) -> Ch
     return Changes(dict(zip(names, files, strict=True)))
 
 
-def _prior(extra_columns: int, value: float, bundle: Bundle, _: Bundle) -> Changes:
-    size = bundle.manifest.dimension + 1 + extra_columns
-    return Changes({
-        layout.PRIOR_MEAN: array_bytes(np.full(size, value, np.float32)),
-        layout.PRIOR_VARIANCE: array_bytes(np.ones(size, np.float32)),
-        layout.PRIOR_FACTORS: array_bytes(np.zeros((1, size), np.float32)),
-    })  # fmt: skip
-
-
 def _manifest(fields: Mapping[str, Any], *_: Bundle) -> Changes:
     return Changes(manifest=fields)
 
@@ -225,8 +216,6 @@ _MAKERS: dict[str, Callable[[Bundle, Bundle], Changes]] = {
     "bridge too short": partial(_bridge, -1, 0.1),
     "bridge too long": partial(_bridge, 3, 0.1),
     "bridge of no numbers": partial(_bridge, 0, np.nan),
-    "prior too long": partial(_prior, 2, 0.0),
-    "prior of no numbers": partial(_prior, 0, np.nan),
 }
 
 #: Names of the hostile bundles.

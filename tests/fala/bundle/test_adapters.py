@@ -15,8 +15,7 @@ from fala import (
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.model.bridge import Bridge
-from fala.model.prior import PopulationPrior
-from fala_export import add_bridge, add_prior
+from fala_export import add_bridge
 from fala_export.families.adapters.bundle import write_adapter
 from tasks import FORM, make_inputs, write_task
 
@@ -63,23 +62,17 @@ def test_an_adapter_is_rejected_as_a_release(task, encoder, tmp_path):
         encoder.adapter()
 
 
-def test_an_adapter_may_have_a_prior_and_bridges(task, encoder, tmp_path):
+def test_an_adapter_may_have_bridges(task, encoder, tmp_path):
     path = tmp_path / "more.fala"
     path.write_bytes(task.path.read_bytes())
-    size = DIMENSION + 1
-    prior = PopulationPrior(
-        np.zeros(size, np.float32), np.ones(size, np.float32), np.zeros((1, size), np.float32)
-    )
     bridge = Bridge(
         "a" * 64,
         np.eye(DIMENSION, dtype=np.float32),
         np.zeros(DIMENSION, np.float32),
         np.ones(DIMENSION, np.float32),
     )
-    add_prior(path, Bundle.open(path), prior, {"from": "nobody"})
     add_bridge(path, Bundle.open(path), bridge, {})
     bundle = Bundle.open(path)
-    assert bundle.prior().dimension == DIMENSION
     assert set(bundle.bridges()) == {"a" * 64}
     assert bundle.backbone_digest == task.backbone_digest
     bundle.check_base(encoder)

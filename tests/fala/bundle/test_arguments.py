@@ -10,7 +10,7 @@ from fala import Bundle, BundleError, BundleFormatError, FalaError
 from fala.errors import safe_line
 from fala.model.bridge import Bridge
 from fala.testing.hostile import Changes, repack
-from fala_export import add_bridge, add_prior, write_bundle, write_release
+from fala_export import add_bridge, write_bundle, write_release
 
 PATHS = [None, 5, b"x.fala", "", "a\0b", [], {"a": 1}, float("nan")]
 
@@ -53,7 +53,6 @@ def test_wrong_arguments_of_writers_are_rejected(wrong, release, tmp_path):
         lambda: add_bridge(path, wrong, bridge, {}),
         lambda: add_bridge(path, release, wrong, {}),
         lambda: add_bridge(path, release, bridge, wrong),
-        lambda: add_prior(path, release, wrong, {}),
         lambda: release.read(wrong),
     ]
     if wrong is not None:  # a backbone without a head

@@ -1,4 +1,4 @@
-"""Bridges and population priors: their mathematics, and their files in a bundle."""
+"""Bridges: their mathematics, and their files in a bundle."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,7 @@ from fala.errors import (
     DimensionError,
 )
 from fala.model.bridge import Bridge
-from fala.model.prior import PopulationPrior
-from fala_export import add_bridge, add_prior, write_release
+from fala_export import add_bridge, write_release
 
 D = bundles.DIMENSION
 SOURCE = "a" * 64
@@ -25,12 +24,6 @@ def make_bridge(source=SOURCE, d_old=5, d_new=D, seed=0):
     random = np.random.default_rng(seed)
     parts = random.normal(size=(d_old, d_new)), random.normal(size=d_new), random.random(d_new)
     return Bridge(source, *(part.astype(np.float32) for part in parts))
-
-
-def make_prior(d=D, k=3, seed=0):
-    random = np.random.default_rng(seed)
-    parts = random.normal(size=d + 1), random.random(d + 1) + 1e-9, random.normal(size=(k, d + 1))
-    return PopulationPrior(*(part.astype(np.float32) for part in parts))
 
 
 @pytest.fixture
@@ -85,16 +78,14 @@ def test_a_chain_of_other_dimensions_is_rejected():
 # In a bundle
 
 
-def test_a_bundle_keeps_bridges_and_prior(release):
+def test_a_bundle_keeps_bridges(release):
     files = dict(bundles.entries_of(release.path))
-    first, second, prior = make_bridge(), make_bridge("b" * 64, d_old=3, seed=1), make_prior()
+    first, second = make_bridge(), make_bridge("b" * 64, d_old=3, seed=1)
     add_bridge(release.path, release, first, {"texts": 10})
-    add_bridge(release.path, Bundle.open(release.path), second, {"texts": 20})
-    written = add_prior(release.path, Bundle.open(release.path), prior, {"people": 7})
+    written = add_bridge(release.path, Bundle.open(release.path), second, {"texts": 20})
     bundle = Bundle.open(release.path)
     assert bundle.manifest == written
     assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 10}, "b" * 64: {"texts": 20}}
-    assert bundle.manifest.details["prior"] == {"people": 7}
     assert set(bundle.bridges()) == {SOURCE, "b" * 64}
     for bridge in (first, second):
         loaded = bundle.bridges()[bridge.source]
@@ -103,8 +94,6 @@ def test_a_bundle_keeps_bridges_and_prior(release):
             expected = getattr(bridge, name).astype(np.float16)
             np.testing.assert_array_equal(getattr(loaded, name), expected)
             assert getattr(loaded, name).dtype == np.float32
-    for name in ("mean", "variance", "factors"):
-        np.testing.assert_array_equal(getattr(bundle.prior(), name), getattr(prior, name))
     # The other files are unchanged, and the embeddings of devices stay valid.
     assert bundle.backbone_digest == release.backbone_digest
     assert bundle.head_digest == release.head_digest
@@ -120,28 +109,20 @@ def test_a_bridge_of_the_same_source_is_replaced(release):
     bundle = Bundle.open(release.path)
     assert bundle.bridges()[SOURCE].matrix.shape == (3, D)
     assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 20}}
-    add_prior(release.path, bundle, make_prior(), {"people": 1})
-    add_prior(release.path, Bundle.open(release.path), make_prior(k=0), {"people": 2})
-    bundle = Bundle.open(release.path)
-    assert bundle.prior().factors.shape == (0, D + 1)
-    assert bundle.manifest.details["prior"] == {"people": 2}
 
 
-def test_another_head_keeps_the_bridges_and_drops_the_prior(release, tmp_path):
+def test_another_head_keeps_the_bridges(release, tmp_path):
     add_bridge(release.path, release, make_bridge(), {"texts": 10})
-    add_prior(release.path, Bundle.open(release.path), make_prior(), {"people": 7})
     bundle = Bundle.open(release.path)
     head = bundles.make_head(labels=("a", "b", "c"))
     write_release(tmp_path / "other.fala", bundle, head, {"head": "another"})
     loaded = Bundle.open(tmp_path / "other.fala")
     assert set(loaded.bridges()) == {SOURCE}
-    assert loaded.prior() is None
     assert loaded.manifest.details["bridges"] == {SOURCE: {"texts": 10}}
-    assert "prior" not in loaded.manifest.details
     assert loaded.backbone_digest == release.backbone_digest
 
 
-def test_wrong_bridges_and_priors_are_not_written(release, tmp_path):
+def test_wrong_bridges_are_not_written(release):
     before = release.path.read_bytes()
     large = make_bridge()
     large.matrix[0, 0] = 1e6
@@ -151,19 +132,7 @@ def test_wrong_bridges_and_priors_are_not_written(release, tmp_path):
     ]:
         with pytest.raises(error, match=match):
             add_bridge(release.path, release, bridge, {})
-    with pytest.raises(
-        DimensionError, match="one logit on 9 dimensions; the bundle has labels 0, 1 on 8"
-    ):
-        add_prior(release.path, release, make_prior(D + 1), {})
     assert release.path.read_bytes() == before
-    three = bundles.write_onnx_release(
-        tmp_path / "three.fala", bundles.make_head(labels=("a", "b", "c"))
-    )
-    plain = bundles.write_onnx(tmp_path / "plain.fala")
-    for bundle in (three, plain):
-        with pytest.raises(DimensionError, match="prior is for a head of one logit"):
-            add_prior(tmp_path / "out.fala", bundle, make_prior(), {})
-    assert not (tmp_path / "out.fala").exists()
 
 
 FOLDER = f"{layout.BRIDGES}{SOURCE}"
@@ -190,24 +159,10 @@ MATRIX, OFFSET, VARIANCE = (f"{FOLDER}/{name}" for name in layout.BRIDGE_FILES)
             },
             DimensionError,
         ),
-        ({layout.PRIOR_MEAN: b""}, BundleFormatError),
-        ({layout.PRIOR_MEAN: array_bytes(np.zeros(D, np.float32))}, BundleFormatError),
-        ({layout.PRIOR_VARIANCE: array_bytes(np.zeros(D + 1, np.float32))}, BundleFormatError),
-        ({layout.PRIOR_VARIANCE: None}, BundleFilesError),
-        ({layout.PRIOR_FACTORS: None}, BundleFilesError),
-        (
-            {
-                layout.PRIOR_MEAN: array_bytes(np.zeros(D, np.float32)),
-                layout.PRIOR_VARIANCE: array_bytes(np.ones(D, np.float32)),
-                layout.PRIOR_FACTORS: array_bytes(np.zeros((2, D), np.float32)),
-            },
-            DimensionError,
-        ),
     ],
 )
-def test_wrong_bridge_and_prior_files_are_rejected(release, tmp_path, changes, error):
+def test_wrong_bridge_files_are_rejected(release, tmp_path, changes, error):
     add_bridge(release.path, release, make_bridge(), {})
-    add_prior(release.path, Bundle.open(release.path), make_prior(), {})
     bad = tmp_path / "bad.fala"
     bad.write_bytes(bundles.repacked(release.path, changes))
     with pytest.raises(BundleError) as caught:

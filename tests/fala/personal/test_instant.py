@@ -15,10 +15,9 @@ from fala.device import Device
 from fala.errors import DataError
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.prior import PopulationPrior
 from fala.personal.run import Budget
 from fala.slots.validation import FEW_EDGE_CASES
-from fala_export import add_bridge, add_prior, write_release
+from fala_export import add_bridge, write_release
 
 
 def test_a_model_is_installed_before_any_forward_pass(device, path, releases, truth, encoded):
@@ -47,23 +46,13 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert loss(device, truth) < 0.8 * -np.log(of_vendor).mean()
 
 
-@pytest.mark.parametrize("with_prior", [False, True], ids=["isotropic", "population"])
-def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(
-    device, tmp_path, releases, labels, with_prior
-):
-    release = tmp_path / "mid.fala"
-    shutil.copyfile(releases["mid"], release)
-    if with_prior:
-        random = np.random.default_rng(0)
-        parts = 0.1 * random.normal(size=13), random.uniform(1, 2, 13), random.normal(size=(2, 13))
-        prior = PopulationPrior(*(part.astype(np.float32) for part in parts))
-        add_prior(release, Bundle.open(release), prior, {})
-    mid, old = Bundle.open(release), Bundle.open(releases["old"])
-    device.replace(release, Budget(0))
+def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(device, releases, labels):
+    mid, old = Bundle.open(releases["mid"]), Bundle.open(releases["old"])
+    device.replace(releases["mid"], Budget(0))
     vectors = halved(releases["old"], TEXTS)
     bridge = mid.bridges()[old.backbone_digest]
     unseen = float(bridge.variance.sum())
-    expected = fitted(mid.head(), bridge.map(vectors), labels, mid.prior(), unseen)
+    expected = fitted(mid.head(), bridge.map(vectors), labels, unseen)
     np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
     np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
     z = device.model.logits(mid.backbone().encode(PROBES))

@@ -12,7 +12,7 @@ from fala.model.scales import Scales
 from fala.solver import forms, gaussian
 from fala.solver.fit import default_scales, fit, scales_for
 from fala.solver.training import Block, Inputs, TrainingSet
-from training_sets import D, answers, brute_force, dense, make_prior, make_training
+from training_sets import D, answers, brute_force, dense, make_training
 
 #: Three tags, which do not exclude one another.
 TAGS = {"classes": 3, "tags": True}
@@ -20,10 +20,9 @@ CASES = [
     {}, {"basis": True}, {"targets": "some"}, {"targets": "only"}, {"n": 4}, {"classes": 3},
     {"classes": 3, "basis": True}, {"classes": 3, "targets": "some"}, {"classes": 3, "n": 6},
     {"classes": 3, "targets": "only"}, {"basis": True, "targets": "some", "n": 12}, {"blocks": 2},
-    {"blocks": 2, "n": 8}, {"prior": True}, {"prior": True, "targets": "some"},
-    {"prior": True, "basis": True, "targets": "only"}, {"prior": True, "n": 4},
+    {"blocks": 2, "n": 8}, {"basis": True, "targets": "only"},
     {"words": 7}, {"words": 60}, {"words": 60, "targets": "some"},
-    {"words": 60, "prior": True, "basis": True}, {"words": 9, "classes": 3},
+    {"words": 60, "basis": True}, {"words": 9, "classes": 3},
     {"words": 9, "classes": 3, "n": 12, "targets": "some"}, {"words": 9, "blocks": 2},
     *({**case, **TAGS} for case in ({}, {"targets": "some"}, {"words": 9}, {"n": 4})),
 ]  # fmt: skip
@@ -33,13 +32,9 @@ CASES = [
 STILL = Scales((1.0,), slope=0.0, bias=1.0)
 
 
-def training_of(case):
-    return make_training(**{**case, "prior": make_prior() if "prior" in case else None})
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_optimum_equals_brute_force(case):
-    training = training_of(case)
+    training = make_training(**case)
     scales = Scales((0.3, 1.0, 0.7)[: len(training.blocks)], slope=0.8, bias=0.6)
     fitted = fit(training, scales)
     weights, bias, z = brute_force(training, scales)
@@ -58,24 +53,17 @@ def padded(training, d):
     inputs = Inputs(np.hstack([block.inputs.coordinates, zeros]))
     # The additional weights are of features that are always 0.
     weight = np.tile(block.weight, (1, d // D))
-    prior = block.prior
-    if prior is not None:
-        parts = []
-        for part, fill in ((prior.mean, 0), (prior.variance, 1), (prior.factors, 0)):
-            more = np.full((*part.shape[:-1], d - D), fill, np.float32)
-            parts.append(np.concatenate([part[..., :-1], more, part[..., -1:]], axis=-1))
-        prior = replace(prior, mean=parts[0], variance=parts[1], factors=parts[2])
-    return replace(training, blocks=(Block(inputs, weight, prior),))
+    return replace(training, blocks=(Block(inputs, weight),))
 
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"targets": "some"}, {"targets": "only"}, {"prior": True},
+    [{}, {"targets": "some"}, {"targets": "only"},
      {"classes": 3}, {"classes": 3, "targets": "some"}, TAGS],
     ids=str,
 )  # fmt: skip
 def test_primal_and_dual_agree(case):
-    training = training_of(case)
+    training = make_training(**case)
     primal, dual = fit(training, STILL), fit(padded(training, 12 * D), STILL)
     assert primal.work.size < dual.work.size == len(training)
     np.testing.assert_allclose(dual.full.weights[0][:, :D], primal.full.weights[0], atol=1e-8)
@@ -92,7 +80,6 @@ def test_primal_and_dual_agree(case):
         {},
         {"targets": "some"},
         {"targets": "only"},
-        {"prior": True},
         {"words": 600},
         {"n": 1},
         {"classes": 3},
@@ -101,9 +88,7 @@ def test_primal_and_dual_agree(case):
     ids=str,
 )
 def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, case):
-    training = training_of({"n": 120, "d": D if "prior" in case else 200, **case})
-    if "prior" in case:
-        training = padded(training, 40 * D)
+    training = make_training(**{"n": 120, "d": 200, **case})
     double = fit(training)
     monkeypatch.setattr(forms, "SINGLE", 0)
     single = fit(training)
@@ -117,12 +102,12 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"targets": "some"}, {"prior": True}, {"basis": True}, {"classes": 3}, TAGS],
+    [{}, {"targets": "some"}, {"basis": True}, {"classes": 3}, TAGS],
     ids=str,
 )
 def test_columns_in_single_precision_have_the_same_minimum(monkeypatch, case):
     """Without a factor but the one at the minimum."""
-    training = training_of({"n": 120, **case})
+    training = make_training(**{"n": 120, **case})
     double = fit(training)
     monkeypatch.setattr(forms, "SINGLE", 0)
     single = fit(training)
@@ -159,11 +144,11 @@ def test_leave_one_out_is_exact_for_squares(case):
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"basis": True}, {"targets": "some"}, {"classes": 3}, {"prior": True}, TAGS],
+    [{}, {"basis": True}, {"targets": "some"}, {"classes": 3}, TAGS],
     ids=str,
 )
 def test_leave_one_out_is_near_a_refit(case):
-    training = training_of({"n": 30 if "classes" in case else 60, **case})
+    training = make_training(**{"n": 30 if "classes" in case else 60, **case})
     fitted = fit(training, STILL)
     refits = left_out_by_refits(training)
     ours = np.abs(fitted.full.left_out - refits)
@@ -188,7 +173,7 @@ def test_left_out_logits_of_unfitted_examples_are_the_fits():
 
 
 def test_the_default_rows_follow_the_last_row_of_a_release():
-    training = training_of({"n": 230, "words": 9})
+    training = make_training(**{"n": 230, "words": 9})
     table = [Scales((9.0, 8.0), 0.2, 0.3, labels=labels) for labels in (10, 20)]
 
     def at(labels, rows=table):
@@ -212,7 +197,7 @@ def test_the_default_rows_follow_the_last_row_of_a_release():
     "case", [{}, {"classes": 3}, {"words": 9}, {"targets": "some"}, TAGS], ids=str
 )
 def test_the_calibrated_model_ranks_as_the_vendors(case):
-    training = agreeing(training_of({"n": 80, **case}))
+    training = agreeing(make_training(**{"n": 80, **case}))
     fitted = fit(training)
     calibrated = fitted.calibrated
     # The full fit with fixed blocks: only slope and bias change.
@@ -242,7 +227,7 @@ def agreeing(training, sign=1):
 
 @pytest.mark.parametrize("case", [{}, {"classes": 3}, {"targets": "some"}, TAGS], ids=str)
 def test_the_calibrated_model_never_reverses_the_vendors_ranking(case):
-    training = agreeing(training_of({"n": 80, **case}), sign=-1)
+    training = agreeing(make_training(**{"n": 80, **case}), sign=-1)
     fitted = fit(training)
     (weights,), (block,) = fitted.calibrated.weights, training.blocks
     np.testing.assert_allclose(weights / block.weight, gaussian.LEAST_SLOPE, rtol=1e-6)
@@ -272,7 +257,7 @@ def test_the_variance_of_a_bridge_counts_as_length():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("n", [0, 6])
-def test_without_evidence_the_fit_is_the_prior(classes, n):
+def test_without_evidence_the_fit_is_the_vendors_model(classes, n):
     rows = make_training(n=6, classes=classes)
     (block,) = rows.blocks
     block = replace(block, inputs=Inputs(block.inputs.coordinates[:n]))
@@ -285,13 +270,6 @@ def test_without_evidence_the_fit_is_the_prior(classes, n):
     assert fitted.full.left_out.shape == fitted.vendor.shape == (n, classes)
     np.testing.assert_allclose(fitted.full.left_out, fitted.vendor, atol=1e-6)
     np.testing.assert_array_equal(fitted.calibrated.left_out, fitted.vendor)
-    if classes == 1:
-        prior = make_prior()
-        fitted = fit(replace(training, blocks=(replace(block, prior=prior),)))
-        np.testing.assert_allclose(
-            fitted.full.weights[0], block.weight + prior.mean[:-1], atol=1e-6
-        )
-        np.testing.assert_allclose(fitted.full.bias, rows.bias + prior.mean[-1:], atol=1e-6)
 
 
 @pytest.mark.filterwarnings("error")
@@ -310,15 +288,14 @@ def test_labels_of_one_class_stay_finite(n, classes):
     assert fitted_p.mean() > plain.mean()
 
 
-@pytest.mark.parametrize("prior", [None, make_prior()], ids=["isotropic", "population"])
 @pytest.mark.parametrize("tiny", [0.0, 1e-40])
 @pytest.mark.parametrize("zeros", [[0], [1, 3], list(range(D))], ids=str)
-def test_weights_that_the_vendor_does_not_use_may_move(prior, tiny, zeros):
+def test_weights_that_the_vendor_does_not_use_may_move(tiny, zeros):
     training = make_training(seed=8)
     (block,) = training.blocks
     weight = block.weight.copy()
     weight[0, zeros] = tiny
-    block = replace(block, weight=weight, prior=prior)
+    block = replace(block, weight=weight)
     # The labels depend on the coordinates that the vendor does not use.
     labels = (dense(block)[:, zeros].sum(axis=1, keepdims=True) > 1).astype(float)
     partial = labels.copy()

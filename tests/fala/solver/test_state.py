@@ -10,7 +10,7 @@ from fala.solver import fit as fitting
 from fala.solver import forms
 from fala.solver.fit import State, fit
 from fala.solver.training import Inputs
-from training_sets import answers, logits_of, make_prior, make_training, part
+from training_sets import answers, logits_of, make_training, part
 
 
 def low(monkeypatch, largest):
@@ -25,35 +25,32 @@ def still(training):
 
 
 CASES = [
-    {}, {"classes": 3}, {"prior": True}, {"targets": "some"}, {"blocks": 2},
-    {"classes": 3, "tags": True},
+    {}, {"classes": 3}, {"targets": "some"}, {"blocks": 2}, {"classes": 3, "tags": True},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("added", [1, 10])
 def test_added_examples_are_close_to_a_refit(case, added):
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{**case, "n": 240 + added, "prior": prior})
+    training = make_training(**{**case, "n": 240 + added})
     for block in training.blocks:
         if not isinstance(block.inputs, Inputs):
             continue
-        # The isotropic Gaussian is centred on the mean input, which does not change here.
+        # The Gaussian is centred on the mean input, which does not change here.
         rows = block.inputs.coordinates
         rows[240:] += rows[:240].mean(axis=0) - rows[240:].mean(axis=0)
     first = still(part(training, slice(240)))
     state = first.state.more(part(training, slice(240, None)))
     refit = answers(training, fit(training, first.scales))
-    # Without a population prior lengths are measured again: a small difference.
+    # Lengths are measured again: a small difference.
     moved = np.abs(logits_of(state, training) - refit)
-    assert moved.max() < (1e-4 if prior else 0.02)
+    assert moved.max() < 0.02
     assert np.abs(answers(training, first) - refit).max() > 3 * moved.max()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_state_of_a_fit_has_its_models(case):
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{**case, "n": 240, "prior": prior})
+    training = make_training(**{**case, "n": 240})
     first = fit(training)
     full, calibrated = first.state.model(1.0), first.state.model(0.0)
     for ours, theirs in ((full, first.full), (calibrated, first.calibrated)):
@@ -62,10 +59,9 @@ def test_the_state_of_a_fit_has_its_models(case):
         np.testing.assert_allclose(ours.bias, theirs.bias, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", [{}, {"classes": 3}, {"prior": True}], ids=str)
+@pytest.mark.parametrize("case", [{}, {"classes": 3}], ids=str)
 def test_a_changed_label_replaces_the_old_one(case):
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{**case, "n": 240, "prior": prior})
+    training = make_training(**{**case, "n": 240})
     first = still(training)
     labels = training.labels.copy()
     labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
@@ -80,7 +76,7 @@ def test_a_changed_label_replaces_the_old_one(case):
 
 
 LARGE = [
-    {}, {"classes": 3}, {"prior": True}, {"words": 300}, {"words": 300, "classes": 3},
+    {}, {"classes": 3}, {"words": 300}, {"words": 300, "classes": 3},
     {"words": 300, "classes": 3, "tags": True}, {"basis": True}, {"targets": "some"},
 ]  # fmt: skip
 
@@ -96,8 +92,7 @@ def restored(training, fitted, trust=1.0):
 def test_a_state_is_restored_from_the_models_logits(case, largest, monkeypatch):
     """As in an opened device: the same minimum, near which few steps are enough."""
     low(monkeypatch, largest)
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{**case, "n": 240, "prior": prior})
+    training = make_training(**{**case, "n": 240})
     first = still(training)
     state = restored(training, first)
     np.testing.assert_allclose(logits_of(state, training), answers(training, first), atol=2e-4)
@@ -131,12 +126,11 @@ def test_examples_added_together_equal_examples_added_one_by_one(case):
     assert at_once.count == sequential.count == 640
 
 
-@pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}, {"prior": True}], ids=str)
+@pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}], ids=str)
 def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
     """Up to a hundredth of the rows are added approximately, and then exactly with the next."""
     low(monkeypatch, 300)
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{**case, "n": 660, "prior": prior})
+    training = make_training(**{**case, "n": 660})
     first = still(part(training, slice(600)))
     state, quick = first.state, 0
     for index in range(600, 660):
@@ -153,12 +147,11 @@ def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
 
 
 @pytest.mark.parametrize("largest", [2_000, 200], ids=["examples", "blocks"])
-@pytest.mark.parametrize("case", [{"classes": 3}, {}, {"prior": True}], ids=str)
+@pytest.mark.parametrize("case", [{"classes": 3}, {}], ids=str)
 def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monkeypatch):
     """At the same scales, with the slope: no error adds up over relabelled examples."""
     low(monkeypatch, largest)
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{"n": 400, "words": 100, **case, "prior": prior})
+    training = make_training(**{"n": 400, "words": 100, **case})
     first = fit(training)
     labels, state = training.labels.copy(), first.state
     positions = {row: row for row in range(400)}

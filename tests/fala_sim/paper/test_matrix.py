@@ -13,7 +13,6 @@ from fala.solver.training import Block, Inputs, TrainingSet
 from fala_export.fitting.device_fit import fit_personal
 from fala_sim.paper.fit import Targets
 from fala_sim.paper.matrix import fit_matrix, matrix_fit
-from training_sets import make_prior
 
 DIMENSION = 6
 
@@ -113,20 +112,18 @@ def test_a_matrix_from_embeddings():
 # The device's own fit, without a device
 
 
-@pytest.mark.parametrize("with_prior", [False, True], ids=["isotropic", "population"])
-def test_a_personal_model_from_embeddings_is_the_devices_fit(with_prior):
+def test_a_personal_model_from_embeddings_is_the_devices_fit():
     head, inputs = head_of(), inputs_of(60)
-    prior = make_prior(d=DIMENSION) if with_prior else None
     labels = head.label_shares(["1", "0", None] * 20)
     logits = np.where(np.isnan(labels), 2.0, np.nan)
-    model = fit_personal(head, inputs, labels=labels, logits=logits, prior=prior)
-    block = Block(Inputs(inputs), head.weight, prior)
+    model = fit_personal(head, inputs, labels=labels, logits=logits)
+    block = Block(Inputs(inputs), head.weight)
     expected = fit(TrainingSet((block,), head.bias, labels, logits))
     np.testing.assert_allclose(model.weight, expected.full.weights[0], rtol=1e-5)
     np.testing.assert_allclose(model.bias, expected.full.bias, rtol=1e-5)
     assert not model.is_vendor
     # Of one logit labels may be a plain list.
-    same = fit_personal(head, inputs, labels=labels[:, 0], logits=logits[:, 0], prior=prior)
+    same = fit_personal(head, inputs, labels=labels[:, 0], logits=logits[:, 0])
     assert same == model
 
 

@@ -146,16 +146,15 @@ def annotated(rows, annotators=20):
     return replace(rows, public=public)
 
 
-def test_a_prior_is_learned_from_enough_annotators(bundles, folder):
+def test_scales_are_chosen_on_enough_annotators(bundles, folder):
     rows = rows_of(public=600)
     old, new = prepare(bundles, annotated(rows), folder)
-    assert old.prior == new.prior == "learned from 20 public annotators"
+    assert old.scales == new.scales == "chosen on 20 public annotators"
     release = fala.Bundle.open(new.release)
-    assert release.prior() and release.manifest.details["prior"]["annotators"] == 20
-    assert "scales" in release.manifest.details
+    assert release.scales and release.manifest.details["scales_from"]["annotators"] == 20
     assert 0 <= run((old, new), rows)["auc"]["instant"] <= 1
-    assert prepare(bundles, rows, folder)[1].prior == (
-        "none: 0 public annotators have 10 rows or more, and it takes 20"
+    assert prepare(bundles, rows, folder)[1].scales == (
+        "the SDK's: 0 public annotators have 30 rows or more, and it takes 20 to choose others"
     )
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
-from fala.model.prior import PopulationPrior
 from fala.model.scales import Scales, scales_at
 from fala_export.fitting.device_fit import (
     Block,
@@ -24,7 +23,6 @@ from fala_export.fitting.device_fit import (
     default_scales,
     one_blas_thread,
 )
-from fala_export.fitting.population.annotators import Map, rows_by_name
 from fala_export.fitting.samples import drawn
 
 #: The numbers of labels for which scales are chosen.
@@ -36,6 +34,8 @@ MULTIPLES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SHARES = (0.0, 0.5, 1.0)
 #: Annotators with fewer rows have little information about scales.
 LEAST_ROWS = 30
+#: Fewer annotators show little of how people differ.
+LEAST_ANNOTATORS = 20
 
 #: That many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
@@ -51,6 +51,19 @@ _CLEAR = 2.0
 _Part: TypeAlias = "tuple[list[list[LeftOut]], list[list[Floats | None]]]"
 
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Map(Protocol):
+    """The built-in ``map``, or one that uses several processes."""
+
+    def __call__(
+        self, function: Callable[[_Item], _Result], of: Iterable[_Item], /
+    ) -> Iterable[_Result]:
+        """Return a function's results for arguments, in their order."""
+
+
 @dataclass(frozen=True)
 class AnnotatedRows:
     """Public rows of named annotators, as inputs of a head.
@@ -62,8 +75,7 @@ class AnnotatedRows:
         logits: ``cross_fitted_logits``, shape (n, C).
         labels: ``Head.label_shares``, shape (n, C).
         names: Each row's annotator.
-        available: How many annotators there are with a least number of rows, of whom these were
-            drawn, by that number: ``annotators.LEAST_ROWS`` and ``LEAST_ROWS``.
+        available: How many annotators have ``LEAST_ROWS`` rows, of whom these were drawn.
     """
 
     head: Head
@@ -72,12 +84,23 @@ class AnnotatedRows:
     logits: Floats
     labels: Floats
     names: Sequence[str]
-    available: Mapping[int, int] = field(default_factory=dict)
+    available: int
 
 
-def training_sets(
-    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], labels: int
-) -> list[list[TrainingSet]]:
+def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
+    """Return the positions of the rows of every annotator with at least that many."""
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        if name is not None:
+            positions.setdefault(name, []).append(position)
+    return {
+        name: np.array(rows, dtype=np.int64)
+        for name, rows in positions.items()
+        if len(rows) >= least
+    }
+
+
+def training_sets(rows: AnnotatedRows, labels: int) -> list[list[TrainingSet]]:
     """Devices' training data with some number of labels, by annotator.
 
     An annotator's rows are drawn into groups of this number. A group is a device. The vendor's
@@ -86,7 +109,6 @@ def training_sets(
 
     Args:
         rows: The annotators' rows.
-        priors: The population prior of every annotator's device, by name.
         labels: The number of labels.
     """
     head = rows.head
@@ -104,8 +126,8 @@ def training_sets(
             user_words = None if rows.words is None else rows.words.take(chosen)
             head_logits = Block(Inputs(rows.logits[chosen].astype(np.float32)), identity)
             blocks = [
-                Block(block.inputs, np.zeros_like(block.weight), block.prior)
-                for block in blocks_of(head, Inputs(rows.inputs[chosen]), user_words, priors[name])
+                Block(block.inputs, np.zeros_like(block.weight))
+                for block in blocks_of(head, Inputs(rows.inputs[chosen]), user_words)
             ]
             shares, bias = rows.labels[chosen], np.zeros_like(head.bias)
             missing = np.full(shares.shape, np.nan)

@@ -1,0 +1,56 @@
+"""``fala-export scales``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fala import Bundle
+from fala_export.commands.command import Summary, command
+from fala_export.options import File, FileOrFolder
+from fala_export.rows.columns import Columns
+from fala_export.settings import ScalesSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """A release, and rows of public annotators.
+
+    Attributes:
+        release: Bundle with a head.
+        data: Rows as of fala-replace --data; the public ones that name a user are read.
+        out: Bundle to write (default: --release itself, written again).
+    """
+
+    release: File
+    data: FileOrFolder
+    columns: Columns
+    out: File | None = None
+    learned: ScalesSettings
+
+
+@command(Scales)
+def scales(settings: Scales) -> Summary:
+    """Choose how far devices move from a release's head, as public annotators differ from it.
+
+    By number of labels, the scales with the least loss on annotators are written: of the fit's
+    blocks, the slope and the bias, and the expected share of the full fit. It takes twenty
+    annotators with thirty rows or more; above the numbers of labels that twenty have, devices take
+    the SDK's scales.
+
+    Head and backbone overfit their own training rows. So scales are measured with heads that are
+    refitted without a third of the documents, on that third; and of the rows of a trained backbone
+    only those that its training held out are used.
+    """
+    from fala_export.bundles import write_admitted
+    from fala_export.population import write_scales
+    from fala_export.training.public_rows import load_public_rows
+
+    release = settings.release
+    rows = load_public_rows(settings.data, settings.columns, Bundle.open(release).manifest.link)
+    trained_on = None
+    if settings.learned.trained_on is not None:
+        # The digest says if these are the rows of the training, which may have skipped bad ones.
+        trained_on = load_public_rows(settings.learned.trained_on, Columns(skip_bad_rows=True))
+    return write_admitted(
+        settings.out or release, lambda out: write_scales(release, rows, out, trained_on)
+    )
