@@ -29,7 +29,7 @@ from fala_sim.experiments.labels.plots import labels as few_labels
 from fala_sim.metric.statistics import mean_over_users
 from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, parts
-from fala_sim.report.plot import INK, MUTED, Plot, draw, look
+from fala_sim.report.plot import FAINT, INK, MUTED, Plot, draw, look
 from figures import RESULTS
 
 #: Fewest texts that contain a word of the last picture.
@@ -40,6 +40,10 @@ _MARGIN = 8.0
 _LIGHT = ("#fbfbfc", "#1b1f24", "#5b6470", "#d5d9de")
 _DARK = ("#1f232a", "#e8eaed", "#a3abb6", "#3d434c")
 
+_CARD_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
+
+_SVG = "http://www.w3.org/2000/svg"
+
 
 def card(plot: Plot) -> str:
     """A plot as an SVG file, on a background."""
@@ -48,6 +52,19 @@ def card(plot: Plot) -> str:
         return f":root{{--paper:{paper};color:{ink};--muted:{muted};--faint:{faint}}}"
 
     root = ElementTree.fromstring(plot.svg())
+    # The style sheet of the file gives way to the card's, the description to a label.
+    for name in ("title", "metadata", "defs[1]"):
+        root.remove(root.findall(f"{{{_SVG}}}{name}")[0])
+    for attribute in ("width", "height"):
+        del root.attrib[attribute]
+    for element in root.iter():
+        for key, value in element.attrib.items():
+            for colour, of_card in _CARD_COLOURS.items():
+                value = value.replace(colour, of_card)
+            element.set(key, value)
+    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
+    root.set("role", "img")
+    root.set("aria-label", plot.alt)
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     width, height = width + 2 * _MARGIN, height + 2 * _MARGIN
     root.set("viewBox", f"{-_MARGIN} {-_MARGIN} {width:g} {height:g}")
@@ -60,6 +77,8 @@ def card(plot: Plot) -> str:
     paper = ElementTree.Element("rect", {name: f"{value:g}" for name, value in rectangle.items()})
     paper.set("style", "fill: var(--paper)")
     root[:0] = [style, paper]
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 

@@ -31,6 +31,7 @@ from fala_sim.options import (
 from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
+    from fala_sim.report.plot import Plot
     from fala_sim.report.registry import Entry
 
 
@@ -52,7 +53,7 @@ _RUN = click.option(
 _OUT = click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Draw it as PNG files in this folder, one a data set.",
+    help="Draw it as SVG and PNG files in this folder, one of each per data set.",
 )
 
 
@@ -164,12 +165,19 @@ def _figure(entry: Entry[Any]) -> click.Command:
             if out is None:
                 click.echo(plot.alt)
                 continue
-            out.mkdir(parents=True, exist_ok=True)
-            path = out / f"{plot.name}.png"
-            path.write_bytes(plot.png())
-            click.echo(path)
+            for path in _draw(plot, out):
+                click.echo(path)
 
     return _entry_command(entry, (_OUT,), show)
+
+
+def _draw(plot: Plot, folder: Path) -> list[Path]:
+    """Write a plot into a folder as SVG and PNG, and return both files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{plot.name}.{form}" for form in ("svg", "png")]
+    for file, content in zip(files, (plot.svg().encode(), plot.png()), strict=True):
+        file.write_bytes(content)
+    return files
 
 
 class _Studies(Group):
@@ -200,7 +208,7 @@ class _Studies(Group):
 
 
 def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
-    """Run everything on people, then write all tables, figures and the report.
+    """Run everything on people, then write all tables and figures into --results.
 
     Recorded jobs are not run again: after Ctrl-C, or a power cut, the same command resumes. If a
     job fails, the others still run; failures are listed at the end.
@@ -219,26 +227,13 @@ def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
         raise failed(failures)
 
 
-@main.command("report")
-@RESULTS
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The page. Default: report.html in --results."
-)
-def report_command(results: Path, out: Path | None) -> None:
-    """Write all records as one HTML page, with its plots as PNG beside it."""
-    from fala_sim.report.page import write_report
-
-    for path in write_report(results, out or results / "report.html"):
-        click.echo(path)
-
-
 @main.command("pack")
 @RESULTS
 @JSON
 def pack_command(results: Path, as_json: bool) -> None:
     """Write a run's records as one small file, records.jsonl.gz in --results.
 
-    Tables and reports read it like the records themselves. Records that were made with uncommitted
+    Tables and figures read it like the records themselves. Records that were made with uncommitted
     changes of the code are rejected.
     """
     path = Store(results).pack()
@@ -251,10 +246,10 @@ def pack_command(results: Path, as_json: bool) -> None:
 
 def _write(results: Path) -> None:
     from fala_sim.data_frame import read_frame
-    from fala_sim.report.page import write_report
-    from fala_sim.report.registry import shown, tables
+    from fala_sim.report.registry import figures, shown, tables
 
-    shown_tables, missing = shown(tables().values(), read_frame(results))
+    records = read_frame(results)
+    shown_tables, missing = shown(tables().values(), records)
     folder = results / "tables"
     folder.mkdir(exist_ok=True)
     for table in shown_tables:
@@ -263,10 +258,13 @@ def _write(results: Path) -> None:
             json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
         click.echo(table.text() + "\n")
-    for line in missing:
+    drawn, not_drawn = shown(figures().values(), records)
+    for plots in drawn:
+        for plot in plots:
+            for path in _draw(plot, results / "figures"):
+                log(str(path))
+    for line in (*missing, *not_drawn):
         log(f"left out: {line}")
-    for path in write_report(results, results / "report.html"):
-        log(str(path))
 
 
 def _tables() -> Mapping[str, Entry[Any]]:

@@ -58,7 +58,7 @@ class Study:
 
         def register(make: Make[Table]) -> Make[Table]:
             what = f"study {self.name}"
-            self.entries[name] = entry_of(what, name, title, "", make, needs, reads, self.family)
+            self.entries[name] = entry_of(what, name, title, make, needs, reads, self.family)
             return make
 
         return register

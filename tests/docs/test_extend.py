@@ -72,7 +72,6 @@ def extended(tmp_path_factory):
         "figure": ["figure", "scores", *results],
         "convert": ["convert", "answers", str(source), "--users", "1"],
         "experiment": ["table", "lengths", *run, "--json", *results],
-        "report": ["report", *results],
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(list(commands.values()))],
@@ -108,16 +107,13 @@ def test_an_added_method_passes_the_tests_of_methods(extended):
 
 
 def test_an_experiment_is_added_by_one_file(extended):
-    """Its command, its options, its jobs, its table and its section of the report."""
+    """Its command, its options, its jobs and its table."""
     status, printed, errors = extended["experiment"]
     assert status == 0, errors
     table = json.loads(printed)
     assert table["title"] == "Lengths of people's texts"
     (row,) = table["rows"]
     assert row[table["header"].index("characters")]["mean"] > 100
-    assert extended["report"][0] == 0, extended["report"][2]
-    page = (extended["tests"][0] / "results/report.html").read_text(encoding="utf-8")
-    assert '<section id="lengths">' in page and 'id="table-lengths"' in page
 
 
 def test_a_data_set_is_added_by_one_file(extended):

@@ -2,6 +2,8 @@
 
 import shutil
 import sqlite3
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -48,9 +50,13 @@ def test_a_figure_is_printed_as_text_and_drawn_with_out(results, name, tmp_path)
     assert ": " in printed.stdout.splitlines()[0]
     drawn = works("figure", name, "--results", results, "--out", tmp_path / "out")
     assert everything(results) == before
-    files = drawn.stdout.split()
-    assert len(files) == len(printed.stdout.splitlines()) > 0
-    assert sorted(files) == sorted(str(path) for path in (tmp_path / "out").iterdir())
+    files = [Path(file) for file in drawn.stdout.split()]
+    assert len(files) == 2 * len(printed.stdout.splitlines()) > 0
+    assert sorted(files) == sorted((tmp_path / "out").iterdir())
+    for drawing, picture in zip(files[::2], files[1::2], strict=True):
+        root = ElementTree.parse(drawing).getroot()
+        assert len(root.findall(".//{http://www.w3.org/2000/svg}text")) > 5
+        assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_missing_records_are_named_in_one_line_without_making_a_folder(tmp_path):

@@ -9,7 +9,6 @@ from fala import DataError
 from fala_sim.data_frame import framed
 from fala_sim.metric.statistics import Comparison, compare
 from fala_sim.report.groups import comparable
-from fala_sim.report.overview import overview
 from sim_tables import TABLES, USERS, cell, column, cost, frame_of, replaced
 
 AUC = "scores.auc"
@@ -130,17 +129,6 @@ def test_table_2_tests_against_the_best_baseline_on_common_seeds():
     assert cell(table, "p", method="Top") == "best baseline"
     assert cell(table, "p", method="Full") == 2 / 32
     assert "against Top" in table.notes[0]
-
-
-def test_ratios_of_the_overview_are_over_common_users():
-    """One user of each side alone costs a thousand times as much."""
-    ours = [*replaced("fala", 0.02, cost=cost(10)), *replaced(
-        "fala", users={"Fay": 0.6}, cost=cost(10_000))]  # fmt: skip
-    theirs = [*replaced("full", cost=cost(200)), *replaced(
-        "full", users={"Gus": 0.6}, cost=cost(200_000))]  # fmt: skip
-    *_, against, costs = overview(framed([*ours, *theirs]))
-    assert "Full takes 20× the forward passes" in costs
-    assert "it is 0.020 above Full" in against
 
 
 def test_shares_of_a_budget_are_over_common_users():

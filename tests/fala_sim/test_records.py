@@ -111,7 +111,7 @@ def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'history'")
     assert len(read_records(tmp_path, "labels")) == 1
-    fails(run("report", "--results", tmp_path), "history", "damaged")
+    fails(run("table", "history", "--results", tmp_path), "history", "damaged")
 
 
 def test_records_of_uncommitted_changes_are_not_packed(tmp_path):

@@ -103,7 +103,6 @@ NEEDY = {
     "sim all": "sim",
     "sim table 1 --run": "sim",
     "sim figure 2": "sim",
-    "sim report": "sim",
     "sim data list": "sim",
     "sim data get mind": "sim",
     "sim models list": "sim",

@@ -103,21 +103,6 @@ class Page:
 
 
 @contextmanager
-def open_page(path, profile):
-    """Open a file with the network off; skip where there is no browser.
-
-    Args:
-        path: The page.
-        profile: An empty folder for the browser's own files.
-    """
-    with open_browser(profile) as page:
-        page.send("Network.emulateNetworkConditions", offline=True, latency=0,
-                  downloadThroughput=0, uploadThroughput=0)  # fmt: skip
-        page.go(path.resolve().as_uri())
-        yield page
-
-
-@contextmanager
 def open_browser(profile):
     """Start a browser with an empty tab; skip where there is none.
 

@@ -1,1 +1,1 @@
-"""Registers, writes and draws tables and plots, and makes the report."""
+"""Registers, writes and draws tables and plots."""

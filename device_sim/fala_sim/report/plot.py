@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -32,10 +31,8 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _STYLE = mpl.rc_params_from_file(Path(__file__).with_name("plot.mplstyle"), False, False)
 
-#: Text and axes, less important text, grid lines. In SVG they follow the page's dark or light
-#: colours: text in the page's colour, the others by the page's variables of these names.
+#: Text and axes, less important text, grid lines.
 INK, MUTED, FAINT = (_STYLE[name] for name in ("text.color", "axes.edgecolor", "grid.color"))
-_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
 
 
 def look(name: str) -> Look:
@@ -55,7 +52,7 @@ class Plot:
     """A drawing, and its description in words.
 
     Attributes:
-        name: For files and for ids in a page.
+        name: For files.
         data: The data set.
         title: One line.
         caption: What is shown, with units and the meaning of marks.
@@ -71,18 +68,22 @@ class Plot:
     figure: Figure
 
     def svg(self) -> str:
-        """For a page: an ``<svg>`` element with text as text and unique ids."""
+        """Return an SVG file's content, with text as text and the description within."""
         file = io.StringIO()
         with house_style(), mpl.rc_context({"svg.hashsalt": self.name}):
-            self.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-        return _for_page(file.getvalue(), self.name, self.alt)
+            about = {"Date": None, **self._about()}
+            self.figure.savefig(file, format="svg", transparent=True, metadata=about)
+        return file.getvalue()
 
     def png(self) -> bytes:
-        """For a file: on white, 880 pixels wide."""
+        """Return a PNG file's content, on white and 880 pixels wide."""
         file = io.BytesIO()
         with house_style():
-            self.figure.savefig(file, format="png", dpi=200, metadata={"Title": self.title})
+            self.figure.savefig(file, format="png", dpi=200, metadata=self._about())
         return file.getvalue()
+
+    def _about(self) -> dict[str, str]:
+        return {"Title": self.title, "Description": f"{self.caption} {self.alt}".strip()}
 
 
 def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> Figure:
@@ -176,34 +177,3 @@ def times(ratio: float) -> str:
 def slug(text: str) -> str:
     """A name for files and ids."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "data"
-
-
-_SVG = "http://www.w3.org/2000/svg"
-_LINK = "http://www.w3.org/1999/xlink"
-
-
-def _for_page(svg: str, name: str, alt: str) -> str:
-    root = ElementTree.fromstring(svg)
-    # Its style sheet would apply to the whole page.
-    for child in (*root.findall(f"{{{_SVG}}}metadata"), *root.findall(f"{{{_SVG}}}defs[1]")):
-        root.remove(child)
-    root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
-    for attribute in ("width", "height"):
-        del root.attrib[attribute]
-    for element in root.iter():
-        # Several plots share a page: make ids unique.
-        for key, value in element.attrib.items():
-            if key == "id":
-                value = f"{name}-{value}"
-            elif key == f"{{{_LINK}}}href":
-                value = value.replace("#", f"#{name}-")
-            else:
-                value = value.replace("url(#", f"url(#{name}-")
-            for colour, page_colour in _PAGE_COLOURS.items():
-                value = value.replace(colour, page_colour)
-            element.set(key, value)
-    root.set("role", "img")
-    root.set("aria-label", alt)
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", _LINK)
-    return ElementTree.tostring(root, encoding="unicode")

@@ -1,4 +1,4 @@
-"""All tables and figures by name, for the command line, its help and the report.
+"""All tables and figures by name, for the command line and its help.
 
 Each is a function of the records' frame; its decorator registers it. The functions are found in
 ``fala_sim.experiments``: in a module there, or in ``tables`` and ``plots`` of a package.
@@ -28,16 +28,6 @@ Shown = TypeVar("Shown")
 #: Makes a table or a figure from the records' frame, and perhaps from options.
 Make: TypeAlias = "Callable[..., Shown]"
 
-#: The report's sections, by anchor, in order. A new name in a decorator adds one of that name, and
-#: an experiment may give its section another heading here.
-SECTIONS = {
-    "overview": "Overview",
-    "quality": "Quality",
-    "cost": "Cost",
-    "budgets": "Our own method: budgets and verdicts",
-    "search": "How settings were chosen",
-}
-
 
 @dataclass(frozen=True)
 class Entry(Generic[Shown]):
@@ -46,7 +36,6 @@ class Entry(Generic[Shown]):
     Attributes:
         what: ``"table"`` or ``"figure"``; of a study its name, too: the words before the table's.
         name: On the command line.
-        section: Its section of the report; of a study none.
         about: One line.
         make: Makes it from the records' frame.
         needs: Kinds of record that it needs.
@@ -57,7 +46,6 @@ class Entry(Generic[Shown]):
 
     what: str
     name: str
-    section: str
     about: str
     make: Make[Shown]
     needs: tuple[Kind, ...]
@@ -111,7 +99,6 @@ FIGURES: dict[str, Entry[list[Plot]]] = {}
 def table(
     name: str,
     title: str,
-    section: str,
     *needs: Kind,
     reads: tuple[Kind, ...] = (),
     family: Family | None = None,
@@ -125,7 +112,6 @@ def table(
     Args:
         name: On the command line; the number of a table of the paper.
         title: Above the table.
-        section: Its section of the report; see ``SECTIONS``.
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
@@ -133,8 +119,7 @@ def table(
     """
 
     def register(make: Make[Table]) -> Make[Table]:
-        SECTIONS.setdefault(section, section.capitalize())
-        entry = entry_of("table", name, title, section, make, needs, reads, family)
+        entry = entry_of("table", name, title, make, needs, reads, family)
         TABLES[name] = replace(entry, options=options or {})
         return make
 
@@ -145,7 +130,6 @@ def entry_of(
     what: str,
     name: str,
     title: str,
-    section: str,
     make: Make[Table],
     needs: tuple[Kind, ...],
     reads: tuple[Kind, ...],
@@ -158,17 +142,16 @@ def entry_of(
         made = make(records, **options)
         return replace(made, name=file, title=made.title or title, about=_caption(make))
 
-    return Entry(what, name, section, _about(make, title), titled, needs, reads, family)
+    return Entry(what, name, _about(make, title), titled, needs, reads, family)
 
 
 def figure(
-    name: str, section: str, *needs: Kind, family: Family | None = None
+    name: str, *needs: Kind, family: Family | None = None
 ) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
     """Register a function as a figure, of one plot or several, like ``table``."""
 
     def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
-        SECTIONS.setdefault(section, section.capitalize())
-        FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs, (), family)
+        FIGURES[name] = Entry("figure", name, _about(make, name), make, needs, (), family)
         return make
 
     return register
@@ -185,26 +168,21 @@ def _about(make: Callable[..., object], title: str) -> str:
 
 
 def tables() -> dict[str, Entry[Table]]:
-    """All tables, in the order of their sections."""
+    """All tables, by name."""
     _find("tables")
-    return _by_section(TABLES)
+    return dict(sorted(TABLES.items()))
 
 
 def figures() -> dict[str, Entry[list[Plot]]]:
-    """All figures, in the order of their sections."""
-    _find("tables", "plots")  # the tables' modules add sections
-    return _by_section(FIGURES)
+    """All figures, by name."""
+    _find("plots")
+    return dict(sorted(FIGURES.items()))
 
 
-def _find(*parts: str) -> None:
+def _find(part: str) -> None:
     """Import what registers tables or figures."""
-    for part in ("", *parts):
-        list(found("fala_sim.experiments", part))
-
-
-def _by_section(entries: dict[str, Entry[Shown]]) -> dict[str, Entry[Shown]]:
-    order = list(SECTIONS)
-    return dict(sorted(entries.items(), key=lambda item: order.index(item[1].section)))
+    for each in ("", part):
+        list(found("fala_sim.experiments", each))
 
 
 def shown(entries: Iterable[Entry[Shown]], records: pd.DataFrame) -> tuple[list[Shown], list[str]]:

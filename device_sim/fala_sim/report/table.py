@@ -131,7 +131,7 @@ def _escaped(text: str) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as text, in a terminal, in Markdown and in HTML."""
+    """A cell as text, in a terminal and in Markdown."""
     if cell is None:
         return EMPTY
     if isinstance(cell, float | int):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@figure("labels", "labels", "labels")
+@figure("labels", "labels")
 def labels(records: pd.DataFrame) -> list[Plot]:
     """AUC above the vendor's model, by the number of labels."""
     plots = [_gains(new, part) for new, part in parts(of(records, "labels"), "new")]

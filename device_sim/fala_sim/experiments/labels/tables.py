@@ -21,7 +21,7 @@ from fala_sim.report.groups import (
     parts,
     title,
 )
-from fala_sim.report.registry import SECTIONS, table
+from fala_sim.report.registry import table
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ _FIGURES = {
     "F1": "scores.f1",
 }
 
-SECTIONS["labels"] = "Few labels"
 
-
-@table("labels", "Few labels", "labels", "labels", reads=("labels-search",))
+@table("labels", "Few labels", "labels", reads=("labels-search",))
 def labels(records: pd.DataFrame) -> Table:
     """All methods at 5 to 100 labels of a user, each tuned at that number of labels.
 

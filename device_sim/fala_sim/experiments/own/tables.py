@@ -16,19 +16,17 @@ from fala_sim.report.groups import (
     parts,
     plain_mean,
 )
-from fala_sim.report.registry import SECTIONS, table
+from fala_sim.report.registry import table
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SECTIONS["own"] = "Without a vendor"
-
 #: The way that others are compared with: what an app would do instead.
 BASELINE = "own-logistic-cv"
 
 
-@table("own", "An app without a vendor replaces its encoder", "own", KIND, family=OWN)
+@table("own", "An app without a vendor replaces its encoder", KIND, family=OWN)
 def own(records: pd.DataFrame) -> Table:
     """An app's own encoder is replaced: FaLA, and what the app would do instead.
 

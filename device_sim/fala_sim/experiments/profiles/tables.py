@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fala_sim.report.groups import MB, described, grouped, having, of, parts, plain_mean, title
-from fala_sim.report.registry import SECTIONS, table
+from fala_sim.report.registry import table
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 _OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds",
              "limits.cores.device", "limits.memory.device", "message")  # fmt: skip
 
-SECTIONS["devices"] = "Classes of real devices"
 
-
-@table("profiles", "Classes of real devices", "devices", "profile")
+@table("profiles", "Classes of real devices", "profile")
 def profiles(records: pd.DataFrame) -> Table:
     """Replacements within real devices' limits.
 

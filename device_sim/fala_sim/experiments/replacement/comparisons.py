@@ -41,7 +41,7 @@ _AGAINST = click.option(
 )  # fmt: skip
 
 
-@table("comparisons", "FaLA as shipped against each other method", "quality", "replacement",
+@table("comparisons", "FaLA as shipped against each other method", "replacement",
        reads=("search",), options={"against": _AGAINST})  # fmt: skip
 def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
     """FaLA as shipped against each other method, a data set at a time; all together come last.

@@ -36,7 +36,7 @@ _BATCH = ("forward", "backward", "cheaper")
 FLOPS = Family(("flops",), (), run_of("fala_sim.experiments.replacement.jobs"), Plan)
 
 
-@table("1", "Table 1: FLOPs of one training batch", "cost", "flops", family=FLOPS)
+@table("1", "Table 1: FLOPs of one training batch", "flops", family=FLOPS)
 def table_1(records: pd.DataFrame) -> Table:
     """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts.
 
@@ -75,7 +75,7 @@ def table_1(records: pd.DataFrame) -> Table:
     return Table.of(rows, data)
 
 
-@table("cost", "What the paper counts, and what a device pays", "cost", "replacement")
+@table("cost", "What the paper counts, and what a device pays", "replacement")
 def costs(records: pd.DataFrame) -> Table:
     """What a device pays for a whole replacement, beside what the paper counts.
 

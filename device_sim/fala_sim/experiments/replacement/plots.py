@@ -60,14 +60,14 @@ _MAPPED = (SHIPPED, Full.name)
 _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
 
 
-@figure("passes", "overview", "replacement")
+@figure("passes", "replacement")
 def passes(records: pd.DataFrame) -> list[Plot]:
     """AUC against forward passes, all data sets together."""
     runs = of_tasks(records, "replacement")
     return _drawn(_passes(new, part) for new, part in parts(runs, "new"))
 
 
-@figure("scores", "quality", "replacement")
+@figure("scores", "replacement")
 def scores(records: pd.DataFrame) -> list[Plot]:
     """Every user's score by method."""
     return _drawn(
@@ -77,7 +77,7 @@ def scores(records: pd.DataFrame) -> list[Plot]:
     )
 
 
-@figure("pareto", "cost", "replacement")
+@figure("pareto", "replacement")
 def pareto(records: pd.DataFrame) -> list[Plot]:
     """AUC against FLOPs."""
     return _drawn(_pareto(setting, part) for setting, part in _settings(records))
@@ -260,13 +260,13 @@ def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
     return best
 
 
-@figure("2", "quality", "replacement")
+@figure("2", "replacement")
 def figure_2(records: pd.DataFrame) -> list[Plot]:
     """Each user's model on the others' examples, matching."""
     return _heat_maps(records, "matching", 2)
 
 
-@figure("3", "quality", "replacement")
+@figure("3", "replacement")
 def figure_3(records: pd.DataFrame) -> list[Plot]:
     """Each user's model on the others' examples, classification."""
     return _heat_maps(records, "classification", 3)

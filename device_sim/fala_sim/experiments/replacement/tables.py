@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _BESIDE = "100"
 
 
-@table("headline", "What a replacement keeps, and what it costs", "overview", "replacement",
+@table("headline", "What a replacement keeps, and what it costs", "replacement",
        reads=("search",))  # fmt: skip
 def headline(records: pd.DataFrame) -> Table:
     """What a replacement keeps, and what it costs, by the methods that matter most.
@@ -89,7 +89,7 @@ def headline(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@table("2", "Table 2: all methods", "quality", "replacement", reads=("search",))
+@table("2", "Table 2: all methods", "replacement", reads=("search",))
 def table_2(records: pd.DataFrame) -> Table:
     """All methods on all data sets, with the paper's scores.
 
@@ -131,7 +131,7 @@ def table_2(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), notes)
 
 
-@table("frontier", "What a budget of forward passes buys", "budgets", "frontier", "replacement")
+@table("frontier", "What a budget of forward passes buys", "frontier", "replacement")
 def frontier(records: pd.DataFrame) -> Table:
     """What a budget of forward passes buys, and what it costs.
 
@@ -175,7 +175,7 @@ def frontier(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@table("verdicts", "How often the device's verdict was right", "budgets", "replacement")
+@table("verdicts", "How often the device's verdict was right", "replacement")
 def verdicts(records: pd.DataFrame) -> Table:
     """How often the device's verdict was right.
 
@@ -218,7 +218,7 @@ def verdicts(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("search", "How settings were chosen", "search", "search", reads=("replacement",))
+@table("search", "How settings were chosen", "search", reads=("replacement",))
 def search(records: pd.DataFrame) -> Table:
     """How each method's settings were chosen.
 
@@ -253,7 +253,7 @@ def search(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("ratings", "Ratings: what a replacement keeps, and what it costs", "overview",
+@table("ratings", "Ratings: what a replacement keeps, and what it costs",
        "replacement", "frontier")  # fmt: skip
 def ratings(records: pd.DataFrame) -> Table:
     """What a replacement keeps of ratings (--data scale-ratings), and what it costs.
@@ -278,7 +278,7 @@ def ratings(records: pd.DataFrame) -> Table:
     return _of_task(records, "rating", quality)
 
 
-@table("tags", "Tags: what a replacement keeps, and what it costs", "overview",
+@table("tags", "Tags: what a replacement keeps, and what it costs",
        "replacement", "frontier")  # fmt: skip
 def tags(records: pd.DataFrame) -> Table:
     """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs.
