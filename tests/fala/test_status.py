@@ -218,7 +218,7 @@ class TestChanges:
         device.replace(releases["mid"], Budget(0))
         changes = device.refine(Budget(30)).changes
         assert (changes.examples, changes.estimated) == (len(TEXTS), len(TEXTS) - 30)
-        assert f"{changes.estimated} with an estimated embedding alone" in str(changes)
+        assert f"examples whose embedding is only estimated: {changes.estimated}" in str(changes)
         changes = device.refine(Budget(100)).changes
         assert changes.estimated in (0, len(TEXTS) - 60) or changes.estimated < len(TEXTS) - 30
 
@@ -251,7 +251,7 @@ class TestChanges:
         changes = report.changes
         assert changes.measure == "rmse" and changes.vendor == pytest.approx(error, rel=1e-3)
         assert changes.negative_flips is changes.right_before_wrong_now is None
-        assert f"the RMSE is {changes.old:.3f} of the old personal model, " in str(report)
+        assert f"the RMSE is {changes.old:.3f} with the old personal model, " in str(report)
 
 
 class TestSideBySide:
@@ -335,7 +335,7 @@ class TestSentences:
         refined = device.refine(Budget(3))
         for report in (preview, replaced, refined):
             assert str(report).count(". ") == 2 and str(report).endswith(".")
-            assert " right before and wrong now, " in str(report)
+            assert "; right before and wrong now: " in str(report)
             assert report.to_dict()["summary"] == str(report)
         rolled = device.rollback()
         assert str(device.refine(Budget(0))).endswith("no earlier model to compare it with.")

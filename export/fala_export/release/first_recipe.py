@@ -16,6 +16,7 @@ from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.bundle.signature import packed_manifest
 from fala.cli import be, counted
 from fala.model.links import LABELS
+from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
@@ -111,7 +112,7 @@ def write_recipe(
     product = None
     if old is not None:
         public.check_devices(old)
-        product = old.manifest.product
+        product = old.manifest.product or DEFAULT_PRODUCT  # whose updates its devices follow
     used_columns = {key: value for key, value in asdict(file.columns).items() if value}
     skips = used_columns.pop("skip_bad_rows", False)
     facts = {

@@ -299,7 +299,7 @@ def changes_in_words(changes: Changes | None) -> str:
         "the user's new model": changes.new,
     }  # fmt: skip
     figures = ", ".join(
-        f"{value:.{digits}f}{unit} of {model}"
+        f"{value:.{digits}f}{unit} with {model}"
         for model, value in models.items()
         if value is not None
     )
@@ -309,11 +309,11 @@ def changes_in_words(changes: Changes | None) -> str:
     )
     if not rated:
         words += (
-            f"; {changes.right_before_wrong_now} right before and wrong now, "
-            f"{changes.wrong_before_right_now} wrong before and right now"
+            f"; right before and wrong now: {changes.right_before_wrong_now}, wrong before and "
+            f"right now: {changes.wrong_before_right_now}"
         )
     if changes.estimated:
-        words += f"; {changes.estimated} with an estimated embedding alone"
+        words += f"; examples whose embedding is only estimated: {changes.estimated}"
     return words
 
 
