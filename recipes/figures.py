@@ -92,7 +92,7 @@ OTHERS: Mapping[str, str] = {
 }
 
 #: The studies of that table with rows for blends, too, and the blended methods.
-BLENDED = {"trained": ("top", "adapter", "lora", "full"), "many": ("top", "full")}
+BLENDED = {"trained": ("top", "adapter", "lora", "full")}
 
 #: The ways of an app without a vendor, with their titles in the pages.
 OWN_WAYS: Mapping[str, str] = {
@@ -176,7 +176,7 @@ def runs_of(study: str) -> Mapping[str, Mapping[str, pd.DataFrame]]:
 
 @cache
 def runs(study: str, data: str, method: str) -> pd.DataFrame:
-    """The replacements by a method; ``METHOD+best`` is its blend that is best in hindsight.
+    """The replacements by a method; ``METHOD+blend`` is its blend.
 
     Args:
         study: The study.
@@ -197,8 +197,8 @@ def runs(study: str, data: str, method: str) -> pd.DataFrame:
         return methods[plain]
     records = recorded(study)
     records = records[records["data"] == data]
-    both = blends.best_blends(blends.with_blends(methods[plain], records))
-    return flips.with_flips(both[both["method"] == plain + blends.BEST], records)
+    both = blends.with_blends(methods[plain], records)
+    return flips.with_flips(both[both["method"] == method], records)
 
 
 @cache
@@ -357,7 +357,7 @@ def beside() -> str:
     """AUC of FaLA minus that of each other method, a data set of a study a row."""
     rows: list[Row] = []
     for words, study in BESIDE.items():
-        blended = dict.fromkeys(BLENDED.get(study, ()), blends.BEST)
+        blended = dict.fromkeys(BLENDED.get(study, ()), blends.SUFFIX)
         for data in runs_of(study):
             rows += _beside(f"{words}: {SETS[data][0]}", study, data, dict.fromkeys(OTHERS, ""))
             rows += _beside("the same, blended", study, data, blended)

@@ -1,8 +1,4 @@
-"""Figures of a model's logits on a user's test examples, alone and blended, for records.
-
-The old personal model costs nothing beside a transformer, so any method may keep it and blend its
-logit with the new one's. Records have the figures at several weights.
-"""
+"""Figures of a model's logits on a user's test examples, for records."""
 
 from __future__ import annotations
 
@@ -17,26 +13,11 @@ from fala_sim.methods.unfitted import OldWords
 from fala_sim.metric.quality import Figures, figures_of, flips, positions
 from fala_sim.situation import Logits, Situation
 
-#: Weights of the old personal model's logit.
-WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7)
-
-
-def blend(logits: Logits, before: Logits, weight: float) -> Logits:
-    """Blend logits (n, C) with the old personal model's ``before`` (n, C), of this weight."""
-    return (1 - weight) * logits + weight * before
-
-
-def trial_figures(situation: Situation, logits: Logits) -> dict[str, Any]:
-    """Figures of one setting of a search: ``scores``, and ``blends`` by weight."""
-    before = situation.old_logits(situation.user.test)
-    blends = {str(weight): _figures(situation, blend(logits, before, weight)) for weight in WEIGHTS}
-    return {"scores": _figures(situation, logits), "blends": blends}
-
 
 def outcome(
     situation: Situation, scores: Scores, logits: Logits, *, words: bool = False
 ) -> dict[str, Any]:
-    """Figures and flips of a replacement, alone and blended.
+    """Figures and flips of a replacement.
 
     Args:
         situation: Its user's test examples are scored.
@@ -46,34 +27,21 @@ def outcome(
             vendor's model with words, and ``device`` are those from the device's old model.
 
     Returns:
-        ``scores`` and ``flips``; the same in ``blended``, with equal weights; and ``blends``,
-        figures with their flips by weight. A device also has ``report``, and ``vendor``, the
+        ``scores`` and ``flips``. A device also has ``report``, and ``vendor``, the
         figures of the shipped release's vendor model. Only classes have flips.
     """
     test = situation.user.test
-    before = situation.old_logits(test)
     vendor = (shipped_scores if words else vendor_scores)(situation)(test)
-    on_device = words and situation.exclusive
-    installed = {"device": OldWords().fit(situation, {})(test)} if on_device else {}
-
-    def turned(now: Logits) -> dict[str, Any]:
-        if not situation.exclusive:
-            return {}
+    content: dict[str, Any] = {"scores": scores_of(situation, logits), "flips": {}}
+    if situation.exclusive:
+        models = {"old": situation.old_logits(test), "vendor": vendor}
+        if words:
+            models["device"] = OldWords().fit(situation, {})(test)
         truth = positions(situation.user.test_labels, situation.labels)
-        models = {"old": before, "vendor": vendor, **installed}
-        return {name: flips(now, model, truth) for name, model in models.items()}
-
-    def both(now: Logits) -> dict[str, Any]:
-        return {"scores": _figures(situation, now), "flips": turned(now)}
-
-    blends: dict[str, Any] = {}
-    for weight in WEIGHTS:
-        mixed = blend(logits, before, weight)
-        blends[str(weight)] = _figures(situation, mixed) | {"flips": turned(mixed)}
-    content = both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
+        content["flips"] = {name: flips(logits, model, truth) for name, model in models.items()}
     if isinstance(scores, Replaced):
         content["report"] = scores.report.to_dict()
-        content["vendor"] = _figures(situation, vendor)
+        content["vendor"] = scores_of(situation, vendor)
     return content
 
 
@@ -101,5 +69,6 @@ def rounded(logits: Logits) -> list[Any]:
     return values
 
 
-def _figures(situation: Situation, logits: Logits) -> Figures:
+def scores_of(situation: Situation, logits: Logits) -> Figures:
+    """Return the figures of logits (n, C) of the user's test examples."""
     return figures_of(situation.new.head, logits, situation.user.test_labels)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fala_sim.experiments.people import Experiment, validated
 from fala_sim.experiments.runner import Made, Records, timed
-from fala_sim.experiments.scoring import rounded, trial_figures, truth
+from fala_sim.experiments.scoring import rounded, scores_of, truth
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
@@ -23,9 +23,8 @@ def search(key: Key, path: Path) -> Records:
     results: list[dict[str, Any]] = []
     for settings, scores in method.search(situation):
         logits = scores(subject.user.test)
-        results.append(
-            {"settings": settings, **trial_figures(situation, logits), "logits": rounded(logits)}
-        )
+        figures = scores_of(situation, logits)
+        results.append({"settings": settings, "scores": figures, "logits": rounded(logits)})
     # For the choice of a blend's weights.
     words = Words().fit(situation, {})(subject.user.test)
     content = {"title": method.title, "tried": results, "words_logits": rounded(words)}

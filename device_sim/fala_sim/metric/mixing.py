@@ -41,18 +41,18 @@ class Examples:
         truth: Positions of their labels, shape (n,).
         peer: Logits, shape (n, C).
         old: The old personal model's logits, shape (n, C).
-        words: The logits of words alone, shape (n, C); None if they are not recorded.
+        words: The logits of words alone, shape (n, C).
     """
 
     truth: Positions
     peer: Logits
     old: Logits
-    words: Logits | None
+    words: Logits
 
     def mixed(self, weights: Weights) -> Logits:
         """The blend's logits, shape (n, C)."""
-        mixed = (1 - weights.words - weights.old) * self.peer + weights.old * self.old
-        return mixed if self.words is None else mixed + weights.words * self.words
+        peer = 1 - weights.words - weights.old
+        return peer * self.peer + weights.words * self.words + weights.old * self.old
 
     def figures(self, logits: Logits) -> Figures:
         """The figures of some logits of these examples."""
@@ -69,21 +69,19 @@ class Examples:
         return flips(logits, before, self.truth)
 
 
-def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
-    """The weights with the best mean score over users: AUC, or accuracy where none has an AUC.
+def best(users: Sequence[Examples]) -> Weights:
+    """Return the first of ``TRIED`` with the best mean score: AUC, or accuracy if nobody has one.
 
     Args:
         users: Some users' examples; users without an AUC are ignored if others have one.
-        tried: Some of ``TRIED``, with words 0 if a user's are not recorded. The first of the best
-            is returned.
     """
-    scores = [areas for user in users if (areas := _areas(user, tried)) is not None]
+    scores = [areas for user in users if (areas := _areas(user)) is not None]
     if not scores:
         scores = [
-            np.array([user.figures(user.mixed(weights))["accuracy"] for weights in tried], float)
+            np.array([user.figures(user.mixed(weights))["accuracy"] for weights in TRIED], float)
             for user in users
         ]
-    return tried[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
+    return TRIED[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
 
 
 def as_logits(recorded: ArrayLike) -> Logits:
@@ -92,7 +90,7 @@ def as_logits(recorded: ArrayLike) -> Logits:
     return array[:, None] if array.ndim == 1 else array
 
 
-def _areas(user: Examples, tried: Sequence[Weights]) -> NDArray[np.float64] | None:
+def _areas(user: Examples) -> NDArray[np.float64] | None:
     """The AUC of every blend; None if the examples have only one label."""
-    areas = [user.auc(user.mixed(weights)) for weights in tried]
+    areas = [user.auc(user.mixed(weights)) for weights in TRIED]
     return None if None in areas else np.array(areas, dtype=np.float64)

@@ -51,15 +51,13 @@ def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
     person would; less is better of it, of the flips and of the log loss. {DECIDED} {flips.ABOUT}
     Verdict, of the AUC: as good as, if the interval is within ±{MARGIN}; better or worse, if it is
     on one side of 0; else not resolved. Ahead, behind: people whose AUC is higher, or lower, by
-    more than {AHEAD}; a mean may be one person's. Blend best in hindsight: of those with words,
-    with the old model, or with both, the one with the highest mean AUC on these very people of a
-    data set. {blends.WORDS} Made by: a comparison of records of several commits or kinds of
-    processor; without an entry all are of one.
+    more than {AHEAD}; a mean may be one person's. {blends.ABOUT} Made by: a comparison of records
+    of several commits or kinds of processor; without an entry all are of one.
 
     Raises:
         DataError: If ``against`` was not run.
     """
-    blended = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
+    blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = flips.with_flips(blended, records)
     recorded = sorted(set(runs["method"]))
     if against is not None and against not in recorded:

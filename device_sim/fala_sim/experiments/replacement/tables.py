@@ -16,7 +16,7 @@ from fala_sim.experiments.replacement import (
     flips,
 )
 from fala_sim.methods.fala_shipped import Everything
-from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
+from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, VENDOR
 from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
 from fala_sim.report.groups import (
@@ -56,19 +56,13 @@ def headline(records: pd.DataFrame) -> Table:
 
     Wrong of 100: how many of 100 new texts are decided otherwise than these people would; it and
     the other figures are means over people [95 % t interval over people]. {DECIDED}
-    {flips.ABOUT} Blend best in hindsight: with words alone, with the old personal model, or with
-    both, whichever has the highest AUC on these very people, by weights that validation people
-    chose or, without them, the best in hindsight, too. Cost: mean over people of one whole
-    replacement, with whatever chooses, encodes, solves and trains.
+    {flips.ABOUT} {blends.ABOUT} Cost: mean over people of one whole replacement, with whatever
+    chooses, encodes, solves and trains.
     """
     plain = of_tasks(records, "replacement")
     added = ~plain["method"].isin(METHODS)  # by a file, in an earlier command
     plain = comparable(plain[plain["method"].isin(HEADLINE) | added])
-    trained = plain[plain["method"].isin(TRAINED)]
-    if not trained.empty:
-        blended = blends.best_blends(blends.with_blends(trained, records))
-        plain = joined(plain, blended[blended["method"].str.endswith(blends.BEST)])
-    runs = flips.with_flips(plain, records)
+    runs = flips.with_flips(blends.with_blends(plain, records), records)
     rows: list[TableRow] = [
         {
             "data": setting.data,
@@ -94,7 +88,7 @@ def table_2(records: pd.DataFrame) -> Table:
     """All methods on all data sets, with the paper's scores.
 
     Scores: mean over users ± deviation [95 % t interval over users]. {DECIDED}
-    {flips.ABOUT} Vendor right, wrong now: the same, from the vendor's new model. {blends.WORDS} p:
+    {flips.ABOUT} Vendor right, wrong now: the same, from the vendor's new model. {blends.ABOUT} p:
     two-sided sign-flip test of the AUC against the best baseline (of
     the highest mean AUC on these very users) over the same users and seeds, and with Holm's
     correction over all methods of the data set. {paper.DIFFERENCE}
