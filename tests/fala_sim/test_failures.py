@@ -11,6 +11,7 @@ from fala_sim import engine
 from fala_sim.engine.job import Job
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments import people
+from fala_sim.experiments.chosen import chosen_settings
 from fala_sim.experiments.labels import jobs as by_labels
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
@@ -148,7 +149,7 @@ def test_settings_without_scores_are_not_chosen(tmp_path, monkeypatch):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
     searched = [{"data": "d", "method": "knn", "variant": "", "tried": tried}]
     monkeypatch.setattr(people, "read_records", lambda results, kind: searched)
-    assert people.chosen_settings(tmp_path, "search") == {}
+    assert chosen_settings(tmp_path, "search") == {}
 
 
 def test_a_job_that_cannot_be_prepared_does_not_stop_the_others(tmp_path):

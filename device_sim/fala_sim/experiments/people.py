@@ -1,4 +1,4 @@
-"""What the experiments on people share: participants, chosen settings, and the run itself."""
+"""What the experiments on people share: participants, and the run itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 from fala import DataError, FalaError
 from fala_sim.convert.format import Role
@@ -16,14 +15,13 @@ from fala_sim.data.location import find_location
 from fala_sim.data_sets import Partition
 from fala_sim.engine.job import TRAINING, Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
+from fala_sim.experiments.chosen import BySize, Chosen, chosen_settings
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
-from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
-from fala_sim.metric.quality import Figures
 from fala_sim.preparation.releases import inputs_of, load, prepare
 from fala_sim.preparation.sources import TUNED, Source, find_source
-from fala_sim.records import Key, Kind, Store, read_records
+from fala_sim.records import Key, Kind, Store
 from fala_sim.situation import CLASSES
 
 
@@ -44,12 +42,6 @@ class Participants:
     role: Role
     task: str
     users: Mapping[str, int]
-
-
-#: Settings by variant of their search.
-BySize: TypeAlias = "Mapping[str, Settings]"
-#: Chosen settings by data set and method.
-Chosen: TypeAlias = "Mapping[tuple[str, str], BySize]"
 
 
 class Study:
@@ -426,38 +418,3 @@ def _chosen(study: Study, search: Experiment, methods: Sequence[str]) -> tuple[C
         f"{data}: {', '.join(sorted(names))}: not run without settings; see why their search failed"
         for data, names in sorted(unset.items())
     ]
-
-
-def chosen_settings(results: Path, kind: Kind) -> dict[tuple[str, str], dict[str, Settings]]:
-    """The settings with the best mean score on validation users, of every searched method.
-
-    The score is AUC, or accuracy if a validation user has no AUC. A method without any score has
-    no settings.
-
-    Args:
-        results: The run's folder.
-        kind: Of the records of searches.
-
-    Returns:
-        Settings by data set and method, and by variant of the search.
-    """
-    trials: dict[tuple[str, str, str], dict[str, tuple[Settings, list[float]]]] = {}
-    for record in read_records(results, kind):
-        options = trials.setdefault((record["data"], record["method"], record["variant"]), {})
-        for trial in record["tried"]:
-            if (score := _score(trial["scores"])) is not None:
-                settings = trial["settings"]
-                options.setdefault(repr(settings), (settings, []))[1].append(score)
-    chosen: dict[tuple[str, str], dict[str, Settings]] = {}
-    for (data, method, variant), options in trials.items():
-        if options:
-            best = max(options.values(), key=lambda option: fmean(option[1]))[0]
-            chosen.setdefault((data, method), {})[variant] = best
-    return chosen
-
-
-def _score(scores: Figures) -> float | None:
-    """The score that chooses settings: AUC, or accuracy without an AUC; -RMSE for ratings."""
-    if (rmse := scores.get("rmse")) is not None:
-        return -rmse
-    return scores["accuracy"] if scores["auc"] is None else scores["auc"]
