@@ -145,10 +145,9 @@ def test_methods_that_train_run_once_unless_people_take_turns():
     assert run[3:] == [("top", data, seed) for data in users for seed in (0, 1)]
 
 
-def test_settings_without_scores_are_not_chosen(tmp_path, monkeypatch):
+def test_settings_without_scores_are_not_chosen(tmp_path):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
-    searched = [{"data": "d", "method": "knn", "variant": "", "tried": tried}]
-    monkeypatch.setattr(people, "read_records", lambda results, kind: searched)
+    Store(tmp_path).append(Key("search", "d", "knn", "u", 0), {"tried": tried})
     assert chosen_settings(tmp_path, "search") == {}
 
 
