@@ -178,9 +178,7 @@ class Device:
                 logits (see ``fala.store.texts``). A text is encoded when it is learned, and cannot
                 be encoded again: a replacement carries over what a bridge maps, or nothing;
                 ``refine`` encodes nothing; a rollback does not count newer examples; and a
-                release's words cannot be fitted. ``"ngrams"`` keeps hashed n-grams, too, so that
-                words can be fitted; whoever has the device can test single words against them. The
-                choice holds for the device's life.
+                release's words cannot be fitted. The choice holds for the device's life.
             releases: Where the release is kept once for many devices. None keeps a copy in the
                 device's folder.
 

@@ -13,7 +13,7 @@ from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.personal.run import Budget
 from fala.report import Stopped
-from fala.store.texts import NOT_KEPT
+from fala.store.texts import NAME, NOT_KEPT
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +44,9 @@ def assert_no_text(folder, texts):
         assert not any(text.encode() in data for data in files)
 
 
-@pytest.mark.parametrize("keep_text", ["never", "ngrams"])
-def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels, keep_text):
+def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels):
     path = tmp_path / "device"
-    with Device.create(path, releases["old"], keep_text=keep_text) as device:
+    with Device.create(path, releases["old"], keep_text="never") as device:
         for step in (
             lambda: device.learn(TEXTS[:60], labels[:60]),
             lambda: device.remember(TEXTS[60:], labels[60:]),
@@ -61,8 +60,7 @@ def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels, keep_text):
             step()
             assert_no_text(path, [*TEXTS, "one more text"])
     assert_no_text(path, [*TEXTS, "one more text"])
-    colons = {text.count(":") for (text,) in sql(path, "SELECT text FROM texts")}
-    assert colons == ({1} if keep_text == "never" else {2})
+    assert all(NAME.fullmatch(text) for (text,) in sql(path, "SELECT text FROM texts"))
 
 
 def test_over_a_bridge_it_equals_a_device_with_texts(tmp_path, releases, labels):
@@ -130,9 +128,9 @@ def test_examples_are_encoded_at_once(tmp_path, releases, labels):
     assert_close(*states)
 
 
-def test_ngrams_carry_words_over(tmp_path, worded):
-    p, losses, models = {}, {}, {}
-    for keep_text in ("always", "ngrams", "never"):
+def test_without_texts_words_are_not_fitted(tmp_path, worded):
+    losses, models = {}, {}
+    for keep_text in ("always", "never"):
         path = tmp_path / keep_text
         with Device.create(path, worded["old"], keep_text=keep_text) as device:
             losses["vendor"] = loss(device, word_releases.TRUTH, word_releases.PROBES)
@@ -140,15 +138,13 @@ def test_ngrams_carry_words_over(tmp_path, worded):
             losses[keep_text] = loss(device, word_releases.TRUTH, word_releases.PROBES)
             models[keep_text] = device.model
             report = device.replace(worded["mid"], Budget(0))
-            p[keep_text] = device.predict_proba(word_releases.PROBES)
             assert report.decision == ("vendor" if keep_text == "never" else "personal")
-    assert same([p["ngrams"]], [p["always"]])
-    # Without n-grams the vendor's weights are only scaled: they depend on no text.
+    # Without texts the vendor's weights are only scaled: they depend on no text.
     silent, vendors = models["never"].lexical, models["never"].head.lexical.weight
     slope = silent[vendors != 0] / vendors[vendors != 0]
     np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
     assert not silent[vendors == 0].any()
-    assert losses["ngrams"] == losses["always"] < losses["never"] < losses["vendor"]
+    assert losses["always"] < losses["never"] < losses["vendor"]
 
 
 def test_examples_have_no_text(silent, labels):
@@ -167,7 +163,7 @@ def test_examples_have_no_text(silent, labels):
     assert not target.getvalue()
 
 
-@pytest.mark.parametrize("wrong", ["sometimes", None, ["never"]])
+@pytest.mark.parametrize("wrong", ["sometimes", "ngrams", None, ["never"]])
 def test_a_wrong_keep_text_is_rejected(tmp_path, releases, wrong):
     with pytest.raises(DataError, match="keep_text is one of"):
         Device.create(tmp_path / "device", releases["old"], keep_text=wrong)
@@ -175,10 +171,9 @@ def test_a_wrong_keep_text_is_rejected(tmp_path, releases, wrong):
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["embedding", "key"])
-@pytest.mark.parametrize("keep_text", ["never", "ngrams"])
-def test_a_repair_keeps_the_setting(tmp_path, releases, labels, keep_text, lost):
+def test_a_repair_keeps_the_setting(tmp_path, releases, labels, lost):
     path = tmp_path / "device"
-    with Device.create(path, releases["old"], keep_text=keep_text) as device:
+    with Device.create(path, releases["old"], keep_text="never") as device:
         device.learn(TEXTS, labels)
     if lost:
         sql(path, "UPDATE device SET keep_text = 'lost'")
@@ -190,7 +185,7 @@ def test_a_repair_keeps_the_setting(tmp_path, releases, labels, keep_text, lost)
         assert device.learn([TEXTS[0]], ["1"]).examples == len(TEXTS) + lost
         device.learn(["one more text"], ["1"])
     assert_no_text(path, [*TEXTS, "one more text"])
-    assert sql(path, "SELECT keep_text FROM device") == [(keep_text,)]
+    assert sql(path, "SELECT keep_text FROM device") == [("never",)]
 
 
 @pytest.mark.parametrize("change", ["text_key = NULL", "text_key = x'00'", "keep_text = 'lost'"])
@@ -204,23 +199,9 @@ def test_a_damaged_setting_is_an_error(silent, change):
     assert_no_text(folder_of(silent), ["one more text"])
 
 
-@pytest.mark.parametrize("ngrams", ["%", "AAAAAA==", "AQAA"])
-def test_damaged_ngrams_are_reported(tmp_path, worded, ngrams):
+def test_digests_are_encrypted(tmp_path, releases, labels):
     path = tmp_path / "device"
-    with Device.create(path, worded["old"], keep_text="ngrams") as device:
-        device.learn(word_releases.TEXTS[:20], word_releases.LABELS[:20])
-        sql(path, "UPDATE texts SET text = 'hmac:00:' || ? WHERE id = 2", ngrams)
-        with pytest.raises(DeviceError, match="a text is damaged"):
-            device.fit()
-    assert not Device.examine(path).whole
-    assert Device.repair(path).whole
-    with Device.open(path) as device:
-        assert device.fit().fitted == 19
-
-
-def test_ngrams_are_encrypted(tmp_path, releases, labels):
-    path = tmp_path / "device"
-    with Device.create(path, releases["old"], keep_text="ngrams", key=lambda: KEY) as device:
+    with Device.create(path, releases["old"], keep_text="never", key=lambda: KEY) as device:
         device.learn(TEXTS, labels)
         device.rotate_key(lambda: KEY[::-1])
     with Device.open(path, key=lambda: KEY[::-1]) as device:

@@ -15,7 +15,7 @@ LABELS = [str(int("good" in pair.b)) for pair in PAIRS]
 PROBE_PAIRS = [Pair(a, b) for a, b in zip(PROBES[:10], PROBES[10:20], strict=True)]
 
 
-@pytest.mark.parametrize("keep_text", ["always", "ngrams", "never"])
+@pytest.mark.parametrize("keep_text", ["always", "never"])
 def test_a_device_learns_pairs_and_keeps_them_over_a_replacement(releases, tmp_path, keep_text):
     path = tmp_path / "device"
     with Device.create(path, releases["old"], keep_text=keep_text) as device:

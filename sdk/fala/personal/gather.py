@@ -179,7 +179,7 @@ def gather(reading: Reading, space: Space) -> Rows:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
     An example has a row if each of its texts has an embedding that is real or can be mapped. With
-    an n-gram block every example with stored n-grams has a row: the mean of the other embeddings
+    an n-gram block every example whose text is kept has a row: the mean of the other embeddings
     replaces a missing one, and only its n-grams distinguish it.
     """
     real = reading.embeddings(space.backbone)
@@ -189,7 +189,7 @@ def gather(reading: Reading, space: Space) -> Rows:
         sources = [(bridge, embeddings) for bridge, embeddings in every if embeddings]
     encoded = set(real).union(*(embeddings for _, embeddings in sources))
     head = space.head
-    by_ngrams = head.lexical is not None and reading.store.texts.ngrams_kept
+    by_ngrams = head.lexical is not None and reading.store.texts.kept
     rows: list[ExampleRow] = []
     pending: list[ExampleRow] = []
     for row in reading.examples():

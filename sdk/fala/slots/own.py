@@ -115,7 +115,7 @@ def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnReleas
             _check_same(bundle, encoder, named=named)
     before = active.release.bundle.encoder
     folder.encoders.add(encoder.name, encoder.function, encoder.name if before is None else before)
-    head, words = active.head, folder.store.texts.ngrams_kept
+    head, words = active.head, folder.store.texts.kept
     return OwnRelease(encoder, head.task, head.labels, head.link, words)
 
 

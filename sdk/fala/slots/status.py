@@ -24,7 +24,7 @@ def status(folder: Folder, adapter: str) -> Status:
     previous = folder.previous(snapshot)
     manifest, head = snapshot.release.bundle.manifest, snapshot.head
     examples, labelled = store.examples.counts()
-    by_ngrams = head.lexical is not None and store.texts.ngrams_kept
+    by_ngrams = head.lexical is not None and store.texts.kept
     return Status(
         release=snapshot.release.name,
         product=manifest.product,

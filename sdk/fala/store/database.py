@@ -282,20 +282,13 @@ class Database:
         Raises:
             DeviceError: The rows are damaged: reading them raised another error.
         """
-        with self.connection() as db, self.named_damage(message):
-            yield db
-
-    @contextmanager
-    def named_damage(self, message: str) -> Iterator[None]:
-        """Raise the errors of damaged rows as ``rows`` does, where they were read before.
-
-        Of another library's error only the type is named: its message may quote a text.
-        """
-        try:
-            yield
-        except DAMAGE as error:
-            reason = str(error) if type(error) is ValueError else type(error).__name__
-            raise DeviceError(damaged(self.path, f"{message}: {reason}")) from None
+        with self.connection() as db:
+            try:
+                yield db
+            except DAMAGE as error:
+                # Another library's message may quote a text.
+                reason = str(error) if type(error) is ValueError else type(error).__name__
+                raise DeviceError(damaged(self.path, f"{message}: {reason}")) from None
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:

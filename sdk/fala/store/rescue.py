@@ -295,9 +295,6 @@ def rescue_examples(store: DamagedStore, target: Store, tasks: Mapping[str, str 
         # A device that keeps no texts must not start to.
         written = [each for each, _ in texts.values()] or [match[0] for match in NAME.finditer(raw)]
         names = guessed_names(written)
-    if names.mode == "ngrams":
-        read = {row: store.value("texts", names.ngrams, [each[0]]) for row, each in texts.items()}
-        texts = {row: each for row, each in texts.items() if read[row] is not None}
     target.texts.set_names(names)
     examples, lost = _examples(store, {row: each for row, (each, _) in texts.items()}, tasks)
 

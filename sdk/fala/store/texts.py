@@ -1,18 +1,16 @@
 """The table of texts, and the names that replace texts where texts are not kept.
 
 A digest is HMAC-SHA256 (RFC 2104) under a random key of the device. Inside the SDK a text is
-identified by its name: the text itself, or the digest, followed by the text's hashed n-grams where
-they are kept. Embeddings and logits are looked up by either in the same way. Only two things
-differ: a digest cannot be encoded, and its n-grams are read, not hashed.
+identified by its name: the text itself, or the digest. Embeddings and logits are looked up by
+either in the same way. Only two things differ: a digest cannot be encoded, and has no n-grams.
 
 The key is stored beside the digests. With the device in hand, one can compute the digest of a
-guessed text, and see whether it was learned; with n-grams also that of single words. Embeddings
-reveal something of a text, too. An encrypted store (``fala.store.encryption``) hides all of them.
+guessed text, and see whether it was learned. Embeddings also reveal something of a text. An
+encrypted store (``fala.store.encryption``) hides both.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import re
@@ -30,8 +28,8 @@ from fala.store.database import Database, damaged
 from fala.store.encryption import decode_text, text_columns
 from fala.text.ngrams import Ngrams, ngrams
 
-#: The part of a text that is kept: all, a digest with the hashed n-grams, or the digest alone.
-KeepText: TypeAlias = Literal["always", "ngrams", "never"]
+#: Whether texts are kept, or their digests.
+KeepText: TypeAlias = Literal["always", "never"]
 
 #: Why a text is not encoded, in a report's words.
 NOT_KEPT = "texts are not kept, and cannot be encoded again"
@@ -40,7 +38,7 @@ _KEY = 32
 #: SQLite's largest id.
 LARGEST_ID = 2**63 - 1
 #: A text's name where texts are not kept.
-NAME = re.compile(r"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
+NAME = re.compile(r"hmac:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -77,36 +75,10 @@ class TextNames:
         """The names of some texts."""
         if self.mode == "always":
             return list(texts)
-        names = [
+        return [
             f"hmac:{hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()}"
             for text in texts
         ]
-        if self.mode == "never":
-            return names
-        starts, buckets = ngrams(texts)
-        parts = np.split(buckets.astype("<u2"), starts[1:-1])
-        return [
-            f"{name}:{base64.b64encode(part.tobytes()).decode()}"
-            for name, part in zip(names, parts, strict=False)
-        ]
-
-    def ngrams(self, names: Sequence[str]) -> Ngrams:
-        """The n-grams of named texts; none where they are not kept.
-
-        Raises:
-            ValueError: A name is damaged.
-        """
-        if self.mode == "always":
-            return ngrams(names)
-        parts = [np.empty(0, dtype="<u2")]
-        for name in names:
-            encoded = name.rpartition(":")[2] if self.mode != "never" else ""
-            part = np.frombuffer(base64.b64decode(encoded, validate=True), "<u2")
-            if (np.diff(part.astype(np.int64)) <= 0).any():
-                raise ValueError("n-grams that are not in order")
-            parts.append(part)
-        starts = np.cumsum([len(part) for part in parts], dtype=np.intp)
-        return starts, np.concatenate(parts).astype(np.int32)
 
 
 def check_keep_text(value: str) -> KeepText:
@@ -123,11 +95,8 @@ def guessed_names(texts: Iterable[str]) -> TextNames:
 
     Digests under the lost key stay; such a text that is learned again counts as a new one.
     """
-    matches = [NAME.fullmatch(text) for text in texts]
-    digests = [match for match in matches if match]
-    if 2 * len(digests) <= len(matches):
-        return TextNames()
-    return TextNames.new("ngrams" if all(match[1] for match in digests) else "never")
+    digests = [NAME.fullmatch(text) is not None for text in texts]
+    return TextNames.new("never" if 2 * sum(digests) > len(digests) else "always")
 
 
 class Texts:
@@ -154,13 +123,8 @@ class Texts:
 
     @property
     def kept(self) -> bool:
-        """Whether texts are kept: whether they can be encoded again."""
+        """Whether texts are kept, so that they can be encoded again and have n-grams."""
         return self.stored_names.mode == "always"
-
-    @property
-    def ngrams_kept(self) -> bool:
-        """Whether the n-grams of texts are kept, with or without the texts."""
-        return self.stored_names.mode != "never"
 
     def set_names(self, names: TextNames) -> None:
         """Write how texts are kept, before the first text. In a transaction."""
@@ -188,13 +152,10 @@ class Texts:
         ]
 
     def ngrams(self, names: Sequence[str]) -> Ngrams:
-        """The n-grams of texts, by their names.
-
-        Raises:
-            DeviceError: They are damaged.
-        """
-        with self._db.named_damage("a text is damaged"):
-            return self.stored_names.ngrams(names)
+        """The n-grams of texts, by their names; none where texts are not kept."""
+        if self.kept:
+            return ngrams(names)
+        return np.zeros(len(names) + 1, dtype=np.intp), np.empty(0, dtype=np.int32)
 
     def newest(self, count: int) -> list[str]:
         """The texts that were added last, of all tasks; none where texts are not kept."""

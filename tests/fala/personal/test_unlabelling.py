@@ -246,7 +246,7 @@ def test_tags_and_ratings(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}, {"keep_text": "ngrams"}],
+    "options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}],
     ids=lambda options: "".join(map(str, options)),
 )  # fmt: skip
 def test_encrypted_folders_and_those_without_texts(tmp_path, releases, labels, options):

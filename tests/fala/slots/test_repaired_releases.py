@@ -311,7 +311,7 @@ def test_the_positive_label_is_kept(tmp_path, releases, labels):
         assert device.positive == "0"
 
 
-@pytest.mark.parametrize("keep_text", ["never", "ngrams", "always"])
+@pytest.mark.parametrize("keep_text", ["never", "always"])
 def test_what_cannot_be_encoded_again_is_kept(tmp_path, releases, labels, truth, keep_text):
     """Embeddings of both backbones, and old logits of the one before."""
     path = tmp_path / "device"
