@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import sqlite3
 
 import numpy as np
@@ -292,6 +293,15 @@ def test_read_errors_of_the_disk_are_fala_errors(device, monkeypatch):
             if calls < at:
                 break
         assert failures and all("another disk" in text for text in failures)
+
+
+def test_a_store_that_was_copied_without_its_log_is_named(tmp_path, releases):
+    path, copy = tmp_path / "device", tmp_path / "copy"
+    with Device.create(path, releases["binary"][0]):
+        shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    with pytest.raises(DeviceError, match=r"copied without store\.sqlite3-wal"):
+        Device.open(copy)
+    assert "copied without store.sqlite3-wal" in Device.examine(copy).problems[0]
 
 
 def test_a_creation_on_a_full_disk_can_be_repeated(tmp_path, releases):

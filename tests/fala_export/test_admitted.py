@@ -67,7 +67,7 @@ def test_a_command_that_makes_what_a_device_rejects_fails(tmp_path):
     bundles.write_word_vectors(earlier, seed=5)
     (tmp_path / "texts.txt").write_text("\n".join(bundles.texts(300)))
     before = later.read_bytes()
-    words = ("--from", earlier, "--to", later, "--text", tmp_path / "texts.txt")
+    words = ("--from", earlier, "--to", later, "--texts", tmp_path / "texts.txt")
     message = failed("bridge", *words)
     assert f"{later}: a device would reject it: on this machine its logits differ" in message
     assert later.read_bytes() == before

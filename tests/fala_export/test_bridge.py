@@ -200,7 +200,7 @@ def encoder(tmp_path):
 def run(old, new, text, *options):
     """Run the command on bundles or paths."""
     old, new = (getattr(bundle, "path", bundle) for bundle in (old, new))
-    return export_command.run("bridge", "--from", old, "--to", new, "--text", text, *options)
+    return export_command.run("bridge", "--from", old, "--to", new, "--texts", text, *options)
 
 
 def test_the_new_bundle_has_the_bridge(glove, encoder, text):

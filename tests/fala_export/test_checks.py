@@ -20,9 +20,9 @@ COMMANDS = {
     "onnx": ("backbone", "x.onnx", "--tokenizer", "y.json", "--parity-text", "texts.txt"),
     "word-vectors": ("word-vectors", "vectors.txt", "--vocab", "y.json"),
     "train": ("train", "model", "--data", "rows.csv", "--frozen"),
-    "bridge": ("bridge", "--from", "old.fala", "--to", "new.fala", "--text", "texts.txt"),
+    "bridge": ("bridge", "--from", "old.fala", "--to", "new.fala", "--texts", "texts.txt"),
     "scales": ("scales", "--release", "new.fala", "--data", "rows.csv"),
-    "distill": ("distill", "model", "--text", "texts.txt", "--text", "y.json", "--work", "w"),
+    "distill": ("distill", "model", "--texts", "texts.txt", "--texts", "y.json", "--work", "w"),
     "adapter": ("adapter", "--base", "new.fala", "--model", "model", "--task", "t", "--data",
                 "rows.csv", "--work", "w"),
 }  # fmt: skip

@@ -52,7 +52,7 @@ def rows(tmp_path):
 
 def test_the_command_reports_the_figures_of_its_bundle(tmp_path, teacher, text_file, rows):
     out = tmp_path / "student.fala"
-    options = ["--text", text_file, "--layers", 1, "--dim", 8, "--vocab", 150, "--trim", 120]
+    options = ["--texts", text_file, "--layers", 1, "--dim", 8, "--vocab", 150, "--trim", 120]
     options += ["--data", rows, "--epochs", 1, "--batch", 16, "--work", tmp_path / "work"]
     summary = done("distill", teacher, *options, "--out", out)
     bundle = Bundle.open(out)
@@ -113,10 +113,10 @@ class _Sized:
         (["--vocab", 20], "a vocabulary of 20 pieces is too small"),
         (["--trim", 20], "a vocabulary of 20 pieces is too small"),
         (["--batch", 191], "190 texts to train on are fewer than a batch of 191"),
-        (["--text", "EMPTY"], "EMPTY: no text in it"),
-        (["--text", "SHORT"], "40 distinct texts are too few; at least 41 are needed"),
-        (["--text", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
-        (["--text", "MISSING"], "MISSING: cannot be read as text: No such file"),
+        (["--texts", "EMPTY"], "EMPTY: no text in it"),
+        (["--texts", "SHORT"], "40 distinct texts are too few; at least 41 are needed"),
+        (["--texts", "DAMAGED.gz"], "DAMAGED.gz: cannot be read as text"),
+        (["--texts", "MISSING"], "MISSING: cannot be read as text: No such file"),
         (["--data", "EMPTY"], "EMPTY: there are no rows"),
         (["--data", "MISSING"], "cannot read 'MISSING': No such file"),
     ],
@@ -130,7 +130,7 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
     (tmp_path / "SHORT").write_text("\n".join(map(str, range(40))))
     (tmp_path / "DAMAGED.gz").write_bytes(gzip.compress(b"text\n" * 99)[:-9])
     if "SHORT" not in options:
-        options = ["--text", text_file, *options]
+        options = ["--texts", text_file, *options]
     arguments = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
     assert message in failed("distill", teacher, *arguments)
     assert not (tmp_path / "x.fala").exists()

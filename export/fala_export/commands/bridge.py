@@ -40,7 +40,7 @@ class Bridge:
     Attributes:
         earlier: Bundle of the backbone on devices.
         later: Bundle of the backbone to replace it.
-        text: Public documents, one a line, plain or .gz; or a file of rows, its public ones.
+        texts: Public documents, one a line, plain or .gz; or a file of rows, its public ones.
         skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
         out: Bundle to write (default: that of --to, in its place).
         seed: Draws the held-out documents.
@@ -48,7 +48,7 @@ class Bridge:
 
     earlier: Annotated[File, "--from"]
     later: Annotated[File, "--to"]
-    text: FileOrFolder
+    texts: FileOrFolder
     skip_bad_rows: bool = False
     out: File | None = None
     seed: Seed = 0
@@ -72,7 +72,7 @@ def bridge(settings: Bridge) -> Summary:
     from fala_export.bundles import write_admitted
     from fala_export.public_texts import read_public_texts
 
-    texts = read_public_texts(settings.text, skip_bad_rows=settings.skip_bad_rows)
+    texts = read_public_texts(settings.texts, skip_bad_rows=settings.skip_bad_rows)
     earlier, later = settings.earlier, settings.later
     return write_admitted(
         settings.out or later, lambda out: build_bridge(earlier, later, texts, out, settings.seed)

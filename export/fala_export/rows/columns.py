@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+import click
 
 from fala.errors import DataError
 from fala_export.rows.user_rows import label_of
@@ -38,6 +40,14 @@ _OTHER_FORMS = {"pair", "history", "candidate"}
 _LONGEST_NAME = 40
 
 
+class _ColumnName(click.ParamType):
+    name = "column"
+
+
+#: A column's name, as an option; None for a guess.
+Column: TypeAlias = Annotated[str | None, _ColumnName()]
+
+
 @dataclass(frozen=True)
 class Columns:
     """How a file's rows are read: the names of its columns.
@@ -46,27 +56,27 @@ class Columns:
     blanks and line ends of a column's name are as ``column_name`` makes them.
 
     Attributes:
-        text: The document.
-        label: Its label.
-        user: The user who gave the label.
-        split: ``"public"``, ``"train"`` or ``"test"``.
-        history: For a matcher: the texts that the user opened before, as a JSON list.
-        candidate: For a matcher: the candidate's text.
-        labels: For tags: their columns, separated by commas; a row has the tags with 1, and not
-            those with 0 or nothing.
+        text: The column of the document.
+        label: The column of its label.
+        user: The column of the user who gave the label.
+        split: The column of ``"public"``, ``"train"`` or ``"test"``.
+        history: The column of the texts that a matcher's user opened before, as a JSON list.
+        candidate: The column of a matcher's candidate, its text.
+        labels: The columns of tags, separated by commas; a row has the tags with 1, and not those
+            with 0 or nothing.
         skip_bad_rows: Leave rows out that cannot be read, and print their number and lines.
 
     Raises:
         DataError: One column is for two fields.
     """
 
-    text: str | None = None
-    label: str | None = None
-    user: str | None = None
-    split: str | None = None
-    history: str | None = None
-    candidate: str | None = None
-    labels: str | None = None
+    text: Column = None
+    label: Column = None
+    user: Column = None
+    split: Column = None
+    history: Column = None
+    candidate: Column = None
+    labels: Column = None
     skip_bad_rows: bool = False
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from fala.files import device_errors, keep_private
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
-from fala.slots.folder import BUNDLES, STORE, Folder, bundle_path, install
+from fala.slots.folder import BUNDLES, EMPTY, STORE, Folder, bundle_path, install
 from fala.slots.releases import Releases, admit_loaded
 from fala.slots.snapshot import vendor_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
@@ -119,7 +119,7 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: Releases
     store = Store.open(path / STORE, codec=codec)
     try:
         if not store.is_complete:
-            raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
+            raise DeviceError(f"{path}: {EMPTY}")
         tidy(path, store)
         folder = Folder(path, store, encoders, releases)
         _tidy_bundles(folder)

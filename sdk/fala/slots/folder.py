@@ -26,6 +26,11 @@ _log = logging.getLogger("fala.store")
 
 #: The store's file in a device's folder, and the folder of its bundles.
 STORE, BUNDLES = "store.sqlite3", "bundles"
+#: Why a store has no release, and what to do. Its first data are in the log beside it.
+EMPTY = (
+    f"{STORE} has no release: its creation was never finished (call Device.create again), or it "
+    f"was copied without {STORE}-wal (copy the whole folder again, while no app uses it)"
+)
 
 
 class Folder:

@@ -40,7 +40,7 @@ from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
-from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.folder import BUNDLES, EMPTY, STORE, Folder, install
 from fala.slots.releases import admit_loaded
 from fala.slots.sharing import head_of
 from fala.slots.snapshot import Release, vendor_record
@@ -232,8 +232,7 @@ def _examined(
     with opened(_store_of(folder), connection) as store, target.transaction():
         query = "SELECT name FROM slots UNION ALL SELECT slot FROM active"
         if not store.select("slots", query) and not store.problems:
-            problem = "its creation was never finished; call Device.create again"
-            return RepairReport(str(folder), whole=False, problems=(problem,)), (), False
+            return RepairReport(str(folder), whole=False, problems=(EMPTY,)), (), False
         if store.path.name == REBUILT:
             store.note(STORE, "a repair was interrupted")
         store.unlock(codec)

@@ -54,7 +54,7 @@ class StudentRelease:
     """
 
     teacher: Annotated[ModelSource, Only("source", "revision", "ignore", "prompt")]
-    texts: Annotated[tuple[File, ...], "--text"]
+    texts: Annotated[tuple[File, ...], "--texts"]
     work: Folder
     out: File
     data: File | None = None
