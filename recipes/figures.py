@@ -24,7 +24,7 @@ from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
 from fala_sim.metric.statistics import Comparison, compare, mean_over_users
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
-from fala_sim.report.registry import tables
+from fala_sim.study import find_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -441,8 +441,9 @@ def few_sets() -> str:
 
 def history() -> str:
     """Devices that are carried through four releases beside ones that begin at the last."""
-    records = read_frame(RESULTS / "history", "history")
-    shown = tables()["history"](records[records["variant"] == "20"]).cells
+    study = find_study("history")
+    records = read_frame(study.results, "history")
+    shown = study.tables()["history"](records[records["variant"] == "20"]).cells
     rows = []
     for data, part in parts(shown, "data", sort=False):
         last, skipped = part.iloc[-2], part.iloc[-1]

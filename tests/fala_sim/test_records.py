@@ -107,11 +107,11 @@ def test_damaged_records_are_an_error(tmp_path):
 
 def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
     write(tmp_path, keys(1))
-    Store(tmp_path).append(Key("history", "d", "m", "u", 0), {})
+    Store(tmp_path).append(Key("search", "d", "m", "u", 0), {})
     with sqlite3.connect(tmp_path / DATABASE) as database:
-        database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'history'")
+        database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'search'")
     assert len(read_records(tmp_path, "labels")) == 1
-    fails(run("table", "history", "--results", tmp_path), "history", "damaged")
+    fails(run("table", "search", "--results", tmp_path), "search", "damaged")
 
 
 def test_records_of_uncommitted_changes_are_not_packed(tmp_path):

@@ -61,15 +61,6 @@ def write_run(results):
                     label_scores = scores(USERS[user] + more * gain)
                     content = {**about(data), "title": method, "scores": label_scores}
                     write("labels", data, method, user, content, size)
-            steps = [
-                {"backbone": name, "scores": scores(USERS[user] - 0.01 * position),
-                 "vendor": scores(0.6), "decision": "personal"}
-                for position, name in enumerate(("glove", "bert", "minilm", "glove"))
-            ]  # fmt: skip
-            lived = {"labels": 40, "begun": scores(USERS[user]), "forward_passes": 20}
-            content = {"steps": [{**step, **lived, "stored_bytes": 2e6} for step in steps]}
-            content |= {"skipped": scores(USERS[user] - 0.02)}
-            write("history", data, "fala", user, {**about(data), **content}, "20")
             tried = [{"settings": {"rate": rate}, "scores": scores(rate)} for rate in (0.5, 0.6)]
             write("search", data, "full", f"v{number}", {**about(data), "tried": tried})
     for profile, outcome, measured in (

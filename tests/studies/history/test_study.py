@@ -7,13 +7,14 @@ import pytest
 from fala import Bundle
 from fala_sim.data_frame import framed
 from fala_sim.data_sets import Partition
-from fala_sim.experiments.history import jobs
 from fala_sim.preparation.releases import load, prepare
 from fala_sim.preparation.sources import find_source
 from fala_sim.records import Key
-from fala_sim.report.registry import tables
+from fala_sim.study import find_study
 from laboratory import write_data
+from sim_command import failed
 from sim_tables import column
+from studies.history import jobs
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +72,13 @@ def test_a_device_installs_all_releases(lives, folders):
 
 def test_the_table_has_a_row_for_each_release(lives):
     records = [{**vars(entry.key), **entry.content, "provenance": {}} for entry in lives]
-    table = tables()["history"](framed(records))
+    table = find_study("history").tables()["history"](framed(records))
     assert len(table.rows) == len(PASSES) * 4
     assert column(table, "backbone", release=1) == ["bert"] * len(PASSES)
     assert all(value.mean > 0.5 for value in column(table, "carried", release=1))
+
+
+def test_another_last_release_is_refused(tmp_path):
+    options = ("--run", "--new", "minilm", "--results", tmp_path / "results")
+    message = failed("study", "history", "history", *options)
+    assert "the last release of this study is mpnet" in message

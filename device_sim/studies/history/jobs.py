@@ -9,16 +9,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fala import Budget, Device
+from fala import Budget, DataError, Device
 from fala.model.heads import PersonalModel
+from fala_sim.engine.job import Engine, Log
+from fala_sim.experiments import people
 from fala_sim.experiments.people import Experiment, Participants, Study
+from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.quality import figures, positions
 from fala_sim.preparation.releases import load
-from fala_sim.records import Key
+from fala_sim.records import Key, Kind
 from fala_sim.situation import Release, User
 
 #: The successive releases; the last is the plan's new backbone. `fala-sim models get` downloads
@@ -153,8 +156,22 @@ EXPERIMENTS = (
     Experiment(
         "history",
         history,
-        methods=lambda study: [SHIPPED] if study.plan.new == RELEASES[-1] else [],
+        methods=lambda _: [SHIPPED],
         variants=lambda _: PASSES,
         more=_through,
     ),
 )
+
+
+def run(plan: Plan, _kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Run the lives of a plan's people that are not recorded; see ``options.Run``.
+
+    Raises:
+        DataError: If the plan's new backbone is not the last release.
+    """
+    last = RELEASES[-1]
+    if plan.new != last:
+        raise DataError(
+            f"--new {plan.new}: the last release of this study is {last}; add --new {last}"
+        )
+    return people.run(plan, EXPERIMENTS, engine, log)

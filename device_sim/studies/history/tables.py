@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from fala_sim.data_frame import exploded
 from fala_sim.metric.statistics import describe, user_values
 from fala_sim.report.groups import MB, by_setting, described, mean, of, parts, plain_mean
-from fala_sim.report.registry import table
 from fala_sim.report.table import Table, TableRow
+from studies.history.study import STUDY
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@table("history", "A history of releases", "history")
+@STUDY.table("history", "A history of releases", "history")
 def history(records: pd.DataFrame) -> Table:
     """AUC after each of a vendor's releases, carried through all of them or begun there.
 

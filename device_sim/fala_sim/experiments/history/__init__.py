@@ -1,1 +1,0 @@
-"""Successive releases of a vendor on one user's device."""
