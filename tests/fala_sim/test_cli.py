@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fala_sim import cli
 from fala_sim.records import DATABASE
 from sim_command import failed, fails, run, works
 from sim_records import write_run
@@ -57,6 +58,16 @@ def test_a_figure_is_printed_as_text_and_drawn_with_out(results, name, tmp_path)
         root = ElementTree.parse(drawing).getroot()
         assert len(root.findall(".//{http://www.w3.org/2000/svg}text")) > 5
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_writes_the_tables_and_figures_that_have_records(results, tmp_path, monkeypatch):
+    shutil.copyfile(results / DATABASE, tmp_path / DATABASE)
+    monkeypatch.setattr(cli, "_run", lambda *_: [])  # everything is recorded
+    done = works("all", "--results", tmp_path)
+    written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
+    assert {"tables/headline.md", "tables/table-2.json", "figures/pareto-films.svg"} <= written
+    assert {path.partition("/")[0] for path in written} == {DATABASE, "tables", "figures"}
+    assert "left out: no records of kind 'flops' (table 1)" in done.stderr
 
 
 def test_missing_records_are_named_in_one_line_without_making_a_folder(tmp_path):
