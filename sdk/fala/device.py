@@ -37,7 +37,7 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, UsageError, needs, type_of
+from fala.errors import DataError, DeviceError, UsageError, check_flag, needs, type_of
 from fala.examples import CLASSIFICATION, Example, check_examples, texts_of
 from fala.files import check_path
 from fala.model.active import ActiveModel
@@ -75,7 +75,7 @@ from fala.slots.own_arguments import (
     check_unsigned,
 )
 from fala.slots.releases import Releases, check_releases
-from fala.slots.repair import RepairReport, examine, repair
+from fala.slots.repair import Given, RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
 from fala.slots.status import status
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
@@ -285,6 +285,7 @@ class Device:
         *,
         trust: Trust | None = None,
         key: Key | None = None,
+        unsigned: bool = False,
     ) -> RepairReport:
         """Repair a damaged folder, with all of its examples that can be read.
 
@@ -299,12 +300,17 @@ class Device:
             path: The folder.
             bundle: A release to install where none in the folder is whole. It is audited and
                 validated as by ``replace``, and is for the device's labels and kind of examples.
-            trust: The key that must have signed it; None takes the one of ``create``.
+            trust: The key that must have signed it; None takes the one of ``create``. If the store
+                is so damaged that the one of ``create`` cannot be read, this key takes its place.
             key: See ``create``.
+            unsigned: Whether the device was created without ``trust``, if the store does not say
+                it any more. A key that can be read stays.
 
         Raises:
             DeviceError: There is none, it cannot be read or written, or it has another version or
-                key.
+                key; or it cannot be read which key must have signed its releases, and neither
+                ``trust`` nor ``unsigned`` is given.
+            DataError: ``trust`` is no key, or is given with ``unsigned``.
             BundleError: ``bundle`` cannot be trusted, or is for other labels or examples.
 
         Examples:
@@ -314,7 +320,9 @@ class Device:
         """
         folder = check_folder(path)
         release = None if bundle is None else check_path(bundle, "bundle")
-        report = repair(folder, release, trust, codec_of(key), fit_all)
+        if check_flag(unsigned, "unsigned") and trust is not None:
+            raise DataError("unsigned=True says that no key signs releases: leave trust= out")
+        report = repair(folder, Given(release, trust, unsigned), codec_of(key), fit_all)
         _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
         return report
 

@@ -42,6 +42,14 @@ def command() -> None:
     "--bundle", type=click.Path(), help="With --repair: a release, if none in the folder is whole."
 )
 @click.option(
+    "--trust", type=click.Path(),
+    help="With --repair: the vendor's public key, if the device's own cannot be read.",
+)  # fmt: skip
+@click.option(
+    "--unsigned", is_flag=True,
+    help="With --repair: the device required no signature, if that cannot be read.",
+)  # fmt: skip
+@click.option(
     "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
 )
 @JSON
@@ -51,6 +59,8 @@ def doctor(
     folder: Path,
     repair: bool,
     bundle: str | None,
+    trust: str | None,
+    unsigned: bool,
     key_file: Path | None,
     as_json: bool,
 ) -> None:
@@ -61,10 +71,14 @@ def doctor(
     --repair nothing is repaired. Close the app first. The exit status is 1 while something is
     damaged.
     """
-    if bundle is not None and not repair:
-        raise DataError("--bundle goes with --repair")
+    for name, given in (("bundle", bundle), ("trust", trust), ("unsigned", unsigned or None)):
+        if given is not None and not repair:
+            raise DataError(f"--{name} goes with --repair")
     key = None if key_file is None else key_file.read_bytes
-    report = Device.repair(folder, bundle, key=key) if repair else Device.examine(folder, key=key)
+    if repair:
+        report = Device.repair(folder, bundle, trust=trust, key=key, unsigned=unsigned)
+    else:
+        report = Device.examine(folder, key=key)
     _print(as_json, report.to_dict(), _repair_lines(report))
     if not report.whole:
         context.exit(1)

@@ -84,8 +84,7 @@ def create(
             store.settings.note_version(manifest.product, manifest.version)
             if label is not None:
                 store.slots.set_positive(str(label))
-            if trust is not None:
-                store.settings.set_trust(key_bytes(trust))
+            store.settings.set_trust(None if trust is None else key_bytes(trust))
         folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
         folder.snapshot()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust
+from fala.bundle.signature import Trust, key_bytes
 from fala.errors import (
     BundleError,
     BundleMismatchError,
@@ -57,6 +57,7 @@ from fala.store.rescue import (
     rescue_examples,
     rescue_settings,
     teachers_of,
+    trusted_keys,
 )
 from fala.store.schema import create_tables
 from fala.store.slots import slots_of
@@ -66,6 +67,7 @@ _log = logging.getLogger("fala.store")
 
 #: The share of examples and labels that a release has to fit: others may be damaged.
 _MOST_FIT = 0.95
+_LOST_TRUST = "it cannot be read which key must have signed its releases"
 
 #: The active release and the previous one of every task after a repair, by adapter: their bundles,
 #: and heads with the labels in the device's order.
@@ -125,20 +127,32 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
         return _examined(folder, connection, codec, target)[0]
 
 
-def repair(
-    folder: Path, release: Path | None, trust: Trust | None, codec: Codec, fit: _Fit
-) -> RepairReport:
+@dataclass(frozen=True)
+class Given:
+    """What the caller of a repair adds to a folder; see ``Device.repair``.
+
+    Attributes:
+        release: A release to install where none in the folder is whole.
+        trust: The key that must have signed it, and that takes the place of one that is lost.
+        unsigned: Whether the device required no signature, where that cannot be read.
+    """
+
+    release: Path | None = None
+    trust: Trust | None = None
+    unsigned: bool = False
+
+
+def repair(folder: Path, given: Given, codec: Codec, fit: _Fit) -> RepairReport:
     """Repair a folder; see ``Device.repair``.
 
     Args:
         folder: See ``Device.repair``.
-        release: See ``Device.repair``.
-        trust: See ``Device.repair``.
+        given: What the caller adds.
         codec: Reads the store's records, and writes those of the new one.
         fit: Fits the personal models of all tasks.
     """
     with _opened(folder, codec, exclusive=True) as (connection, target):
-        report, damaged, is_new = _examined(folder, connection, codec, target, release, trust)
+        report, damaged, is_new = _examined(folder, connection, codec, target, given)
         if report.active is not None:
             report = replace(report, whole=True)
             if is_new:
@@ -213,8 +227,7 @@ def _examined(
     connection: sqlite3.Connection,
     codec: Codec,
     target: Store,
-    release: Path | None = None,
-    trust: Trust | None = None,
+    given: Given | None = None,
 ) -> tuple[RepairReport, Iterable[Path], bool]:
     """Find the problems of a folder, and write what a repair keeps.
 
@@ -223,11 +236,14 @@ def _examined(
         connection: A connection to its store.
         codec: The app's.
         target: The empty store that takes the place of a damaged one.
-        release: A release to install where none is whole; else the folder stays as it is.
-        trust: The key that must have signed it; None takes the device's.
+        given: What the caller of a repair adds; None only examines. The folder changes only where
+            a release of the caller's is installed.
 
     Returns:
         The report; the files of bundles that are damaged; and whether the store is.
+
+    Raises:
+        DeviceError: It is a repair, and the key that must have signed every release is unknown.
     """
     with opened(_store_of(folder), connection) as store, target.transaction():
         query = "SELECT name FROM slots UNION ALL SELECT slot FROM active"
@@ -241,10 +257,11 @@ def _examined(
         _open_slots(folder, store, had)
         whole, damaged = _bundles(folder)
         plan = _planned(had, whole)
+        lost_trust = not _keep_trust(store, target, plan, given)
         taken = None
-        if release is not None and not plan[""]:
-            origin = Signed(target.settings.trust() if trust is None else trust)
-            taken = admit_loaded(release, origin, Encoders(), None)
+        if given is not None and given.release is not None and not plan[""]:
+            origin = Signed(target.settings.trust() if given.trust is None else given.trust)
+            taken = admit_loaded(given.release, origin, Encoders(), None)
             whole[taken.bundle.digest] = taken.bundle, taken.head
             plan = _planned(had, whole)
         tasks = {adapter: chosen[0][1].task for adapter, chosen in plan.items() if chosen}
@@ -257,6 +274,7 @@ def _examined(
         _activate(target, plan, teachers_of(store))
     problems, exposed = store.problems, _exposed(folder)
     actions = [*_actions(had, plan)] if problems or not plan[""] else []
+    actions += [f"{_LOST_TRUST}: repair with it"] if lost_trust else []
     actions += ["delete the bundles that are damaged"] if damaged and plan[""] else []
     actions += ["keep the files from other users"] if exposed else []
     counts = [target.of(adapter).examples.counts() for adapter in plan]
@@ -281,6 +299,34 @@ def _examined(
         adapters={adapter: active for adapter, (active, *_) in names.items()},
     )
     return report, [file for file in damaged if file.stem not in whole], bool(problems)
+
+
+def _keep_trust(store: DamagedStore, target: Store, plan: _Plan, given: Given | None) -> bool:
+    """Write the key that must have signed every release. In a transaction of the target.
+
+    Returns:
+        Whether it could be read, or the caller has given it.
+
+    Raises:
+        DeviceError: Neither, in a repair: the device would then accept any release.
+    """
+    keys = trusted_keys(store)
+    own = any(bundle.external and head.constant for bundle, head in plan[""])
+    if not keys and own and not store.edited:
+        keys = {None}  # a device that requires signatures accepts no encoder of the app's
+    if len(keys) != 1:
+        store.note("device", _LOST_TRUST)
+        if given is None:
+            return False
+        if given.trust is None and not given.unsigned:
+            raise DeviceError(
+                f"{store.path.parent}: {_LOST_TRUST}, so any release could be installed after a "
+                "repair; pass the vendor's key (trust=, or --trust FILE), or unsigned=True (or "
+                "--unsigned) if the device was created without a key; nothing was changed"
+            )
+        keys = {None if given.trust is None else key_bytes(given.trust)}
+    target.settings.set_trust(*keys)
+    return True
 
 
 def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -> None:

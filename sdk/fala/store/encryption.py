@@ -54,6 +54,7 @@ _RECORDS = (
     ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
     ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
     ("logits", ("example", "model"), "value", _TEXTS_OF_EXAMPLE),
+    ("device", ("one",), "trust", ("'trust'",)),
     *(("slots", ("name",), name, (f"'{name}'", *BOUND_SLOT_COLUMNS)) for name in SLOT_WEIGHTS),
 )
 

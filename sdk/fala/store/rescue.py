@@ -24,7 +24,6 @@ from fala.store.access import check_access, integrity
 from fala.store.columns import (
     DAMAGE,
     adapter_named,
-    blob,
     change_count,
     floats,
     number,
@@ -44,6 +43,7 @@ from fala.store.examples import (
     decode_label,
 )
 from fala.store.schema import create_tables, is_current, version_of
+from fala.store.settings import decode_trust
 from fala.store.slots import decode_labels
 from fala.store.store import Store
 from fala.store.texts import NAME, TextNames, guessed_names
@@ -255,7 +255,9 @@ def teachers_of(store: DamagedStore) -> dict[str, tuple[str, str]]:
 
 
 def rescue_settings(store: DamagedStore, target: Store) -> None:
-    """Write the settings that can be read, but how texts are kept. In a transaction of the target.
+    """Write the settings that can be read, but how texts are kept, and the trusted key.
+
+    In a transaction of the target.
 
     Args:
         store: The damaged store, unlocked; it does not change.
@@ -269,10 +271,21 @@ def rescue_settings(store: DamagedStore, target: Store) -> None:
     for product, newest in store.unbound("versions", "product, newest"):
         with store.noted("versions"):
             target.settings.note_version(text(product), whole(newest))
-    for (key,) in store.unbound("device", "trust"):
-        with store.noted("device"):
-            if key is not None:
-                target.settings.set_trust(blob(key))
+
+
+def trusted_keys(store: DamagedStore) -> set[bytes | None]:
+    """The keys that may be the one that must have signed every release; None for no signature.
+
+    The key is in a table and in an index, which are in other pages. Where one of them says that no
+    signature is required, and the other has a key, that key is returned. In an encrypted store the
+    record is bound to its place, so it counts in an edited table, too.
+    """
+    keys = set[bytes | None]()
+    for place in ("NOT INDEXED", "INDEXED BY trusted"):
+        for (cell,) in store.select("device", f"SELECT trust FROM device {place}"):
+            with store.noted("device"):
+                keys.add(decode_trust(store.codec, cell))
+    return keys - {None} or keys
 
 
 def rescue_examples(store: DamagedStore, target: Store, tasks: Mapping[str, str | None]) -> int:

@@ -7,7 +7,7 @@ import sqlite3
 from fala.errors import DeviceError
 
 #: The version, in SQLite's ``user_version``. Raise it with every change of the tables.
-VERSION = 1
+VERSION = 2
 
 #: Larger versions are damage.
 _LARGEST_VERSION = 100
@@ -18,8 +18,8 @@ TABLES = (
     "versions", "device", "digests",
 )  # fmt: skip
 
-# With the indexes labels and sealed texts and examples are in two places of the file. Embeddings
-# have row ids: without, a row above a quarter of a page needs a page of its own.
+# With the indexes labels, sealed texts, examples and the trusted key are in two places of the file.
+# Embeddings have row ids: without, a row above a quarter of a page needs a page of its own.
 _SCHEMA = """
     CREATE TABLE device (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -121,6 +121,7 @@ _SCHEMA = """
     CREATE INDEX changes ON examples (adapter, labelled_data, added_data);
     CREATE INDEX labels ON examples (adapter, label, added, labelled);
     CREATE INDEX sealed ON texts (sealed) WHERE sealed IS NOT NULL;
+    CREATE INDEX trusted ON device (trust);
     INSERT INTO device (one) VALUES (1)
 """
 

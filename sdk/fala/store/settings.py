@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fala.store.columns import blob, text, whole
+from fala.store.columns import text, whole
 from fala.store.database import Database
+from fala.store.encryption import Codec
+
+_KEY = 32
+#: The context of the record of the trusted key.
+_TRUST = ("device", 1, "trust")
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,18 @@ class Trial:
     began: int
     tries: int = 0
     predictions: int = 0
+
+
+def decode_trust(codec: Codec, cell: object) -> bytes | None:
+    """The key that must have signed every release, by its record; None requires no signature.
+
+    Raises:
+        ValueError: The record is damaged, or missing.
+    """
+    key = codec.decode(cell, *_TRUST)
+    if len(key) not in (0, _KEY):
+        raise ValueError("a key of another length")
+    return key or None
 
 
 class Settings:
@@ -65,14 +82,25 @@ class Settings:
         )  # fmt: skip
 
     def trust(self) -> bytes | None:
-        """The key that must have signed every release, 32 bytes; None requires no signature."""
-        with self._db.rows("its settings are damaged"):
-            value = self._get("trust")
-            return None if value is None else blob(value)
+        """The key that must have signed every release, 32 bytes; None requires no signature.
 
-    def set_trust(self, key: bytes) -> None:
-        """Write the key that must have signed every release. In a transaction."""
-        self._set(trust=key)
+        Raises:
+            DeviceError: It is damaged, or its row is missing.
+        """
+        with self._db.rows("its settings are damaged") as db:
+            row = db.execute("SELECT trust FROM device NOT INDEXED").fetchone()
+            if row is None:
+                raise ValueError("the row of the device is missing")
+            return decode_trust(self._db.codec, row[0])
+
+    def set_trust(self, key: bytes | None) -> None:
+        """Write the key that must have signed every release. In a transaction.
+
+        Args:
+            key: 32 bytes; None, which requires no signature, is a record, too: a record that is
+                missing is damage.
+        """
+        self._set(trust=self._db.codec.encode(key or b"", *_TRUST))
 
     def fell_back(self) -> str | None:
         """Why the device fell back from its last release; None if it did not, or if damaged."""

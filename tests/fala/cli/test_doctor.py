@@ -31,12 +31,26 @@ def test_doctor_examines_and_repairs(path):
     ("arguments", "message"),
     [
         (["nowhere"], "not a device folder"), ([".", "--bundle", "x.fala"], "goes with --repair"),
+        ([".", "--trust", "x.pub"], "--trust goes with --repair"),
+        ([".", "--unsigned"], "--unsigned goes with --repair"),
         ([""], "not a device folder"),
     ],
 )  # fmt: skip
 def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert message in failed("doctor", *arguments)
+
+
+def test_it_asks_who_signs_releases_where_the_store_does_not_say(path, tmp_path):
+    (tmp_path / "key.pub").write_bytes(bytes(32))
+    sql(path, "UPDATE device SET trust = NULL")
+    assert "to do: it cannot be read which key" in run("doctor", path).output
+    assert "--trust FILE" in failed("doctor", path, "--repair")
+    works("doctor", path, "--repair", "--unsigned")
+    sql(path, "UPDATE device SET trust = NULL")
+    works("doctor", path, "--repair", "--trust", tmp_path / "key.pub")
+    with Device.open(path) as device:
+        assert device._folder.store.settings.trust() == bytes(32)
 
 
 def test_output_contains_no_terminal_escapes(path):

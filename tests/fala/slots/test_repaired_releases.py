@@ -22,7 +22,7 @@ from fala.errors import (
 )
 from fala.model.heads import Head
 from fala.model.links import LABELS, TAGS, Rating
-from fala.slots.repair import repair
+from fala.slots.repair import Given, repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
 from fala.testing.hostile import Changes, repack
@@ -87,7 +87,7 @@ def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled
     for how, data in damaged((original / STORE).read_bytes()):
         folder = shutil.copytree(original, tmp_path / "damaged")
         (folder / STORE).write_bytes(data)
-        report = Device.repair(folder, key=key)
+        report = Device.repair(folder, key=key, unsigned=True)
         assert (report.whole, report.active, report.previous) == (True, name, "bert"), how
         with Device.open(folder, key=key) as device:
             assert (
@@ -367,7 +367,7 @@ def test_a_failing_fit_loses_no_example(folder):
         raise DeviceError("no fit")
 
     unchecked(folder, "UPDATE slots SET weight = x'00'")
-    assert repair(folder, None, None, PLAIN, fit).whole
+    assert repair(folder, Given(), PLAIN, fit).whole
     with Device.open(folder) as device:
         assert device.model.is_vendor and len(list(device.examples())) == 90
         device.learn([])
