@@ -12,10 +12,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path, PurePosixPath
-
-import numpy as np
 
 from fala_export.errors import ExportError
 
@@ -145,47 +142,3 @@ def documents(folder: Path) -> Iterator[Document]:
                             yield document
         except (OSError, zipfile.BadZipFile) as error:
             raise ExportError(f"cannot read the corpus {path.name}: {error}") from error
-
-
-def _fragment(sentence: str, rng: np.random.Generator) -> str:
-    tokens = sentence.split(" ")
-    length = int(rng.integers(2, 9))
-    start = int(rng.integers(0, max(1, len(tokens) - length)))
-    return " ".join(tokens[start : start + length])
-
-
-def sample_texts(corpus: list[Document], count: int, seed: int) -> list[str]:
-    """Draw distinct texts, as long as those of applications.
-
-    Of the texts, 60 % are sentences, 25 % two consecutive sentences of a document, and
-    15 % short fragments of a sentence, so that the distilled encoder is trained on headlines,
-    remarks and short passages. Texts that differ only in case count as equal.
-
-    Args:
-        corpus: Documents.
-        count: Most texts.
-        seed: The seed of the draw and of the order.
-    """
-    rng = np.random.default_rng(seed)
-    sentences = list({s.lower(): s for document in corpus for s in document}.values())
-    pairs = [f"{first} {second}" for document in corpus for first, second in pairwise(document)]
-    chosen: dict[str, str] = {}
-    sizes = (int(count * 0.60), int(count * 0.25))
-    for pool, size in zip((sentences, pairs), sizes, strict=True):
-        for index in rng.permutation(len(pool))[:size]:
-            chosen.setdefault(pool[index].lower(), pool[index])
-    for index in rng.integers(0, len(sentences), count - sum(sizes)):
-        fragment = _fragment(sentences[index], rng)
-        chosen.setdefault(fragment.lower(), fragment)
-    texts = list(chosen.values())
-    return [texts[index] for index in rng.permutation(len(texts))]
-
-
-def hold_out(corpus: list[Document]) -> tuple[list[Document], list[Document]]:
-    """Split documents, never a document's sentences, into training and held-out ones.
-
-    Returns:
-        All documents except every fiftieth; and every fiftieth.
-    """
-    held_out = corpus[::50]
-    return [document for index, document in enumerate(corpus) if index % 50], held_out

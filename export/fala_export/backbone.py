@@ -92,13 +92,19 @@ def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
     check_room(needed, Path(tempfile.gettempdir()), *folders)  # it is tried out as on a device
 
 
-def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
+def convert(
+    encoder: Source,
+    options: ExportOptions,
+    examples: Sequence[Example],
+    whole: Source | None = None,
+) -> Export:
     """Convert an encoder to the model that a device runs, and compare both.
 
     Args:
         encoder: A loaded or trained encoder, or the ONNX file of one.
         options: The export options.
         examples: Examples to measure parity on.
+        whole: The model before its vocabulary was trimmed, to compare with; None for itself.
 
     Raises:
         ExportError: The model cannot be exported so, or its mean cosine is below the floor.
@@ -130,7 +136,7 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
             f"{', '.join(TABLE_PRECISIONS)} with --quantize"
         )
     with progress("embedding texts with the model", len(texts)) as bar:
-        reference = encoder.encode(texts, max_length, step=bar.update)
+        reference = (whole or encoder).encode(texts, max_length, step=bar.update)
     graph = _Graph(encoder, options, float_model, max_length)
     cosines = {}
     for precision in precisions:

@@ -12,7 +12,6 @@ from fala.cli import SETTINGS, Group
 from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge
-from fala_export.commands.distill import distill
 from fala_export.commands.init import init
 from fala_export.commands.inspect import inspect
 from fala_export.commands.keys import key, sign
@@ -34,7 +33,7 @@ def main() -> None:
 
 
 for _command in (
-    init, backbone, word_vectors, train, adapter, release, distill, bridge, scales, inspect,
+    init, backbone, word_vectors, train, adapter, release, bridge, scales, inspect,
     publish,
     repository, key, sign,
 ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""Read the public texts that a bridge or a distillation learns from."""
+"""Read the public texts that a bridge learns from, or whose tokens a vocabulary keeps."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@ from importlib.util import find_spec
 import pytest
 
 from encoders import make_encoder
-from fala_export.families.distillation.texts import Texts
 from public_data import sentences
 
 if find_spec("torch") is None:  # it comes with the extra [export], as all that these tests need
@@ -26,11 +25,5 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder():
-    """A tiny random teacher."""
+    """A tiny random encoder."""
     return make_encoder(texts=sentences(100, 1), pieces=200)
-
-
-@pytest.fixture(scope="module")
-def texts():
-    """The texts of a distillation."""
-    return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))

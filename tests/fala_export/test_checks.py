@@ -22,7 +22,7 @@ COMMANDS = {
     "train": ("train", "model", "--data", "rows.csv", "--frozen"),
     "bridge": ("bridge", "--from", "old.fala", "--to", "new.fala", "--texts", "texts.txt"),
     "scales": ("scales", "--release", "new.fala", "--data", "rows.csv"),
-    "distill": ("distill", "model", "--texts", "texts.txt", "--texts", "y.json", "--work", "w"),
+    "trimmed": ("backbone", "model", "--trim-vocabulary", "texts.txt"),
     "adapter": ("adapter", "--base", "new.fala", "--model", "model", "--task", "t", "--data",
                 "rows.csv", "--work", "w"),
 }  # fmt: skip
@@ -75,7 +75,7 @@ def test_keys_are_not_overwritten(inputs):
 
 def test_names_are_checked_before_the_work(inputs):
     for name in ("a\x1b[2Jb", "a\nb", "\u202eabc", "n" * 257, " "):
-        for command in ("backbone", "word-vectors", "train", "distill"):
+        for command in ("backbone", "word-vectors", "train"):
             message = failed(*COMMANDS[command], "--out", "x.fala", "--name", name)
             assert "the name is empty, or has control characters" in message
 

@@ -1,63 +1,132 @@
-import json
-import subprocess
-import sys
+"""A trimmed vocabulary: tokens that no text uses leave the tokenizer and the embedding matrix."""
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 
-from fala_export.families.distillation.settings import Distillation
-from fala_export.families.distillation.texts import Texts
-from fala_export.families.distillation.training import distil
-from fala_export.families.distillation.vocabulary import (
-    Vocabulary,
-    train_wordpiece,
-    trim_vocabulary,
-)
-from public_data import sentences
+from encoders import make_encoder, write_encoder
+from export_command import done, failed
+from fala import Bundle
+from fala_export.errors import ExportError
+from fala_export.models.encoder import load_encoder, load_encoder_of
+from fala_export.models.vocabulary import trim_encoder, trim_vocabulary
+from families import FAMILIES, LATER, write_model
+from public_data import sentences, write_rows
+
+FEW = sentences(30, 4)[:3]
+
+
+@pytest.fixture
+def whole(tmp_path, encoder, request):
+    """The folder of a tiny encoder with a WordPiece or a Unigram tokenizer."""
+    if request.param == "WordPiece":
+        return write_encoder(tmp_path / "tiny", encoder)
+    return write_model(tmp_path / "tiny", "xlm-roberta")
+
+
+def size_of(bundle):
+    return Tokenizer.from_str(bundle.read("backbone/tokenizer.json").decode()).get_vocab_size()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", ["WordPiece", "Unigram"], indirect=True)
+def test_the_command_drops_unused_tokens_and_keeps_the_texts_embeddings(tmp_path, whole):
+    texts, rows = tmp_path / "texts.txt", tmp_path / "rows.jsonl"
+    texts.write_text("\n".join(FEW), encoding="utf-8")
+    public = [{"user": "u", "split": "public", "text": text, "label": 0} for text in FEW]
+    write_rows(rows, [*public, {**public[0], "split": "train", "text": sentences(9, 5)[-1]}])
+    words = ("backbone", whole, "--quantize", "none", "--max-length", 30, "--pooling", "own")
+    plain = done(*words, "--out", tmp_path / "whole.fala")
+    summary = done(*words, "--trim-vocabulary", texts, "--out", tmp_path / "small.fala")
+    large, small = (Bundle.open(tmp_path / f"{name}.fala") for name in ("whole", "small"))
+    assert "tokens" not in plain
+    assert summary["tokens"] == small.manifest.details["tokens"] == size_of(small) < size_of(large)
+    assert summary["parity"]["texts"] == len(FEW)
+    assert summary["parity"]["mean_cosine"] == 1
+    before, after = (bundle.backbone().encode(FEW) for bundle in (large, small))
+    np.testing.assert_allclose(after, before, atol=1e-5)
+    removed = plain["cost"]["parameters"] - summary["cost"]["parameters"]
+    width = load_encoder(str(whole)).module.transformer.config.hidden_size
+    assert removed == (size_of(large) - size_of(small)) * width
+
+    # What trains on the bundle later loads the model with the bundle's tokens.
+    again = load_encoder_of(small, str(whole))
+    np.testing.assert_allclose(again.encode(FEW, 30), before, atol=1e-5)
+
+    done(*words, "--trim-vocabulary", rows, "--out", tmp_path / "rows.fala")
+    assert Bundle.open(tmp_path / "rows.fala").backbone_digest == small.backbone_digest
+    message = failed(*words, "--trim-vocabulary", tmp_path / "none", "--out", tmp_path / "x.fala")
+    assert "none: cannot be read as text: No such file" in message
+
+
+@pytest.mark.slow
+def test_the_bundle_is_compared_with_the_whole_model(tmp_path, encoder):
+    """Texts whose tokens were dropped have other embeddings."""
+    folder = write_encoder(tmp_path / "tiny", encoder)
+    few, many = tmp_path / "few.txt", tmp_path / "many.txt"
+    few.write_text("\n".join(FEW), encoding="utf-8")
+    many.write_text("\n".join(sentences(40, 3)), encoding="utf-8")
+    words = ("backbone", folder, "--quantize", "none", "--trim-vocabulary", few)
+    message = failed(*words, "--parity-text", many, "--min-cosine", 0.9999,
+                     "--out", tmp_path / "x.fala")  # fmt: skip
+    assert "the mean cosine to the model in float32 is" in message
+    assert not (tmp_path / "x.fala").exists()
+
+
+@pytest.mark.slow
+def test_static_embeddings_and_byte_pairs_are_refused(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(FEW), encoding="utf-8")
+    table = np.zeros((3, 4), np.float32)
+    (static := tmp_path / "static").mkdir()
+    save_file({"embeddings": table}, static / "model.safetensors")
+    Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, "[UNK]")).save(
+        str(static / "tokenizer.json")
+    )
+    (static / "config.json").write_text('{"model_type": "model2vec", "normalize": true}')
+    words = ("--trim-vocabulary", texts, "--out", tmp_path / "x.fala")
+    message = failed("backbone", static, *words)
+    assert "--trim-vocabulary is for a transformer's folder with its weights" in message
+    message = failed("backbone", write_model(tmp_path / "roberta", "roberta"), *words)
+    assert (
+        "roberta: only a WordPiece or Unigram vocabulary can be trimmed; this one is BPE" in message
+    )
+
+
+@pytest.mark.slow
+def test_another_model_than_the_bundles_own_is_named(tmp_path, encoder):
+    folder = write_encoder(tmp_path / "tiny", encoder)
+    texts, out = tmp_path / "texts.txt", tmp_path / "x.fala"
+    texts.write_text("\n".join(FEW), encoding="utf-8")
+    done("backbone", folder, "--pooling", "own", "--trim-vocabulary", texts, "--out", out)
+    other = write_encoder(tmp_path / "other", make_encoder())
+    with pytest.raises(ExportError, match="other: the model lacks tokens of the bundle's trimmed"):
+        load_encoder_of(Bundle.open(out), str(other))
 
 
 @pytest.mark.thorough
-def test_a_trained_vocabulary_is_equal_in_another_process(texts):
-    code = (
-        "import sys; from fala_export.families.distillation.vocabulary import train_wordpiece;"
-        "print(train_wordpiece(sys.stdin.read().splitlines(), 120).to_str())"
-    )
-    ours = train_wordpiece(texts.training, 120)
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        input="\n".join(texts.training),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert result.stdout.strip() == ours.to_str()
-    assert ours.get_vocab_size() == 120
-    assert [ours.id_to_token(number) for number in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    assert len(json.loads(ours.to_str())["added_tokens"]) == 4
+@pytest.mark.parametrize("family", [*FAMILIES, *LATER])
+def test_every_family_keeps_its_embeddings(tmp_path, family):
+    encoder = load_encoder(str(write_model(tmp_path / family, family)), "mean")
+    if b'"type":"BPE"' in encoder.tokenizer.replace(b" ", b""):
+        with pytest.raises(ExportError, match="can be trimmed; this one is BPE"):
+            trim_encoder(encoder, FEW)
+        return
+    small = trim_encoder(encoder, FEW)
+    assert small.size < encoder.size
+    np.testing.assert_array_equal(small.encode(FEW, 30), encoder.encode(FEW, 30))
 
 
-def test_trimming_keeps_embeddings_of_texts_with_kept_pieces(tmp_path, encoder, texts):
-    common = sentences(30, 4)[:3]
-    used = Texts(common * 30, texts.held_out, common)
-    settings = Distillation(trim=90, epochs=0)
-    student = distil(encoder, used, settings, tmp_path, 0).encoder
-    assert student.module.transformer.config.vocab_size == 90
-    np.testing.assert_array_equal(student.encode(common, 64), encoder.encode(common, 64))
-    assert not np.allclose(student.encode(texts.held_out, 64), encoder.encode(texts.held_out, 64))
-
-
-def test_a_trimmed_vocabulary_still_spells_every_word(encoder, texts):
-    whole = Vocabulary(encoder.tokenizer, encoder.pad_id)
-    trimmed, ids = trim_vocabulary(encoder.tokenizer, whole.encode(texts.training, 64), 90)
-    before, after = (Tokenizer.from_str(part.decode()) for part in (encoder.tokenizer, trimmed))
-    assert after.get_vocab_size() == len(ids) == 90
+def test_a_trimmed_vocabulary_still_spells_every_word(encoder):
+    before = Tokenizer.from_str(encoder.tokenizer.decode())
+    used = {number for text in FEW for number in before.encode(text).ids}
+    trimmed, ids = trim_vocabulary(encoder.tokenizer, used)
+    after = Tokenizer.from_str(trimmed.decode())
+    assert after.get_vocab_size() == len(ids) < before.get_vocab_size()
     for piece, number in after.get_vocab().items():
         assert before.token_to_id(piece) == ids[number]
-    rare = "Zebra-quartz!"
-    assert len(after.encode(rare).ids) >= len(before.encode(rare).ids)
-    for text in [*texts.training, *texts.held_out]:
+    for text in sentences(200, 1):
         cut = after.encode(text)
         assert "[UNK]" not in cut.tokens
         assert (cut.tokens[0], cut.tokens[-1]) == ("[CLS]", "[SEP]")
@@ -79,7 +148,7 @@ def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
     )
     chosen = {"bert": bert, "template": template}
     tokenizer.post_processor = chosen.get(kind) or processors.Sequence([template])
-    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), [[3]], 8)
+    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), [3])
     assert ids == [1, 2, 3, 4, 6, 7, 8, 10]
     smaller = Tokenizer.from_str(trimmed.decode())
     assert smaller.encode("ab a [MASK] abab").tokens == [
@@ -103,7 +172,7 @@ def test_a_trimmed_unigram_vocabulary_splits_texts_of_kept_pieces_as_before(with
     text = "straßen <mask> كتاب"
     before = tokenizer.encode(text)
     size = tokenizer.get_vocab_size() - 1
-    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), [before.ids], size)
+    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), before.ids)
     smaller = Tokenizer.from_str(trimmed.decode())
     after = smaller.encode(text)
     assert (after.tokens, [ids[number] for number in after.ids]) == (before.tokens, before.ids)
@@ -112,3 +181,23 @@ def test_a_trimmed_unigram_vocabulary_splits_texts_of_kept_pieces_as_before(with
     odd = smaller.encode("never")
     assert ("<0x65>" in odd.tokens) == with_bytes
     assert (smaller.token_to_id("<unk>") in odd.ids) != with_bytes
+
+
+def test_unknown_characters_cost_as_much_as_before():
+    """Their penalty is relative to the least likely token, which no text may use."""
+    pieces = [("<unk>", 0.0), ("<pad>", 0.0), ("ab", -28.0), ("b", -4.0), ("never", -30.0)]
+    tokenizer = Tokenizer(models.Unigram(pieces, 0))
+    tokenizer.add_special_tokens(["<pad>"])
+    before = tokenizer.encode("ab")
+    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), before.ids)
+    after = Tokenizer.from_str(trimmed.decode()).encode("ab")
+    assert (after.tokens, [ids[number] for number in after.ids]) == (before.tokens, before.ids)
+    assert before.tokens == ["ab"]
+
+
+def test_only_wordpiece_and_unigram_can_be_trimmed():
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    trainer = trainers.BpeTrainer(special_tokens=["[PAD]", "[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator(sentences(20, 1), trainer)
+    with pytest.raises(ExportError, match="only a WordPiece or Unigram vocabulary can be"):
+        trim_vocabulary(tokenizer.to_str().encode(), [])

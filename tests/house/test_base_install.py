@@ -94,7 +94,6 @@ NEEDY = {
     "export release recipe.toml": "export",
     "export backbone model --out x.fala": "export",
     "export train model --data rows.jsonl --out x.fala --frozen": "export",
-    "export distill model --texts texts --work work --out x.fala": "export",
     "export adapter --base b --model m --data rows.jsonl --task t --out x.fala --work w": "export",
     "export key key.pem": "ota",
     "export sign x.fala --key key.pem": "ota",

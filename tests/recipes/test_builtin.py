@@ -6,25 +6,17 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import builtin
-from builtin import Recipe, build_builtin
-from corpus import clean, documents, hold_out, sample_texts
-from encoders import make_encoder
+from builtin import build_builtin
+from corpus import clean, documents
 from fala import Bundle
-from fala_export.families.distillation.settings import Distillation
-from fala_export.families.distillation.training import TextBatches
-from fala_export.training.backbones import TransformerLearner
+from fala_sim.playground.releases import built_in
 from glove import GloveSettings
 from program import Program
 from public_data import sentences
 
 pytestmark = pytest.mark.slow
 
-RECIPE = Recipe(
-    glove=GloveSettings(dimension=8, vocabulary=200, least_count=1, epochs=2, batch=64),
-    bert=Distillation(layers=1, dimension=8, heads=2, vocabulary=150, trim=120, epochs=2, batch=16),
-    texts=200,
-    held_out_texts=20,
-)
+GLOVE = GloveSettings(dimension=8, vocabulary=200, least_count=1, epochs=2, batch=64)
 
 
 @pytest.fixture
@@ -50,23 +42,6 @@ def corpora(tmp_path):
     return folder
 
 
-@pytest.fixture
-def batch_sizes(monkeypatch):
-    """A tiny random teacher; the list has the number of texts of each call."""
-    numbers = []
-    teacher = make_encoder(texts=sentences(100, 7), pieces=200)
-    monkeypatch.setattr(builtin, "load_teacher", lambda: teacher)
-    encode = TransformerLearner.encode
-
-    def counted(self, texts):
-        if self.encoder is teacher:
-            numbers.append(len(texts))
-        return encode(self, texts)
-
-    monkeypatch.setattr(TransformerLearner, "encode", counted)
-    return numbers
-
-
 def test_markup_is_removed(corpora):
     texts = [text for document in documents(corpora) for text in document]
     assert "it wasn't good, he said." in texts
@@ -79,43 +54,20 @@ def test_markup_is_removed(corpora):
     assert clean("( a “ b ” ) .") == '(a " b ").'
 
 
-def test_held_out_documents_are_disjoint_from_training_documents():
-    corpus = [[f"sentence {number} here", "and another"] for number in range(120)]
-    training, held_out = hold_out(corpus)
-    assert len(held_out) == 3
-    assert not {document[0] for document in training} & {document[0] for document in held_out}
-    assert sample_texts(training, 60, 1) == sample_texts(training, 60, 1)
-    assert len(set(sample_texts(training, 60, 1))) == len(sample_texts(training, 60, 1))
-
-
-def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, batch_sizes):
-    """Other tests compare the results with uninterrupted trainings."""
-    work, out = tmp_path / "work", tmp_path / "out"
-    batch = TextBatches.batch
-
-    def interrupted(self, epoch, position):
-        if epoch == 1 and position == 3:
-            raise KeyboardInterrupt
-        return batch(self, epoch, position)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TextBatches, "batch", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            build_builtin(corpora, work, out, 0, RECIPE)
-    assert not list(out.iterdir())
-    calls = len(batch_sizes)
-    assert calls > 0
-    summaries = build_builtin(corpora, work, out, 0, RECIPE)
-
-    assert len(batch_sizes) == calls  # the rerun does not call the teacher again
-    assert [summary["name"] for summary in summaries] == ["glove", "bert"]
-    assert summaries[1]["dimension"] == RECIPE.bert.dimension
-    release = Bundle.open(out / "bert.fala")
-    assert list(release.bridges()) == [Bundle.open(out / "glove.fala").backbone_digest]
-    details = release.manifest.details
+def test_the_recipe_packs_trained_vectors_and_the_packages_encoder(corpora, tmp_path):
+    """Tests of the training interrupt it."""
+    out = tmp_path / "out"
+    summary = build_builtin(corpora, tmp_path / "work", out, 0, GLOVE)
+    assert (summary["name"], summary["dimension"]) == ("glove", GLOVE.dimension)
+    glove, bert = (Bundle.open(out / f"{name}.fala") for name in ("glove", "bert"))
+    assert list(bert.bridges()) == [glove.backbone_digest]
+    shipped = built_in("bert")
+    assert bert.backbone_digest == shipped.backbone_digest
+    assert "distilled" in bert.manifest.details["recipe"]
+    assert bert.manifest.details["figures"] == shipped.manifest.details["figures"]
+    details = glove.manifest.details
     assert details["seed"] == 0
     assert details["corpora"]["pros_cons"] == "CC BY 4.0"
-    assert details["figures"]["steps"] == 2 * 13
 
 
 def test_a_missing_archive_ends_in_one_line(corpora, tmp_path):

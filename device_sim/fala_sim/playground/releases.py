@@ -59,7 +59,11 @@ def built_in(name: str) -> Bundle:
     Raises:
         DataError: There is no sample release of that name.
     """
-    release = Bundle.open(sample_release(name), hold=True)
+    return backbone_alone(Bundle.open(sample_release(name), hold=True))
+
+
+def backbone_alone(release: Bundle) -> Bundle:
+    """The backbone of a release that is held in memory; see ``built_in``."""
     manifest = replace(
         release.manifest,
         task=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -9,8 +10,11 @@ from typing import Annotated
 from fala.cli import progress
 from fala_export.checks import check_name
 from fala_export.commands.command import Summary, command, name_of
+from fala_export.errors import ExportError
 from fala_export.options import File, Only
 from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
+
+_COMPARED = 192  # texts, as many as without a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,9 @@ class Backbone:
             mean; "layers+max" adds the maxima of the three layers.
         tokenizer: The tokenizer.json of an ONNX file.
         parity_text: Texts, one a line, to compare the bundle with the model.
+        trim_vocabulary: Public texts, one a line or a file of rows, plain or .gz. A transformer's
+            tokens that they do not use are dropped (WordPiece and Unigram), and the bundle is
+            compared with the whole model on up to 192 of them.
     """
 
     model: ModelSource
@@ -34,6 +41,7 @@ class Backbone:
     pooling: FrozenPooling | None = None
     tokenizer: File | None = None
     parity_text: File | None = None
+    trim_vocabulary: File | None = None
 
 
 @command(Backbone)
@@ -48,14 +56,32 @@ def backbone(settings: Backbone) -> Summary:
         from fala_export.backbone import check_disk, convert, pack
         from fala_export.bundles import write_admitted
         from fala_export.graph.sentences import parity_texts
+        from fala_export.models.encoder import Encoder
+        from fala_export.models.folder import naming
         from fala_export.models.source import load_source
+        from fala_export.models.vocabulary import trim_encoder
+        from fala_export.public_texts import read_public_texts
 
     model, given = settings.model, settings.export
     options = replace(given, name=given.name or name_of(model.source), keep_speed=True)
     check_name(options.name)
-    texts = parity_texts(settings.parity_text)
+    corpus = (
+        None if settings.trim_vocabulary is None else read_public_texts(settings.trim_vocabulary)
+    )
+    texts: Sequence[str] = parity_texts(settings.parity_text)
     encoder, used = load_source(model, settings.pooling, options, settings.tokenizer)
+    whole = encoder
+    if corpus is not None:
+        if not isinstance(encoder, Encoder):
+            raise ExportError(
+                f"{model.source}: --trim-vocabulary is for a transformer's folder with its "
+                "weights, not for a graph or static embeddings: leave it out"
+            )
+        with naming(str(model.source)), progress("trimming the vocabulary"):
+            encoder = trim_encoder(encoder, corpus)
+        if settings.parity_text is None:
+            texts = corpus[:: -(-len(corpus) // _COMPARED)]
     check_disk(encoder, options, settings.out.parent)
-    export = convert(encoder, options, texts)
+    export = convert(encoder, options, texts, whole)
     summary = write_admitted(settings.out, partial(pack, export))
     return summary if used is None else {**summary, "source": used}

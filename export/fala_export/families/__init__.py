@@ -1,4 +1,4 @@
-"""Two ways to train other than the whole model: adapters and distillation.
+"""A way to train other than the whole model: adapters.
 
-Each has ``settings``, ``model``, ``training`` and ``release``.
+It has ``settings``, ``model``, ``training`` and ``release``.
 """

@@ -55,6 +55,7 @@ from fala_export.models.sentence_encoder import (
     state_width,
 )
 from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
+from fala_export.models.vocabulary import trim_like
 from fala_export.quiet import first_line, quiet, without_bars
 from fala_export.settings import FrozenPooling, HubName
 
@@ -79,6 +80,7 @@ class Encoder:
         prompt: What the tokenizer puts before every text; empty for nothing.
         not_kept: What the model's files say of an embedding and a bundle does not have, a sentence
             by the setting's name.
+        tokens: Tokens of a trimmed vocabulary; None for a whole one.
         not_layers: Why its own pooling is taken and not three layers; empty where it was asked for.
     """
 
@@ -89,6 +91,7 @@ class Encoder:
     revision: str | None = None
     prompt: str = ""
     not_kept: Mapping[str, str] = field(default_factory=dict)
+    tokens: int | None = None
     not_layers: str = ""
 
     @property
@@ -103,8 +106,12 @@ class Encoder:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Details of its embeddings: ``layers``, those that are pooled; see ``changed``."""
-        return {"layers": self.module.layers, **changed(self.prompt, self.module.cut)}
+        """Details of its embeddings: ``layers``, those that are pooled; see ``changed``.
+
+        And ``tokens`` of a trimmed vocabulary.
+        """
+        tokens = {} if self.tokens is None else {"tokens": self.tokens}
+        return {"layers": self.module.layers, **changed(self.prompt, self.module.cut), **tokens}
 
     @property
     def size(self) -> int:
@@ -175,7 +182,6 @@ def load_encoder(
     prompt: str | None = None,
     dimension: int | None = None,
     layers: int | None = None,
-    exported: bool = True,
 ) -> Encoder:
     """Load an encoder of any family of ``transformers`` from a folder or from the hub.
 
@@ -193,7 +199,6 @@ def load_encoder(
             the default one, if they have one.
         dimension: Numbers of an embedding that are kept; None keeps as many as the files say.
         layers: Layers that are kept, the first ones; None keeps all.
-        exported: Whether the model itself becomes a bundle, so that its size is limited.
 
     Raises:
         ExportError: No model that reads texts, a missing tokenizer or missing weights,
@@ -201,7 +206,7 @@ def load_encoder(
             embedding that cannot be exported as the model's files describe it.
     """
     with progress("loading the model"), quiet(), naming(source):
-        encoder = _load(source, pooling, revision, ignore, prompt, dimension, layers, exported)
+        encoder = _load(source, pooling, revision, ignore, prompt, dimension, layers)
     _note_unused_cuda()
     return encoder
 
@@ -214,7 +219,6 @@ def _load(
     prompt: str | None,
     dimension: int | None,
     layers: int | None,
-    exported: bool,
 ) -> Encoder:
     folder, hub = _find(source, revision)
     modules = read_modules(folder)
@@ -234,8 +238,7 @@ def _load(
         embeddings = skeleton.get_input_embeddings().num_embeddings
         width = state_width(skeleton)
         weights = weight_bytes(skeleton)
-    if exported:
-        check_weights(weights)
+    check_weights(weights)
     pooler = read_pooling(folder, modules, width) if pooling == "own" else pooling
     reader = load_tokenizer(inner, config.get_text_config().pad_token_id, embeddings)
     cut = check_truncation(reader.truncation_side, "its tokenizer", ignore)
@@ -331,6 +334,9 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     )  # fmt: skip
     # The bundle's tokenizer has the prompt, too.
     tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")
+    if isinstance(details.get("tokens"), int):
+        with naming(source):
+            encoder = trim_like(encoder, tokenizer)
     encoder = replace(encoder, tokenizer=tokenizer, prompt=prompt, not_kept=not_kept)
     if isinstance(details.get("normalized"), bool):
         encoder.module.normalize = details["normalized"]

@@ -1,1 +1,0 @@
-"""Small students of large sentence encoders: vocabulary, first weights, training, report."""
