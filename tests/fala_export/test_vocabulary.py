@@ -9,8 +9,8 @@ from encoders import make_encoder, write_encoder
 from export_command import done, failed
 from fala import Bundle
 from fala_export.errors import ExportError
-from fala_export.models.encoder import load_encoder, load_encoder_of
-from fala_export.models.vocabulary import trim_encoder, trim_vocabulary
+from fala_export.models.encoder import load_encoder, load_encoder_of, trim_encoder
+from fala_export.models.vocabulary import trim_vocabulary
 from families import FAMILIES, LATER, write_model
 from public_data import sentences, write_rows
 

@@ -56,10 +56,9 @@ def backbone(settings: Backbone) -> Summary:
         from fala_export.backbone import check_disk, convert, pack
         from fala_export.bundles import write_admitted
         from fala_export.graph.sentences import parity_texts
-        from fala_export.models.encoder import Encoder
+        from fala_export.models.encoder import Encoder, trim_encoder
         from fala_export.models.folder import naming
         from fala_export.models.source import load_source
-        from fala_export.models.vocabulary import trim_encoder
         from fala_export.public_texts import read_public_texts
 
     model, given = settings.model, settings.export

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -55,7 +56,12 @@ from fala_export.models.sentence_encoder import (
     state_width,
 )
 from fala_export.models.tokenizer import load_tokenizer, lower_case, put_before
-from fala_export.models.vocabulary import trim_like
+from fala_export.models.vocabulary import (
+    keep_tokens,
+    same_tokens,
+    trim_vocabulary,
+    used_tokens,
+)
 from fala_export.quiet import first_line, quiet, without_bars
 from fala_export.settings import FrozenPooling, HubName
 
@@ -157,6 +163,27 @@ class Encoder:
         ids = self.token_ids(texts, max_length)
         with placed(self.module):
             return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
+
+
+def trim_encoder(encoder: Encoder, texts: Iterable[str]) -> Encoder:
+    """Drop the tokens that some texts do not use from the tokenizer and the embedding matrix.
+
+    Args:
+        encoder: A loaded encoder; it stays as it is.
+        texts: The texts; their embeddings do not change.
+
+    Raises:
+        ExportError: See ``trim_vocabulary``.
+    """
+    used = used_tokens(encoder.tokenizer, texts) | {encoder.pad_id}
+    return _with_tokens(encoder, *trim_vocabulary(encoder.tokenizer, used))
+
+
+def _with_tokens(encoder: Encoder, tokenizer: bytes, old_ids: list[int]) -> Encoder:
+    """A copy with some tokens alone, in the order of their new ids."""
+    module, pad_id = copy.deepcopy(encoder.module), old_ids.index(encoder.pad_id)
+    keep_tokens(module.transformer, old_ids, pad_id)
+    return replace(encoder, module=module, tokenizer=tokenizer, pad_id=pad_id, tokens=len(old_ids))
 
 
 def changed(prompt: str, cut: int | None) -> dict[str, Any]:
@@ -336,7 +363,8 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")
     if isinstance(details.get("tokens"), int):
         with naming(source):
-            encoder = trim_like(encoder, tokenizer)
+            old_ids = same_tokens(encoder.tokenizer, tokenizer, encoder.pad_id)
+            encoder = _with_tokens(encoder, tokenizer, old_ids)
     encoder = replace(encoder, tokenizer=tokenizer, prompt=prompt, not_kept=not_kept)
     if isinstance(details.get("normalized"), bool):
         encoder.module.normalize = details["normalized"]

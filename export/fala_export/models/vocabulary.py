@@ -6,82 +6,67 @@ of them.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import Tokenizer
 from torch import nn
+from transformers import PreTrainedModel
 
 from fala_export.errors import ExportError
-
-if TYPE_CHECKING:
-    from fala_export.models.encoder import Encoder
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")  # spells characters that have no token
 _TOGETHER = 4096  # texts that are tokenized together
 
 
-def trim_encoder(encoder: Encoder, texts: Iterable[str]) -> Encoder:
-    """Drop the tokens that some texts do not use from the tokenizer and the embedding matrix.
-
-    Args:
-        encoder: A loaded encoder; it stays as it is.
-        texts: The texts; their embeddings do not change.
-
-    Returns:
-        The smaller encoder; ``changed`` has the number of its tokens.
-
-    Raises:
-        ExportError: See ``trim_vocabulary``.
-    """
-    reader, rest = Tokenizer.from_str(encoder.tokenizer.decode()), iter(texts)
-    used = {encoder.pad_id}
+def used_tokens(tokenizer: bytes, texts: Iterable[str]) -> set[int]:
+    """Return the ids of the tokens that some texts have."""
+    reader, rest, used = Tokenizer.from_str(tokenizer.decode()), iter(texts), set[int]()
     while some := list(islice(rest, _TOGETHER)):
         for encoding in reader.encode_batch(some):
             used.update(encoding.ids)
-    return _with_tokens(encoder, *trim_vocabulary(encoder.tokenizer, used))
+    return used
 
 
-def trim_like(encoder: Encoder, tokenizer: bytes) -> Encoder:
-    """Trim an encoder to the vocabulary of a bundle that was exported from it.
+def same_tokens(whole: bytes, trimmed: bytes, pad_id: int) -> list[int]:
+    """Return the ids in a whole tokenizer of a trimmed one's tokens, in their new order.
 
     Args:
-        encoder: The whole encoder; it stays as it is.
-        tokenizer: The bundle's tokenizer as JSON.
+        whole: The model's tokenizer as JSON.
+        trimmed: The bundle's tokenizer as JSON.
+        pad_id: The padding token's id in the whole one.
 
     Raises:
-        ExportError: The encoder lacks one of the tokens.
+        ExportError: The whole one lacks a token, or the trimmed one the padding token.
     """
-    whole, trimmed = (
-        Tokenizer.from_str(each.decode()).get_vocab() for each in (encoder.tokenizer, tokenizer)
-    )
-    kept = [whole.get(token) for token in sorted(trimmed, key=trimmed.__getitem__)]
-    old_ids = [number for number in kept if number is not None]
-    if len(old_ids) < len(kept) or encoder.pad_id not in old_ids:
+    old, new = (Tokenizer.from_str(each.decode()).get_vocab() for each in (whole, trimmed))
+    old_ids = [old.get(token) for token in sorted(new, key=new.__getitem__)]
+    kept = [number for number in old_ids if number is not None]
+    if len(kept) < len(old_ids) or pad_id not in kept:
         raise ExportError(
             "the model lacks tokens of the bundle's trimmed vocabulary; name the model that the "
             "bundle was exported from"
         )
-    return _with_tokens(encoder, tokenizer, old_ids)
+    return kept
 
 
-def _with_tokens(encoder: Encoder, tokenizer: bytes, old_ids: list[int]) -> Encoder:
-    """The encoder with some rows of its embedding matrix, in the order of their new ids."""
-    module, pad_id = copy.deepcopy(encoder.module), old_ids.index(encoder.pad_id)
-    config, table = module.transformer.config, module.transformer.get_input_embeddings()
+def keep_tokens(transformer: PreTrainedModel, old_ids: list[int], pad_id: int) -> None:
+    """Keep some rows of the embedding matrix.
+
+    Args:
+        transformer: The model; changed in place.
+        old_ids: The rows' ids, in their new order.
+        pad_id: The padding token's new id.
+    """
+    config, table = transformer.config, transformer.get_input_embeddings()
     # In place, because some families have a class of their own for it, which scales its rows.
     table.weight = nn.Parameter(table.weight.detach()[old_ids])
     table.num_embeddings = config.vocab_size = len(old_ids)
     table.padding_idx = config.pad_token_id = pad_id
-    module.transformer.set_input_embeddings(table)  # T5 has it in two places
-    return replace(
-        encoder, module=module.eval(), tokenizer=tokenizer, pad_id=pad_id, tokens=len(old_ids)
-    )
+    transformer.set_input_embeddings(table)  # T5 has it in two places
 
 
 def trim_vocabulary(tokenizer: bytes, used: Iterable[int]) -> tuple[bytes, list[int]]:
