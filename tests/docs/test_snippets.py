@@ -150,9 +150,9 @@ def walked(names, printed):
     """The personal model is far above the vendor's at once, and a few passes help."""
     means = printed.split("\nmeans ")[1].splitlines()
     wrong, area = (next(each for each in means if each.startswith(it)) for it in ("wrong", "AUC"))
-    _, vendor, instant, refined = map(float, wrong.split()[3:])
+    _, vendor, instant, refined = map(float, wrong.split()[3:7])
     assert max(instant, refined) + 5 < vendor
-    old, vendor, instant, refined = map(float, area.split()[1:])
+    old, vendor, instant, refined = map(float, area.split()[1:5])
     assert vendor + 0.05 < instant < refined
     assert old - 0.01 < instant and old < refined
 

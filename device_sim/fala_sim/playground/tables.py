@@ -8,6 +8,7 @@ from typing import Any
 from fala import Budget, InstantReport, Report
 from fala.errors import be, counted
 from fala.model.labels import HeadLabel
+from fala_export.fitting.metrics import margin_of
 from fala_export.fitting.played import Side
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import left_out_in_words
@@ -89,9 +90,13 @@ def table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -> str
             f"   {user['decision']}".rstrip()
         )
     titles = {**_TITLES, "f1": f"F1 of {positive}"}
-    wide = max(len("means"), *(len(titles[metric]) for metric in metrics))
-    lines += ["", f"{'means':{wide}} {names}"]
-    lines += [f"{titles[metric]:{wide}} {_figures(means[metric], metric)}" for metric in metrics]
+    head = f"means of {counted(len(users), 'user')}"
+    wide = max(len(head), *(len(titles[metric]) for metric in metrics))
+    lines += ["", f"{head:{wide}} {names}   FaLA minus old (95 % interval)"]
+    lines += [
+        f"{titles[metric]:{wide}} {_figures(means[metric], metric)}   {_change(users, metric)}"
+        for metric in metrics
+    ]
     legend = [_LEGEND + (_OF_RATINGS if "rmse" in metrics else _OF_LABELS)]
     if "f1" in metrics:
         legend.append(_OF_ONE_LABEL.format(positive=positive))
@@ -146,6 +151,23 @@ def _width(model: str) -> int:
 def _figures(values: Mapping[str, float | None], metric: str) -> str:
     digits = 1 if metric in _OF_100 else 3
     return " ".join(_figure(value, _width(model), digits) for model, value in values.items())
+
+
+def _change(users: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """A figure of the new personal model minus that of the old one, in the mean over users."""
+    pairs = [(user[metric]["fala"], user[metric]["old_personal"]) for user in users]
+    changes = [new - old for new, old in pairs if new is not None and old is not None]
+    if not changes:
+        return "-"
+    digits, change = 1 if metric in _OF_100 else 3, sum(changes) / len(changes)
+    margin = margin_of(changes)
+    interval = (
+        "too few users"
+        if margin is None
+        else (f"{change - margin:+.{digits}f} to {change + margin:+.{digits}f}")
+    )
+    count = f", n = {len(changes)}" if len(changes) < len(users) else ""
+    return f"{change:+.{digits}f} ({interval}{count})"
 
 
 def _figure(value: float | None, width: int, digits: int = 3) -> str:
