@@ -511,8 +511,8 @@ class Device:
         above = check_threshold(threshold)
         snapshot = self._snapshot(adapter)
         positive = positive_of_two(snapshot)
-        return self._ask(
-            examples, lambda model, asked: model.predict_above(asked, positive, above), adapter
+        return self._ask_of(
+            snapshot, examples, lambda model, asked: model.predict_above(asked, positive, above)
         )
 
     def predict_proba(
@@ -1326,7 +1326,15 @@ class Device:
         adapter: str | None,
     ) -> Result:
         """Ask a task's active model."""
-        snapshot = self._snapshot(adapter)
+        return self._ask_of(self._snapshot(adapter), examples, question)
+
+    def _ask_of(
+        self,
+        snapshot: Snapshot,
+        examples: Iterable[Example],
+        question: Callable[[ActiveModel, Sequence[Example]], Result],
+    ) -> Result:
+        """Ask a task's active model, of a snapshot that was just made."""
         checked = check_examples(examples, snapshot.head.task)
         check_items(checked, snapshot.release)
-        return self._learner(adapter).ask(snapshot, checked, question)
+        return self._learner(snapshot.adapter or None).ask(snapshot, checked, question)

@@ -25,7 +25,7 @@ def chosen_settings(results: Path, kind: Kind) -> Chosen:
 
     Args:
         results: The run's folder.
-        kind: Of the records of searches.
+        kind: The kind of the searches' records.
 
     Returns:
         Settings by data set and method, and by variant of the search.

@@ -27,6 +27,7 @@ from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.played import misfit, run_user
+from fala_export.fitting.population.left_out import was_fitted_to_every_row
 from fala_export.rows.columns import FIELDS, Columns
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import load_rows
@@ -255,8 +256,7 @@ def _walk(options: Options) -> None:
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     for bundle in (old_bundle, new_bundle):
-        training = bundle.manifest.details.get("training")
-        if "no splits" in rows.source and isinstance(training, dict) and training.get("every_row"):
+        if "no splits" in rows.source and was_fitted_to_every_row(bundle):
             click.echo(
                 f"{bundle.path}: its head is fitted to all rows of a file without splits; if they "
                 "are these, its figures are too good",

@@ -8,11 +8,11 @@ from typing import Any
 from fala import Budget, InstantReport, Report
 from fala.errors import be, counted
 from fala.model.labels import HeadLabel
-from fala_export.fitting.metrics import margin_of
+from fala_export.fitting.metrics import interval
 from fala_export.fitting.played import Side
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import left_out_in_words
-from fala_sim.playground.walk import conclusion, mean
+from fala_sim.playground.walk import changes, conclusion, mean
 
 _TITLES = {
     "wrong": "wrong of 100", "negative_flips": "right before, wrong now",
@@ -155,19 +155,15 @@ def _figures(values: Mapping[str, float | None], metric: str) -> str:
 
 def _change(users: Sequence[Mapping[str, Any]], metric: str) -> str:
     """A figure of the new personal model minus that of the old one, in the mean over users."""
-    pairs = [(user[metric]["fala"], user[metric]["old_personal"]) for user in users]
-    changes = [new - old for new, old in pairs if new is not None and old is not None]
-    if not changes:
+    gains = changes(users, metric, "old_personal")
+    if not gains:
         return "-"
-    digits, change = 1 if metric in _OF_100 else 3, sum(changes) / len(changes)
-    margin = margin_of(changes)
-    interval = (
-        "too few users"
-        if margin is None
-        else (f"{change - margin:+.{digits}f} to {change + margin:+.{digits}f}")
-    )
-    count = f", n = {len(changes)}" if len(changes) < len(users) else ""
-    return f"{change:+.{digits}f} ({interval}{count})"
+    digits, bounds = 1 if metric in _OF_100 else 3, interval(gains)
+    words = "too few users"
+    if bounds is not None:
+        words = " to ".join(f"{bound:+.{digits}f}" for bound in bounds)
+    count = f", n = {len(gains)}" if len(gains) < len(users) else ""
+    return f"{sum(gains) / len(gains):+.{digits}f} ({words}{count})"
 
 
 def _figure(value: float | None, width: int, digits: int = 3) -> str:

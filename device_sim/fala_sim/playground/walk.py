@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, counted
@@ -139,6 +138,18 @@ def _add_scales(
     return f"chosen on {origin['annotators']} public annotators"
 
 
+def changes(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> list[float]:
+    """Return a figure of the new personal model minus another model's, for each user with both.
+
+    Args:
+        users: Results of ``run_user``.
+        figure: The figure's name.
+        model: The other model's.
+    """
+    pairs = ((user[figure]["fala"], user[figure][model]) for user in users)
+    return [new - old for new, old in pairs if new is not None and old is not None]
+
+
 def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Compare the new personal model with the vendor's new one and with the old personal one.
 
@@ -154,18 +165,17 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     figure = next(figure for figure in ("wrong", "rmse") if figure in users[0])
 
-    def values_of(model: str) -> NDArray[np.float64]:
-        return np.array([user[figure][model] for user in users], dtype=np.float64)
+    def value_of(model: str) -> float:
+        return float(np.mean([user[figure][model] for user in users]))
 
-    result: dict[str, Any] = {"figure": figure, "fala": float(values_of("fala").mean())}
+    result: dict[str, Any] = {"figure": figure, "fala": value_of("fala")}
     for model in ("new_global", "old_personal"):
-        values = values_of(model)
-        gains = values_of("fala") - values
+        gains = changes(users, figure, model)
         bounds = interval(gains)
         low, high = bounds or (-np.inf, np.inf)
         result[model] = {
-            "value": float(values.mean()),
-            "difference": float(gains.mean()),
+            "value": value_of(model),
+            "difference": float(np.mean(gains)),
             "interval": None if bounds is None else [*bounds],
             "verdict": "better" if high < 0 else "worse" if low > 0 else "not known",
         }

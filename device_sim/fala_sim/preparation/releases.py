@@ -6,7 +6,6 @@ run's work folder, so that a run resumes at once.
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, TypeGuard
 
 import fala_export
 from fala import Bundle, DataError, FalaError
+from fala.files import write_atomically
 from fala.model.heads import Head
 from fala.model.labels import equal_labels
 from fala.model.links import LABELS, TAGS, Link
@@ -136,9 +136,7 @@ def prepare(
     prepared = Prepared(
         division, first, installed, second, shipped, words, new.transformer, vendor, digests
     )
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(pickle.dumps(prepared))
-    temporary.replace(path)
+    write_atomically(path, lambda part: part.write_bytes(pickle.dumps(prepared)))
     return path
 
 

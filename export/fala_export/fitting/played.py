@@ -210,19 +210,14 @@ class Truth:
         if link.kind == "tags":
             figures = averaged(map(_logit_scores, shares.T, z.T))
         else:
-            truth, probabilities = _positions(shares), self._probabilities(z)
-            figures = self._scores_of_labels(truth, probabilities)
+            truth = link.classes(shares)
+            figures = self._scores_of_labels(truth, link.values(z))
             figures |= {"negative_flips": None, "positive_flips": None}
             if before is not None:
-                now = probabilities.argmax(axis=1) == truth
-                then = self._probabilities(before.astype(np.float64)).argmax(axis=1) == truth
+                now, then = (link.classes(model) == truth for model in (logits, before))
                 figures["negative_flips"] = 100 * float((then & ~now).mean())
                 figures["positive_flips"] = 100 * float((now & ~then).mean())
         return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
-
-    def _probabilities(self, z: Floats) -> Floats:
-        """Probabilities (n, number of labels) of logits of labels that exclude one another."""
-        return self.head.link.values(z) if z.shape[1] > 1 else label_probabilities(z)
 
     def _scores_of_labels(
         self, truth: NDArray[np.int64], probabilities: Floats
@@ -235,13 +230,6 @@ class Truth:
         if self.positive is None:
             figures["macro_f1"] = figures.pop("f1")
         return figures
-
-
-def _positions(shares: Floats) -> NDArray[np.int64]:
-    """Positions (n,) of the labels of shares (n, C)."""
-    if shares.shape[1] > 1:
-        return shares.argmax(axis=1)
-    return shares[:, 0].astype(np.int64)
 
 
 def _logit_scores(share: Floats, z: Floats) -> dict[str, float | None]:

@@ -18,10 +18,10 @@ from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.metrics import defined, interval, margin_of
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
+from fala_export.fitting.population.left_out import was_fitted_to_every_row
 from fala_export.population import numbers_of, processes
 from fala_export.rows.data_set import AllRows
 from fala_export.settings import CheckSettings
-from fala_export.training.release import EVERY_ROW
 
 #: The most devices, unless more are asked for.
 MOST_DEVICES = 200
@@ -104,12 +104,6 @@ def play_devices(
             if "negative_flips" in result:  # of its decisions
                 result["negative_flips"] = dict.fromkeys(result["negative_flips"])
     return {"from": old.manifest.title, "of": count, **verdict(results, after.head.link)}
-
-
-def was_fitted_to_every_row(bundle: Bundle) -> bool:
-    """Whether a release's head is fitted to all rows of a file without splits."""
-    training = bundle.manifest.details.get("training")
-    return isinstance(training, dict) and training.get(EVERY_ROW) is True
 
 
 def _of_user(side: Side, user: str, rows: AllRows) -> Side:

@@ -24,6 +24,7 @@ from fala_export.bundles import write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
+from fala_export.fitting.population.left_out import EVERY_ROW
 from fala_export.models.source import Source, load_source
 from fala_export.population import check_annotators, write_scales
 from fala_export.release.check import check_limits, play_devices
@@ -37,7 +38,7 @@ from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
 from fala_export.training.public_rows import PublicRows, checked_public_rows
-from fala_export.training.release import EVERY_ROW, write_head
+from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors

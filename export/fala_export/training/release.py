@@ -23,10 +23,6 @@ from fala_export.training.public_rows import CROSS_FITTING, Division, PublicRows
 from fala_export.training.unseen import training_division
 from fala_export.writing import megabytes, writing
 
-#: In a manifest's ``training``, where the head is fitted to all rows of a file without splits: its
-#: rows measure no device of such a release.
-EVERY_ROW = "every_row"
-
 
 def write_head(
     backbone: Path,

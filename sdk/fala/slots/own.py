@@ -130,7 +130,8 @@ def with_labels(folder: Folder, labels: Sequence[HeadLabel]) -> OwnRelease | Non
         DataError: One is a text that spells no integer, and the device's are integers.
         UsageError: The device has a vendor's release, or a rating.
     """
-    release, head = opened(folder).release, opened(folder).head
+    snapshot = opened(folder)
+    release, head = snapshot.release, snapshot.head
     if not release.own:
         raise UsageError(
             f"the labels of {release.name} come with the vendor's release: a replacement by one "

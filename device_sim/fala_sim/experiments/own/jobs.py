@@ -51,7 +51,7 @@ class Prepared:
         old: The encoder that is replaced.
         new: The new one.
         others: A head on it that was fitted to the public.
-        digests: Of the data and the encoders.
+        digests: Digests of the data and of both encoders.
     """
 
     labels: tuple[int | str, ...]
@@ -62,7 +62,7 @@ class Prepared:
     digests: Mapping[str, str]
 
     def person(self, user: str, labelled: int, seed: int) -> Person:
-        """A user of whose texts so many have a label: others are known without."""
+        """Return a user with that many labelled texts; the device knows other texts unlabelled."""
         rows = self.users[user]
         order = np.random.default_rng(seed).permutation(len(rows.train))[: max(TEXTS, labelled)]
         texts = [rows.train[row] for row in order]
@@ -78,8 +78,8 @@ def own(key: Key, names: tuple[str, str], path: Path, done: frozenset[Key]) -> R
     """All users of a data set in every way, at every number of labels that leaves a text over.
 
     Args:
-        key: Of the records, without their method, user and variant.
-        names: Of the old and the new encoder.
+        key: The records' key, without their method, user and variant.
+        names: Names of the old and of the new encoder.
         path: The file of a ``Prepared``.
         done: Keys that are recorded already.
     """
@@ -118,5 +118,5 @@ def keys_of(key: Key, user: str, names: tuple[str, str], labelled: int) -> dict[
 
 
 def sizes(texts: int) -> list[int]:
-    """The numbers of labels that fit a user with so many texts."""
+    """Return the numbers of labels that leave a user with that many texts an unlabelled one."""
     return [size for size in SIZES if size < texts]

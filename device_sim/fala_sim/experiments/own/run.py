@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Sequence
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 from fala import DataError
 from fala.backbones.external import ExternalEncoder
 from fala.examples import document_of
+from fala.files import write_atomically
 from fala_export.fitting.heads import fit_head
 from fala_sim.data_sets import Partition
 from fala_sim.digests import digest_of
@@ -101,9 +101,7 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
         embeddings=dict(zip(rows, second(rows), strict=True)),
     )
     prepared = Prepared(division.labels, users, first, second, head, digests)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(pickle.dumps(prepared))
-    temporary.replace(path)
+    write_atomically(path, lambda part: part.write_bytes(pickle.dumps(prepared)))
     return data, path
 
 

@@ -30,12 +30,13 @@ BASELINE = "own-logistic-cv"
 def own(records: pd.DataFrame) -> Table:
     """An app's own encoder is replaced: FaLA, and what the app would do instead.
 
-    A device has {jobs.TEXTS} of a user's texts at most; so many of them have a label. Wrong of 100:
-    how many of 100 new texts are decided otherwise than the person would. Mean over people [95 % t
-    interval over users]. Less: the difference from LogisticRegression with C by cross-validation on
-    the same labels and new embeddings, on the same people. Flips: of 100 new texts, those that the
-    old personal model decided right and this one wrong. Passes: texts that the new encoder embeds.
-    Every method without "other people" has seen the labels of this user alone.
+    A device has at most {jobs.TEXTS} of a user's texts, and the column labels says how many of them
+    have a label. Wrong of 100: how many of 100 new texts are decided otherwise than the person
+    would. Mean over people [95 % t interval over users]. Less: the difference from
+    LogisticRegression with C by cross-validation on the same labels and new embeddings, on the same
+    people. Flips: of 100 new texts, those that the old personal model decided right and this one
+    wrong. Passes: texts that the new encoder embeds. Every method without "other people" has seen
+    the labels of this user alone.
     """
     runs = of(records, KIND)
     runs = runs.assign(negative=100 * runs["flips.old.negative"] / runs["test"])

@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     """What a way leads to.
 
     Attributes:
-        logits: Of the test texts, shape (m, C).
+        logits: Logits of the test texts, shape (m, C).
         passes: How many texts the new encoder has embedded.
     """
 
@@ -75,9 +75,9 @@ def old(person: Person) -> Outcome:
 
 
 def replaced(person: Person, passes: int) -> Outcome:
-    """Replace the encoder of a device, with so many texts embedded anew.
+    """Replace the encoder of a device, within a number of forward passes.
 
-    ``sys.maxsize`` also refines until every text is.
+    ``sys.maxsize`` also refines until every text is embedded anew.
     """
     budget = Budget(forward_passes=passes)
     with _learned(person) as device:

@@ -26,6 +26,10 @@ from fala_export.fitting.joint import MOST_STEPS
 #: Shows the progress of a step of some name and length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 
+#: In a manifest's ``training``, where the head is fitted to all rows of a file without splits: its
+#: rows measure no device of such a release.
+EVERY_ROW = "every_row"
+
 _FOLDS = 3
 
 
@@ -96,6 +100,11 @@ def logits_of_left_out(
             every=True, **kind_of(head.link),
         )  # fmt: skip
         return left_out_logits(public, penalties, lambda: bar.update(1))
+
+
+def was_fitted_to_every_row(bundle: Bundle) -> bool:
+    """Return whether a release's head is fitted to all rows of a file without splits."""
+    return _training(bundle).get(EVERY_ROW) is True
 
 
 def was_trained(bundle: Bundle) -> bool:
