@@ -21,8 +21,8 @@ import click
 
 from corpus import CORPORA, documents
 from fala import Bundle
+from fala.base.errors import install_hint
 from fala.cli import Command
-from fala.errors import install_hint
 from fala_export.bundles import versions
 from fala_export.commands.summary import text_of
 from fala_export.errors import ExportError

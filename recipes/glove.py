@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones.word_vectors import words
-from fala.files import write_atomically
+from fala.base.files import write_atomically
 
 if TYPE_CHECKING:
     import torch

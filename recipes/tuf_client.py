@@ -18,7 +18,7 @@ import sys
 import urllib.parse
 from pathlib import Path
 
-from fala.errors import FalaError
+from fala.base.errors import FalaError
 from fala.updates.client import fetch, is_target, refreshed, repository_errors, trusted_root
 from fala.updates.fetcher import Fetcher
 from fala.updates.limits import UpdateLimits

@@ -72,7 +72,7 @@ class Part(click.Command):
         """What installs it; without its extra, or where ``fala`` is broken, all of FaLA."""
         if self.extra:
             with suppress(ImportError):
-                from fala.errors import install_hint
+                from fala.base.errors import install_hint
 
                 return install_hint(self.extra)
         return "reinstall fala-sdk"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fala import DataError
-from fala.errors import counted
+from fala.base.errors import counted
 from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
@@ -165,7 +165,7 @@ class Store:
             DataError: If there are none, one was made with uncommitted changes of the code or
                 cannot be read, or the file cannot be written.
         """
-        from fala.files import write_atomically
+        from fala.base.files import write_atomically
 
         records = self.read()
         if not records:

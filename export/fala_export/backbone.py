@@ -12,11 +12,11 @@ import numpy as np
 from onnx import ModelProto
 
 from fala.backbones import OnnxEncoder, StaticEmbeddings
+from fala.base.examples import Example, unique_texts
 from fala.bundle.format import MAX_TOKENS, ONNX, ONNX_MODEL, STATIC, TOKENIZER, VECTORS
 from fala.bundle.manifest import Manifest
 from fala.bundle.writing import write_bundle
 from fala.cli import progress
-from fala.examples import Example, unique_texts
 from fala.model.heads import Vectors
 from fala_export.bundles import versions
 from fala_export.checks import check_room

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from fala.backbones.external import Encoders
+from fala.base.errors import BundleError, DataError, FalaError
+from fala.base.examples import CLASSIFICATION
+from fala.base.files import temporary_folder, write_atomically
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import check_type, write_bundle, write_for_encoder
-from fala.errors import BundleError, DataError, FalaError
-from fala.examples import CLASSIFICATION
-from fala.files import temporary_folder, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.slots.admit import Signed, admit, admit_adapter

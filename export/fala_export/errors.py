@@ -8,7 +8,7 @@ FalaError
 
 from __future__ import annotations
 
-from fala.errors import DataError, FalaError
+from fala.base.errors import DataError, FalaError
 
 
 class RowError(DataError):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fala.files import write_atomically
+from fala.base.files import write_atomically
 from fala_export.errors import ExportError
 
 MEGABYTE = 1_000_000

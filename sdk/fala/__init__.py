@@ -6,9 +6,7 @@ The names below are the public interface; everything else may change.
 import logging
 from typing import TYPE_CHECKING
 
-from fala.bundle.reading import Bundle
-from fala.device import Device
-from fala.errors import (
+from fala.base.errors import (
     BudgetError,
     BundleDigestError,
     BundleError,
@@ -40,7 +38,9 @@ from fala.errors import (
     UsageError,
     WorseModelError,
 )
-from fala.examples import Example, Item, Match, Pair
+from fala.base.examples import Example, Item, Match, Pair
+from fala.bundle.reading import Bundle
+from fala.device import Device
 from fala.personal.run import Budget, Progress
 from fala.report import (
     Changes,

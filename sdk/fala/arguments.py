@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import SupportsIndex, TypeVar, cast, get_args
 
-from fala.bundle.manifest import PRODUCT
-from fala.errors import (
+from fala.base.errors import (
     BudgetError,
     DataError,
     DeviceError,
@@ -24,7 +23,7 @@ from fala.errors import (
     shown,
     type_of,
 )
-from fala.examples import (
+from fala.base.examples import (
     MATCHING,
     Example,
     Match,
@@ -34,7 +33,8 @@ from fala.examples import (
     items_of,
     listed,
 )
-from fala.files import check_path
+from fala.base.files import check_path
+from fala.bundle.manifest import PRODUCT
 from fala.model.heads import Head
 from fala.model.labels import (
     HeadLabel,

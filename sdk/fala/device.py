@@ -36,10 +36,10 @@ from fala.arguments import (
     positive_of_two,
 )
 from fala.backbones.external import Encoder, Encoders
+from fala.base.errors import DataError, DeviceError, UsageError, check_flag, needs, type_of
+from fala.base.examples import CLASSIFICATION, Example, check_examples, texts_of
+from fala.base.files import check_path
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, UsageError, check_flag, needs, type_of
-from fala.examples import CLASSIFICATION, Example, check_examples, texts_of
-from fala.files import check_path
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.labels import HeadLabel, Label, OneLabel
@@ -374,7 +374,7 @@ class Device:
             >>> fala.Device.open("reader")
             Traceback (most recent call last):
             ...
-            fala.errors.DeviceError: ...
+            fala.base.errors.DeviceError: ...
         """
         drop_fits(self._folder)
         erase(self._folder.path, self._folder.store)

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
 
-from fala import errors
 from fala.arguments import (
     check_adapter_name,
     check_budget,
@@ -28,10 +27,8 @@ from fala.backbones import OnnxEncoder
 from fala.backbones.cache import EncodingCache, Passes, cached
 from fala.backbones.external import Encoder, Encoders
 from fala.backbones.onnx_encoder import cores
-from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust, key_bytes
-from fala.device import Device
-from fala.errors import (
+from fala.base import errors
+from fala.base.errors import (
     BundleDigestError,
     DataError,
     DeviceError,
@@ -43,8 +40,11 @@ from fala.errors import (
     shown,
     type_of,
 )
-from fala.examples import listed
-from fala.files import FULL_DISK, check_path
+from fala.base.examples import listed
+from fala.base.files import FULL_DISK, check_path
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust, key_bytes
+from fala.device import Device
 from fala.personal.compare import Accept
 from fala.personal.gather import Reading
 from fala.personal.run import Budget, Progress, Run

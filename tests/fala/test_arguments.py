@@ -17,7 +17,7 @@ from bridged import TEXTS
 from bundles import make_head, write_word_vector_release
 from devices import same, state
 from fala import Budget, BudgetError, DataError, Device, DeviceError, Item, Match, Pair, Stopped
-from fala.errors import be, counted, type_of
+from fala.base.errors import be, counted, type_of
 from fala.model.links import LABELS, TAGS, Rating
 from fala.selection.representatives import select
 from fala_export.fitting.device_fit import fit_personal

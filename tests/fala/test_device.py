@@ -13,9 +13,7 @@ import bundles
 from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, write_setups
 from devices import sql
 from fala.backbones import OnnxEncoder
-from fala.bundle.reading import Bundle
-from fala.device import Device
-from fala.errors import (
+from fala.base.errors import (
     BundleDigestError,
     BundleError,
     BundleMismatchError,
@@ -23,7 +21,9 @@ from fala.errors import (
     DeviceError,
     FalaError,
 )
-from fala.examples import Match, unique_texts
+from fala.base.examples import Match, unique_texts
+from fala.bundle.reading import Bundle
+from fala.device import Device
 from fala.personal.run import Budget
 from fala.testing import counted, failing_disk
 

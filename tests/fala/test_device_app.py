@@ -12,9 +12,9 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state
 from fala.backbones import OnnxEncoder
+from fala.base.errors import BundleFormatError, BundleMismatchError, DataError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BundleFormatError, BundleMismatchError, DataError, DeviceError
 from fala.personal.run import Budget
 from fala_export import add_bridge
 

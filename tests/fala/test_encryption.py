@@ -10,8 +10,8 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from devices import everything, halved, live, same, sql, state
+from fala.base.errors import DataError, DeviceError, FalaError
 from fala.device import Device
-from fala.errors import DataError, DeviceError, FalaError
 from fala.personal.run import Budget
 
 pytestmark = pytest.mark.slow

@@ -8,8 +8,8 @@ import pytest
 
 from bridged import TEXTS
 from devices import same, sql, state
+from fala.base.errors import DeviceError
 from fala.device import Device
-from fala.errors import DeviceError
 from fala.personal.run import Budget
 
 pytestmark = pytest.mark.slow

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-import fala.errors
+import fala.base.errors
 from checkout import ROOT
-from fala.errors import MissingExtraError, install_hint, needs
+from fala.base.errors import MissingExtraError, install_hint, needs
 
 COMMIT = "0" * 40
 
@@ -47,7 +47,7 @@ def test_without_a_note_a_clone_is_named_and_else_the_distribution(tmp_path, mon
     assert install_hint("ota") == f"pip install -e '.[ota]' in {ROOT}"
     alone = tmp_path / "site-packages" / "fala" / "errors.py"
     alone.parent.mkdir(parents=True)
-    shutil.copyfile(fala.errors.__file__, alone)
+    shutil.copyfile(fala.base.errors.__file__, alone)
     assert runpy.run_path(str(alone))["install_hint"]("ota") == "pip install 'fala-sdk[ota]'"
 
 

@@ -9,8 +9,8 @@ import bridged
 import word_releases
 from bridged import PROBES, TEXTS
 from devices import assert_close, live, loss, same, sql, state, vendor_of
+from fala.base.errors import DataError, DeviceError
 from fala.device import Device
-from fala.errors import DataError, DeviceError
 from fala.personal.run import Budget
 from fala.report import Stopped
 from fala.store.texts import NAME, NOT_KEPT

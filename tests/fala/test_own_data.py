@@ -12,9 +12,9 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import sql
+from fala.base.errors import DataError, DeviceError, FalaError
+from fala.base.examples import Match
 from fala.device import Device
-from fala.errors import DataError, DeviceError, FalaError
-from fala.examples import Match
 from fala.personal.run import Budget
 from fala.store.database import Database
 from fala.testing import PowerCuts

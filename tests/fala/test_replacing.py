@@ -17,10 +17,10 @@ from checkout import SUPPORT
 from device_command import done, failed, run
 from devices import embedded, sql, state
 from fala import replacing
+from fala.base.errors import BundleDigestError, BundleError, DataError, DeviceError
+from fala.base.files import FULL_DISK
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BundleDigestError, BundleError, DataError, DeviceError
-from fala.files import FULL_DISK
 from fala.model.heads import Head
 from fala.personal.run import Budget
 from fala.replacing import replace_all

@@ -16,9 +16,9 @@ import pytest
 from bridged import PROBES, TEXTS
 from checkout import SUPPORT
 from devices import embedded, refine_all, same, state
+from fala.base.errors import DeviceChangedError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import DeviceChangedError, DeviceError
 from fala.personal.refit import refit
 from fala.personal.run import Budget
 from fala.report import Stopped

@@ -12,9 +12,9 @@ from bridged import PROBES, TEXTS, WORDS, write_encoder
 from checkout import SUPPORT
 from devices import same, sql, state
 from fala.backbones import OnnxEncoder
+from fala.base.errors import BundleFormatError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BundleFormatError, DeviceError
 from fala.personal.run import Budget
 from fala.slots.trial import PREDICTIONS, TRIES
 from fala.slots.validation import FEW_EDGE_CASES, FIRST_EXAMPLES

@@ -11,9 +11,7 @@ import tagged
 from bridged import PROBES, TEXTS
 from bundles import repacked
 from device_command import works
-from fala.bundle.reading import Bundle
-from fala.device import Device
-from fala.errors import (
+from fala.base.errors import (
     BundleDigestError,
     DataError,
     DeviceError,
@@ -21,6 +19,8 @@ from fala.errors import (
     FalaError,
     UnknownAdapterError,
 )
+from fala.bundle.reading import Bundle
+from fala.device import Device
 from fala.personal.run import Budget
 from fala.replacing import replace_all
 from fala.slots.folder import BUNDLES

@@ -4,9 +4,9 @@ import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vector_release
 from devices import same, state
+from fala.base.errors import BundleFormatError, OlderReleaseError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BundleFormatError, OlderReleaseError
 from fala_export.bundles import add_version
 
 

@@ -8,9 +8,9 @@ import pytest
 import word_releases
 from bridged import add_learned_bridge
 from devices import embedded, loss, refine_all, same, sql, state
+from fala.base.errors import DataError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import DataError, DeviceError
 from fala.model.heads import PersonalModel
 from fala.model.scales import Scales
 from fala.personal.run import PASSES, Budget

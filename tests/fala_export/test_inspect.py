@@ -18,7 +18,7 @@ from bundles import (
     write_word_vectors,
 )
 from export_command import done, failed, works
-from fala.errors import install_hint
+from fala.base.errors import install_hint
 from fala_export import write_bundle, write_external
 from fala_export.release import inspection
 from fala_export.release.footprint import measure

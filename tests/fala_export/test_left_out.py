@@ -5,8 +5,8 @@ import pytest
 
 from bundles import make_head, write_word_vectors
 from fala import Bundle, DataError
+from fala.base.examples import unique_texts
 from fala.cli.progress_bars import progress
-from fala.examples import unique_texts
 from fala_export import write_release
 from fala_export.fitting.heads import PublicRows, fit_head, left_out_logits
 from fala_export.fitting.population.left_out import cross_fitted_logits

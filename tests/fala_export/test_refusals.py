@@ -18,8 +18,8 @@ from transformers import AutoTokenizer
 import export_command
 import warm
 from fala import Bundle
+from fala.base.errors import install_hint
 from fala.cli import progress_bars
-from fala.errors import install_hint
 from fala_export import backbone, bundles
 from fala_export.models import tokenizer as model_tokenizer
 from fala_export.models.encoder import load_encoder

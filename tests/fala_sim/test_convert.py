@@ -5,7 +5,7 @@ import pytest
 
 from checkout import real_data
 from conversions import check, run
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
 from fala_sim.convert.annotators import Document, busiest, convert

@@ -4,7 +4,7 @@ import pytest
 
 from checkout import real_data
 from conversions import check, split
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.crehate import read_folder
 from fala_sim.convert.left_out import LeftOut

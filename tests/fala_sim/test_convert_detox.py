@@ -1,7 +1,7 @@
 import pytest
 
 from conversions import run
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.annotators import Document
 from fala_sim.convert.detox import read_folder
 from fala_sim.convert.left_out import LeftOut

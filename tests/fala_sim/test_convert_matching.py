@@ -1,7 +1,7 @@
 import pytest
 
 from conversions import check, split
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment, convert
 

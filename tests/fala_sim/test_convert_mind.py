@@ -5,7 +5,7 @@ import pytest
 
 from checkout import real_data
 from conversions import check, run, split
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.mind import Impression, busiest, convert, read_impressions, read_news
 

@@ -5,7 +5,7 @@ import pytest
 
 from checkout import real_data
 from conversions import check, split
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.movielens import Rating, _Offers, busiest, convert, read_folder
 

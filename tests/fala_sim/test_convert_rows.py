@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from conversions import run
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.conversion import Conversion, MatchRow, TextRow, folded
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save

@@ -2,7 +2,7 @@ import pytest
 
 from checkout import real_data
 from conversions import check, run, split
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.annotators import Document, busiest, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.scale_reviews import read_folder

@@ -13,7 +13,7 @@ import fala_export
 from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError
-from fala.examples import document_of
+from fala.base.examples import document_of
 from fala_export import PublicRows
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded

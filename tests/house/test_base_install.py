@@ -6,7 +6,7 @@ import pytest
 
 from base_install import CLIENTS, left_out
 from command_lines import data_rows, jsonl
-from fala.errors import install_hint
+from fala.base.errors import install_hint
 
 
 def guard(names):

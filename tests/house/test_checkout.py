@@ -6,7 +6,7 @@ import pytest
 
 import checkout
 import fala
-import fala.errors
+import fala.base.errors
 from checkout import ROOT, names_used
 from imports import python_files
 
@@ -65,7 +65,7 @@ def test_every_public_name_is_documented_and_every_error_is_falas():
 
 
 def test_every_error_is_a_public_name():
-    errors = {name for name in vars(fala.errors) if name.endswith("Error")}
+    errors = {name for name in vars(fala.base.errors) if name.endswith("Error")}
     assert errors - set(fala.__all__) == set()
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 import bundles
+from fala.base.examples import Match, unique_texts
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.examples import Match, unique_texts
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala_export import add_bridge, write_bundle, write_release

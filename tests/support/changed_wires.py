@@ -11,7 +11,7 @@ import numpy as np
 from fala.audit.graph import Graph, Tensor, read_onnx
 from fala.audit.messages import MESSAGES, Reader
 from fala.audit.model import check_onnx
-from fala.errors import BundleError
+from fala.base.errors import BundleError
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
 _INT32_LISTED = {"UINT8": 2, "INT8": 3, "INT16": 5, "INT32": 6, "BOOL": 9, "FLOAT16": 10}

@@ -4,7 +4,7 @@ import numpy as np
 
 import bundles
 from bridged import PROBES, TEXTS
-from fala.examples import Match
+from fala.base.examples import Match
 
 LABELS = ["1" if "good" in text or "love" in text else "0" for text in TEXTS]
 SETUPS = {

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import DataError
 from fala.testing.hostile import Changes, repack
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import bridged
+from fala.base.examples import Match, document_of
 from fala.bundle.reading import Bundle
-from fala.examples import Match, document_of
 from fala_export import add_bridge, write_release
 from fala_export.fitting.heads import fit_head
 

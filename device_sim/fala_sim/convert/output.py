@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fala import DataError
-from fala.files import write_atomically
+from fala.base.files import write_atomically
 
 
 def save(lines: Iterable[bytes], path: Path) -> None:

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.examples import document_of
+from fala.base.examples import document_of
 from fala_export.rows.data_set import AllRows, UserRows
 from fala_export.rows.row_files import load_rows
 from fala_export.rows.user_rows import Row

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from fala import DataError
-from fala.errors import install_hint
+from fala.base.errors import install_hint
 from fala_sim.csv_rows import csv_rows
 from fala_sim.data.location import data_folder
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError
+from fala.base.errors import DataError
+from fala.base.products import product
 from fala.model.losses import Floats, cross_entropy, probabilities
-from fala.products import product
 from fala.solver import newton
 from fala.solver.factors import Solve, cholesky
 from fala_export.fitting.calibration import LogitRows

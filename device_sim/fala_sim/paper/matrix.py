@@ -11,10 +11,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala.errors import DataError
+from fala.base.errors import DataError
+from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.solver.gaussian import LOGIT_WEIGHT
-from fala.solver.threads import one_blas_thread
 from fala_sim.paper.fit import Fit, Targets, fit_paper
 
 #: The least penalty of a coordinate, as a share of the mean squared weight.

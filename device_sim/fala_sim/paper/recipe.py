@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from fala.base.examples import Example, unique_texts
 from fala.bundle.reading import Bundle
-from fala.examples import Example, unique_texts
 from fala.model.heads import Head, PersonalModel
 from fala.selection.graph import UNLABELLED
 from fala.selection.representatives import affordable, select

@@ -18,9 +18,9 @@ from functools import cached_property
 
 import numpy as np
 
-from fala.errors import DataError
+from fala.base.errors import DataError
+from fala.base.products import product
 from fala.model.losses import Floats
-from fala.products import product
 from fala.solver.factors import Triangle, cholesky
 
 # Rows from which the bias is removed at a time, so that the data fit the processor's cache.

@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 from fala import Budget, Bundle, DataError, Device
+from fala.base.errors import counted
+from fala.base.files import temporary_folder
 from fala.cli import (
     BUDGET,
     JSON,
@@ -21,8 +23,6 @@ from fala.cli import (
     device_progress,
     progress,
 )
-from fala.errors import counted
-from fala.files import temporary_folder
 from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of

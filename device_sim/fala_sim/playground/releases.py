@@ -6,9 +6,9 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
+from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import DataError
 
 #: Names of the sample releases, with descriptions.
 BUILT_IN = {

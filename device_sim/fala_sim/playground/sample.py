@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
-from fala.errors import DataError, counted
+from fala.base.errors import DataError, counted
 from fala_export.rows.data_set import AllRows, gather_rows
 from fala_export.rows.user_rows import Row, Split
 

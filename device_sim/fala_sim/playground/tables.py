@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fala import Budget, InstantReport, Report
-from fala.errors import be, counted
+from fala.base.errors import be, counted
 from fala.model.labels import HeadLabel
 from fala_export.fitting.metrics import interval
 from fala_export.fitting.played import Side

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from fala.base.errors import DataError, counted
+from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, counted
-from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import add_bridge, write_again, write_release
 from fala_export.fitting import played

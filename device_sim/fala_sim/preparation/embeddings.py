@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 import fala_export
 from fala import Bundle
-from fala.examples import tokenizer_inputs
+from fala.base.examples import tokenizer_inputs
 from fala_sim.digests import digest_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 
 import fala_export
 from fala import Bundle, DataError, FalaError
-from fala.files import write_atomically
+from fala.base.files import write_atomically
 from fala.model.heads import Head
 from fala.model.labels import equal_labels
 from fala.model.links import LABELS, TAGS, Link

@@ -15,7 +15,7 @@ from typing import Any
 
 import fala_export
 from fala import Bundle, DataError, Match
-from fala.examples import document_of
+from fala.base.examples import document_of
 from fala_export import ExportOptions, PublicRows, TrainingSettings
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fala import DataError
-from fala.errors import counted
+from fala.base.errors import counted
 from fala_sim.methods.registry import METHODS, find_method
 from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import fala_export
 from fala import Match
-from fala.examples import document_of
+from fala.base.examples import document_of
 from fala.model.heads import Head, PersonalModel
 from fala_export import Encoder
 from fala_export.accelerator import device

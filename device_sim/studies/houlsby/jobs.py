@@ -14,7 +14,7 @@ import numpy as np
 
 from fala import Bundle, DataError
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
-from fala.examples import unique_texts
+from fala.base.examples import unique_texts
 from fala.model.labels import HeadLabel
 from fala_export.rows.user_rows import Row
 from fala_sim.engine.shelf import local_path

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError
-from fala.examples import CLASSIFICATION, unique_texts
+from fala.base.examples import CLASSIFICATION, unique_texts
 from fala_export import (
     Embedder,
     Encoder,

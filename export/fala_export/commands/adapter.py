@@ -6,8 +6,8 @@ from functools import partial
 
 import click
 
+from fala.base.examples import MATCHING
 from fala.cli import progress
-from fala.examples import MATCHING
 from fala_export.commands.command import Summary, command
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.rows.columns import Columns

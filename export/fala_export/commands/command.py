@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import click
 
+from fala.base.errors import printable
 from fala.cli import Command
-from fala.errors import printable
 from fala_export.checks import check_settings
 from fala_export.commands.summary import text_of
 from fala_export.errors import ExportError

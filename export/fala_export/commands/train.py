@@ -11,8 +11,8 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle
+from fala.base.files import temporary_folder
 from fala.cli import progress
-from fala.files import temporary_folder
 from fala_export.checks import check_name, check_room
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError

@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError, be, counted
+from fala.base.errors import DataError, be, counted
+from fala.base.threads import one_blas_thread
 from fala.model.bridge import Bridge
 from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
-from fala.solver.threads import one_blas_thread
 
 # Penalties, in units of the mean variance of a text.
 _STRENGTHS = np.logspace(-2, 4, 13)

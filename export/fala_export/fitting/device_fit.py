@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, counted, type_of
+from fala.base.errors import DataError, counted, type_of
+from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
 from fala.model.scales import Scales
@@ -31,7 +32,6 @@ from fala.solver.gaussian import (
 )
 from fala.solver.judge import judge
 from fala.solver.newton import Problem
-from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 

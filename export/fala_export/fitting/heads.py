@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
-from fala.bundle.writing import rounded
-from fala.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
-from fala.examples import (
+from fala.base.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
+from fala.base.examples import (
     CLASSIFICATION,
     MATCHING,
     Example,
@@ -24,6 +23,8 @@ from fala.examples import (
     listed,
     unique_texts,
 )
+from fala.base.threads import one_blas_thread
+from fala.bundle.writing import rounded
 from fala.model.heads import Head, Lexical, Vectors, example_inputs
 from fala.model.labels import (
     HeadLabel,
@@ -38,7 +39,6 @@ from fala.model.labels import (
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
-from fala.solver.threads import one_blas_thread
 from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed

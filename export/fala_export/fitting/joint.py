@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fala.errors import DataError
+from fala.base.errors import DataError
+from fala.base.threads import one_blas_thread
 from fala.model.links import Link
 from fala.model.losses import Floats
-from fala.solver.threads import one_blas_thread
 from fala_export.fitting.joint_rows import JointExamples, JointProblem
 from fala_export.fitting.samples import searched
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Budget, Bundle, Device, Example, Report
-from fala.files import temporary_folder
+from fala.base.files import temporary_folder
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS

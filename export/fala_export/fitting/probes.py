@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fala.backbones import Backbone
-from fala.examples import MATCHING, Match
+from fala.base.examples import MATCHING, Match
 from fala.model.heads import Head
 
 _TEXTS = ("A short text.", "", "I do not like this at all!", "Two words")

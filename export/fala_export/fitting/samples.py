@@ -13,7 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import Example, Match, document_of
+from fala.base.examples import Example, Match, document_of
 from fala.model.labels import Label
 from fala_export.fitting.streamed_rows import FEW
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fala.base.errors import DataError
+from fala.base.examples import MATCHING, Example
 from fala.bundle.writing import rounded
-from fala.errors import DataError
-from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Lexical, Vectors
 from fala.model.labels import Label
 from fala.solver.gaussian import LEAST_SLOPE

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala.files import temporary_folder
+from fala.base.files import temporary_folder
 from fala_export.errors import ExportError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer, normalizers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from fala.errors import install_hint
+from fala.base.errors import install_hint
 from fala_export.errors import ExportError
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.folder import TOKENIZER, VOCABULARIES, loading, read_json

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from fala.backbones.wordpiece import WordPiece
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from fala_export.graph.sentences import parity_texts
 
 Tokens = tuple[list[str], dict[str, Any]]

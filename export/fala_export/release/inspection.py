@@ -11,8 +11,8 @@ import numpy as np
 
 from fala import Bundle, BundleFormatError
 from fala.backbones.word_vectors import words
+from fala.base.errors import install_hint
 from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VECTOR_TABLES, VOCABULARY
-from fala.errors import install_hint
 from fala_export.families.adapters.bundle import config_of
 from fala_export.graph.cost import LENGTHS, cost
 from fala_export.release.footprint import measure

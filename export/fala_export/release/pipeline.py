@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from fala import Bundle
+from fala.base.errors import printable
+from fala.base.files import temporary_folder
 from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
-from fala.errors import printable
-from fala.files import temporary_folder
 from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_admitted, write_again

@@ -10,8 +10,8 @@ from typing import Any
 
 from fala import Budget, Bundle
 from fala.backbones import Backbone
+from fala.base.examples import unique_texts
 from fala.cli import counted
-from fala.examples import unique_texts
 from fala_export.embedding import seconds_of
 from fala_export.models.encoder import Encoder
 from fala_export.release.check import MOST_DEVICES

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from fala.backbones.external import ExternalEncoder
+from fala.base.examples import unique_texts
 from fala.cli import progress
-from fala.examples import unique_texts
 from fala.model.heads import Vectors
 from fala.model.links import Rating
 from fala.model.losses import Floats

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from fala import FalaError
+from fala.base.errors import safe_line
 from fala.bundle.manifest import MAX_VERSION, PRODUCT
-from fala.errors import safe_line
 from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_name

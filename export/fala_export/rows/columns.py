@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 import click
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_export.rows.user_rows import label_of
 
 #: The fields of a row that have one column.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_export.errors import RowError
 
 #: Characters of the longest line: a damaged file may be one endless line.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.errors import DataError
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
-from fala.errors import DataError
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError

@@ -13,8 +13,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError, counted
-from fala.examples import document_of
+from fala.base.errors import DataError, counted
+from fala.base.examples import document_of
 from fala_export.rows.table import Rows, numbered, split_number
 from fala_export.rows.user_rows import Row
 

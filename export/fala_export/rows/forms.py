@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fala.errors import DataError, MissingExtraError, counted
+from fala.base.errors import DataError, MissingExtraError, counted
 from fala_export.errors import RowError
 from fala_export.rows.columns import column_name
 from fala_export.rows.content import PARQUET, Lines, opened

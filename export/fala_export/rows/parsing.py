@@ -11,8 +11,8 @@ from typing import cast
 
 import numpy as np
 
-from fala.errors import be, counted
-from fala.examples import fault
+from fala.base.errors import be, counted
+from fala.base.examples import fault
 from fala.model.labels import is_missing, number_of
 from fala.model.links import Link
 from fala_export.errors import RowError

@@ -16,7 +16,7 @@ from os import PathLike, fspath
 import click
 import numpy as np
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.model.labels import number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError

@@ -18,8 +18,8 @@ from typing import IO, get_args, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError
-from fala.examples import Example, Match, as_text, document_of, unique_texts
+from fala.base.errors import DataError
+from fala.base.examples import Example, Match, as_text, document_of, unique_texts
 from fala_export.rows.user_rows import AnyLabel, Row, Split, in_file_type
 
 _SPLITS: tuple[Split, ...] = get_args(Split)

@@ -39,9 +39,9 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
+from fala.base.errors import DataError, counted, printable, shown, type_of
+from fala.base.examples import Example, Match, Pair, fault
 from fala.bundle.format import MAX_LABELS
-from fala.errors import DataError, counted, printable, shown, type_of
-from fala.examples import Example, Match, Pair, fault
 from fala.model.labels import HeadLabel, in_one_type, integer_of, is_missing, number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError

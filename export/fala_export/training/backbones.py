@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fala import Bundle
 from fala.backbones.word_vectors import words
-from fala.examples import MATCHING, tokenizer_inputs
+from fala.base.examples import MATCHING, tokenizer_inputs
 from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (

@@ -15,7 +15,7 @@ import numpy as np
 
 from fala import Bundle
 from fala.backbones import Backbone
-from fala.examples import MATCHING
+from fala.base.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder
 from fala_export.fitting.device_fit import fit_personal

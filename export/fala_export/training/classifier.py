@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala.examples import CLASSIFICATION
+from fala.base.examples import CLASSIFICATION
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala_export.rows.table import Rows, by_appearance

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from fala.backbones import Backbone
+from fala.base.examples import MATCHING, Match, unique_texts
 from fala.cli import counted, progress
-from fala.examples import MATCHING, Match, unique_texts
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder, Embeddings
 from fala_export.fitting import heads

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, DataError
+from fala.base.examples import MATCHING, unique_texts
+from fala.base.files import temporary_folder
 from fala.bundle.format import WORD_VECTORS
 from fala.cli import counted
-from fala.examples import MATCHING, unique_texts
-from fala.files import temporary_folder
 from fala.model.heads import Head
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError

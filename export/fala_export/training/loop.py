@@ -36,8 +36,8 @@ from transformers import (
 )
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from fala.base.errors import printable
 from fala.cli import progress
-from fala.errors import printable
 from fala_export.errors import ExportError
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import DataError, Match
-from fala.examples import MATCHING
+from fala.base.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala_export.embedding.tokens import pad

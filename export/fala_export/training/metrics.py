@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import document_of
+from fala.base.examples import document_of
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS

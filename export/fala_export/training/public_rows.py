@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, DataError, Match
+from fala.base.examples import CLASSIFICATION, MATCHING, document_of
 from fala.cli import be, counted
-from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.labels import HeadLabel, equal_labels
 from fala.model.links import LABELS, Link
 from fala_export.checks import check_name

@@ -8,8 +8,8 @@ from typing import Any
 
 from fala import Bundle, DataError
 from fala.backbones import Backbone
+from fala.base.examples import MATCHING
 from fala.cli import progress
-from fala.examples import MATCHING
 from fala.model.heads import Head
 from fala_export.bundles import versions, write_release
 from fala_export.embedding import Embedder, Embeddings

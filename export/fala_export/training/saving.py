@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fala.examples import Example
+from fala.base.examples import Example
 from fala_export.backbone import convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from fala import DataError
-from fala.examples import MATCHING
+from fala.base.examples import MATCHING
 from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, Seed, Share
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Signed updates, the vendor's side: keys, a static repository, and signatures of single files."""
 
-from fala.errors import install_hint
+from fala.base.errors import install_hint
 from fala_export.errors import ExportError
 
 try:

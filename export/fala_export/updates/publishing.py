@@ -14,8 +14,8 @@ from typing import Any
 from tuf.api.metadata import TargetFile
 
 from fala import Bundle
+from fala.base.files import temporary_folder, write_atomically
 from fala.bundle.manifest import PRODUCT
-from fala.files import temporary_folder, write_atomically
 from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
 from fala_export.bundles import add_version
 from fala_export.checks import check_room

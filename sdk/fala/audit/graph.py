@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fala.audit.limits import BOTTLENECK, GRAPH
 from fala.audit.messages import Reader
-from fala.errors import ExternalDataError
+from fala.base.errors import ExternalDataError
 
 #: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {

@@ -26,7 +26,7 @@ import numpy as np
 from fala.audit.graph import Graph, Node, Tensor, UnsoundError, read_onnx
 from fala.audit.limits import GRAPH
 from fala.audit.operators import COMBINING, LENGTHS, OPERATORS, SELECTING, SIZED
-from fala.errors import BundleFormatError, safe_line
+from fala.base.errors import BundleFormatError, safe_line
 
 _DOUBLE = 11  # of the types of numbers
 _PRODUCTS = ("MatMul", "Gemm", "Attention", "Conv", "Einsum")  # parts of operators' names

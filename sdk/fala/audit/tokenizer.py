@@ -17,7 +17,7 @@ from typing import Any
 from fala.audit.graph import UnsoundError
 from fala.audit.limits import TOKENIZER
 from fala.audit.values import as_list, as_object, as_text, as_whole
-from fala.errors import BundleFormatError, safe_line
+from fala.base.errors import BundleFormatError, safe_line
 
 _MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
 #: The parts of a tokenizer besides its model: the key of a sequence's parts, and their names.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit.graph import form_of
-from fala.errors import BundleFormatError, safe_line
+from fala.base.errors import BundleFormatError, safe_line
 
 _BIASES = (".down.bias", ".up.bias")  # of an adapter; the second has no bottleneck's length
 

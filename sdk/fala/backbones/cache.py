@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones.external import Encoder
-from fala.examples import as_float32
+from fala.base.examples import as_float32
 
 #: Bytes of a text's digest, and of the key that it is made with.
 _DIGEST, _KEY = 16, 32

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, EncoderError, UsageError, counted, shown, without_texts
-from fala.examples import LARGEST, Item, as_float32, check_texts
+from fala.base.errors import DataError, EncoderError, UsageError, counted, shown, without_texts
+from fala.base.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
 Encoder = Callable[[list[str]], ArrayLike]

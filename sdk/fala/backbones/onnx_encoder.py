@@ -22,7 +22,7 @@ from fala.backbones.adapter import (
     run_inputs,
 )
 from fala.backbones.cache import EncodingCache
-from fala.errors import (
+from fala.base.errors import (
     BundleFormatError,
     DataError,
     DimensionError,
@@ -32,8 +32,8 @@ from fala.errors import (
     safe_line,
     without_texts,
 )
-from fala.examples import LARGEST, check_texts, segments
-from fala.forks import keep_in_forks
+from fala.base.examples import LARGEST, check_texts, segments
+from fala.base.forks import keep_in_forks
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
 #: Measured on int8 transformers of 4 and 6 layers: 130 to 400 tokens a run cost the least processor

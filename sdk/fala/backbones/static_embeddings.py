@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fala.audit.limits import WORDPIECE
 from fala.backbones.word_vectors import LONGEST, Table
 from fala.backbones.wordpiece import WordPiece
-from fala.errors import BundleFormatError
-from fala.examples import PARTING
+from fala.base.errors import BundleFormatError
+from fala.base.examples import PARTING
 
 _SETTINGS = {"tokenizer", "prompt", "normalized", "skips_unknown", "characters"}
 _SHORTEST = 1e-12  # length of an embedding that is scaled to 1: torch's own

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, counted
-from fala.examples import LARGEST, check_texts
+from fala.base.errors import BundleFormatError, counted
+from fala.base.examples import LARGEST, check_texts
 
 _UNKNOWN_WORDS = ("<unk>", "unk")
 _BLOCK = 8192

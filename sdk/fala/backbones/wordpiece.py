@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from fala.audit.graph import UnsoundError
 from fala.audit.limits import TOKENIZER, WORDPIECE
 from fala.audit.values import as_list, as_object, as_text, as_whole
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 
 _TOKENIZER = {"unknown", "prefix", "longest_word", "normalized", "split", "added"}
 _CHARACTERS = {"removed", "spaces", "apart", "images", "hangul"}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fala.errors import BundleFilesError, BundleFormatError
+from fala.base.errors import BundleFilesError, BundleFormatError
 
 #: Entries of the largest archive that is read; a release has about ten.
 MAX_ENTRIES = 256

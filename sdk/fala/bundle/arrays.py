@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(

@@ -14,9 +14,9 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 from fala.audit.tokenizer import distinct_keys
+from fala.base.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
+from fala.base.examples import CLASSIFICATION, MATCHING
 from fala.bundle import format as layout
-from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
-from fala.examples import CLASSIFICATION, MATCHING
 from fala.model.labels import LARGEST_INTEGER, LEAST_INTEGER, HeadLabel
 from fala.model.links import LABELS, TAGS, Link, Rating
 from fala.model.scales import scales_of

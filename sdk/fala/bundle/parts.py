@@ -17,11 +17,11 @@ from fala.audit.limits import WORDPIECE
 from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.backbones.word_vectors import Table
+from fala.base.errors import BundleFormatError, BundleMismatchError, counted
+from fala.base.examples import LARGEST, fault
 from fala.bundle import format as layout
 from fala.bundle.arrays import check_array, read_array
 from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name, read_json
-from fala.errors import BundleFormatError, BundleMismatchError, counted
-from fala.examples import LARGEST, fault
 from fala.model.heads import Lexical
 from fala.text.ngrams import BUCKETS, Lexicon
 

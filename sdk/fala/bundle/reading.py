@@ -23,6 +23,19 @@ from fala.audit.tokenizer import audit_tokenizer
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
 from fala.backbones.external import Encoders, ExternalEncoder
 from fala.backbones.onnx_encoder import give_back
+from fala.base.errors import (
+    BundleDigestError,
+    BundleError,
+    BundleFilesError,
+    BundleFormatError,
+    BundleMismatchError,
+    DimensionError,
+    check_flag,
+    counted,
+    safe_line,
+)
+from fala.base.examples import MATCHING
+from fala.base.files import check_path, failure
 from fala.bundle import format as layout
 from fala.bundle.archive import Entry, digest_of, read_entry, read_index
 from fala.bundle.arrays import read_array
@@ -34,19 +47,6 @@ from fala.bundle.parts import (
     read_probes,
     read_table,
 )
-from fala.errors import (
-    BundleDigestError,
-    BundleError,
-    BundleFilesError,
-    BundleFormatError,
-    BundleMismatchError,
-    DimensionError,
-    check_flag,
-    counted,
-    safe_line,
-)
-from fala.examples import MATCHING
-from fala.files import check_path, failure
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.scales import Scales, scales_of

@@ -13,10 +13,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fala.base.errors import BundleSignatureError, DataError, needs, type_of
+from fala.base.files import bytes_or_file
 from fala.bundle.archive import read_index
 from fala.bundle.reading import named_errors, read_manifest
-from fala.errors import BundleSignatureError, DataError, needs, type_of
-from fala.files import bytes_or_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.errors import BundleFormatError, DataError, shown, with_article
+from fala.base.files import check_path, failure, write_atomically
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
 from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
-from fala.errors import BundleFormatError, DataError, shown, with_article
-from fala.files import check_path, failure, write_atomically
 from fala.model.heads import Head, Lexical
 from fala.model.links import Rating, Tags
 

@@ -1,10 +1,10 @@
 """What the commands of all three packages share; the command ``fala-device`` is in ``device``."""
 
+from fala.base.errors import be, counted, with_article
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
 from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import Bar, device_progress, progress
-from fala.errors import be, counted, with_article
 
 __all__ = [
     "BUDGET",

@@ -21,8 +21,8 @@ from typing import IO, Any, ClassVar
 
 import click
 
+from fala.base.errors import FalaError, install_hint, printable
 from fala.cli.names import listed, with_suggestion
-from fala.errors import FalaError, install_hint, printable
 
 MISTAKE, INTERRUPTED = 1, 130
 

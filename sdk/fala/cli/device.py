@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
+from fala.base.errors import DataError, counted, printable
 from fala.cli.commands import SETTINGS, Group
 from fala.cli.names import ACCEPT, Described
 from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import device_progress
 from fala.device import Device
-from fala.errors import DataError, counted, printable
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
 from fala.replacing import ReplacedAll, replace_all

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import LazyBackbone
-from fala.errors import BundleFormatError, UsageError
-from fala.examples import MATCHING, Example, Match, unique_texts
+from fala.base.errors import BundleFormatError, UsageError
+from fala.base.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.labels import HeadLabel, as_array
 from fala.model.losses import Floats

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala.errors import BundleFormatError, DimensionError, counted
+from fala.base.errors import BundleFormatError, DimensionError, counted
+from fala.base.products import product
 from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
-from fala.products import product
 
 
 @dataclass(frozen=True, eq=False)

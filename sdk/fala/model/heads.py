@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import (
+from fala.base.errors import (
     BundleFormatError,
     DataError,
     DimensionError,
@@ -18,7 +18,7 @@ from fala.errors import (
     shown,
     type_of,
 )
-from fala.examples import MATCHING, Example, Match, listed, texts_of
+from fala.base.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.labels import (
     HeadLabel,
     Label,

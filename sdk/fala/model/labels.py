@@ -15,8 +15,8 @@ from typing import Any, SupportsFloat, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError, UsageError, shown, type_of
-from fala.examples import listed
+from fala.base.errors import DataError, UsageError, shown, type_of
+from fala.base.examples import listed
 
 #: A head's own label: an integer or a string; all labels of a head have one of these types.
 HeadLabel: TypeAlias = int | str

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, UnknownLabelError, shown
+from fala.base.errors import BundleFormatError, DataError, UnknownLabelError, shown
 from fala.model.labels import (
     HeadLabel,
     Label,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import UsageError, type_of
+from fala.base.errors import UsageError, type_of
 
 Floats = NDArray[np.float64]
 

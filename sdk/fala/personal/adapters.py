@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fala.base.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
 from fala.model.labels import OneLabel
 from fala.personal.prepare import Part, part_for

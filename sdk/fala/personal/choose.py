@@ -9,11 +9,11 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import MATCHING
+from fala.base.examples import MATCHING
+from fala.base.threads import one_blas_thread
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
 from fala.selection.representatives import affordable, select
-from fala.solver.threads import one_blas_thread
 from fala.store.examples import ExampleRow
 
 # 2^64 divided by the golden ratio.

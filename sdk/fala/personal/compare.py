@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from fala.errors import DeviceError, WorseModelError, model_changed
-from fala.examples import Example
+from fala.base.errors import DeviceError, WorseModelError, model_changed
+from fala.base.examples import Example
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Space, gather

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Sequence
 
-from fala.examples import Example, items_of, unique_texts
+from fala.base.examples import Example, items_of, unique_texts
 from fala.model.heads import Vectors
 from fala.personal.gather import Reading
 from fala.personal.run import Run

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from fala.base.threads import one_blas_thread
 from fala.personal.encode import encode_free
 from fala.personal.gather import Reading, Space, old_logits
 from fala.personal.refit import Refit, refit
@@ -24,7 +25,6 @@ from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Change, OpenSlot, Snapshot
 from fala.slots.switching import opened, prune
-from fala.solver.threads import one_blas_thread
 from fala.store.slots import Replacement
 from fala.store.store import Store
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.bundle.reading import Bundle
-from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats

@@ -12,8 +12,8 @@ from weakref import ref
 
 import numpy as np
 
-from fala.errors import DeviceError
-from fala.examples import Example
+from fala.base.errors import DeviceError
+from fala.base.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.scales import Scales
 from fala.personal.encode import Encoded, encode_free, encode_missing, item_vectors

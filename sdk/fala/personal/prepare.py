@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from fala.backbones.external import ExternalEncoder
-from fala.bundle.manifest import Manifest
-from fala.bundle.reading import Bundle
-from fala.errors import (
+from fala.base.errors import (
     BundleFormatError,
     BundleMismatchError,
     DimensionError,
     OlderReleaseError,
     counted,
 )
-from fala.examples import unique_texts
+from fala.base.examples import unique_texts
+from fala.bundle.manifest import Manifest
+from fala.bundle.reading import Bundle
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fala.errors import BundleError
+from fala.base.errors import BundleError
 from fala.personal.choose import choose
 from fala.personal.compare import Sides
 from fala.personal.encode import Encoded, encode_free, forward

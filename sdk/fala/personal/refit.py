@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fala.base.threads import one_blas_thread
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
@@ -15,7 +16,6 @@ from fala.slots.snapshot import Change, Snapshot
 from fala.solver.fit import Fit, fit, scales_for
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge
-from fala.solver.threads import one_blas_thread
 from fala.solver.training import personal_of
 from fala.store.slots import FitRecord
 

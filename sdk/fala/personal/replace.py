@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fala.backbones.external import ExternalEncoder
-from fala.errors import BudgetError, DeviceChangedError, counted, model_changed
+from fala.base.errors import BudgetError, DeviceChangedError, counted, model_changed
 from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, Sides, refuse_worse
 from fala.personal.encode import Encoded

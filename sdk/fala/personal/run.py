@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from fala.errors import BudgetError, CancelledError, shown
+from fala.base.errors import BudgetError, CancelledError, shown
 from fala.store.store import Store
 from fala.text.ngrams import CachedRows
 

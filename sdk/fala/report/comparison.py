@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import be, counted
+from fala.base.errors import be, counted
 from fala.report.plain import Plain
 from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, student95
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from fala.errors import counted
+from fala.base.errors import counted
 from fala.model.labels import HeadLabel
 from fala.report.comparison import Changes, Comparison, Judgement, changes_in_words
 from fala.report.plain import Plain

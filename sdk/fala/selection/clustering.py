@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fala.errors import BudgetError
-from fala.products import product
+from fala.base.errors import BudgetError
+from fala.base.products import product
 from fala.selection.graph import (
     Indices,
     SimilarityGraph,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fala.errors import DataError
-from fala.products import product
+from fala.base.errors import DataError
+from fala.base.products import product
 
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.intp]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fala.errors import BudgetError, DataError, shown
+from fala.base.errors import BudgetError, DataError, shown
 from fala.selection.clustering import cluster_graph, mean_directions, members_of
 from fala.selection.graph import (
     Indices,

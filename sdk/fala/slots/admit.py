@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from fala.backbones.external import Encoders
+from fala.base.errors import BundleError, BundleMismatchError, BundleSignatureError
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature, key_bytes
-from fala.errors import BundleError, BundleMismatchError, BundleSignatureError
 from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
 from fala.slots.validation import validate

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fala.backbones.external import Encoders
+from fala.base.errors import BundleError, DeviceError
+from fala.base.files import device_errors, keep_private
 from fala.bundle.signature import Trust, key_bytes
-from fala.errors import BundleError, DeviceError
-from fala.files import device_errors, keep_private
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed
 from fala.slots.erasing import REBUILT, finish_erasing, tidy

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fala.errors import DeviceError
-from fala.files import device_errors, failure, remove, sync_directory
+from fala.base.errors import DeviceError
+from fala.base.files import device_errors, failure, remove, sync_directory
 from fala.slots.folder import BUNDLES, STORE
 from fala.store.store import Store
 

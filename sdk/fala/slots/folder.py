@@ -10,9 +10,9 @@ from pathlib import Path
 from threading import RLock
 
 from fala.backbones.external import Encoders
+from fala.base.errors import BundleError, DataError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.errors import BundleError, DataError, DeviceError
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
 from fala.slots.releases import DIGEST, Releases, write_bundle

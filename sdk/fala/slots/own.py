@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from fala.backbones.external import ExternalEncoder, OwnEncoder
+from fala.base.errors import DataError, EncoderError, UsageError, counted
+from fala.base.files import temporary_folder
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_for_encoder
-from fala.errors import DataError, EncoderError, UsageError, counted
-from fala.files import temporary_folder
 from fala.model.heads import Head, Lexical
 from fala.model.labels import HeadLabel, finder, named, typed
 from fala.model.links import Link, Rating

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from fala.backbones.external import Encoder, OwnEncoder, default_name
+from fala.base.errors import BundleFormatError, DataError, UsageError, shown
+from fala.base.examples import fault, listed
+from fala.base.files import check_path
 from fala.bundle.format import MAX_DIMENSION, MAX_LABELS
 from fala.bundle.manifest import LONGEST_LABEL, LONGEST_NAME, printable_name
 from fala.bundle.signature import Trust
-from fala.errors import BundleFormatError, DataError, UsageError, shown
-from fala.examples import fault, listed
-from fala.files import check_path
 from fala.model.labels import (
     LARGEST_INTEGER,
     LEAST_INTEGER,

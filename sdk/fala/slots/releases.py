@@ -22,11 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fala.backbones.external import Encoder, Encoders
-from fala.bundle.archive import write_archive
-from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust
-from fala.errors import BundleError, DataError, DeviceError, ReleaseInUseError, counted, shown
-from fala.files import (
+from fala.base.errors import BundleError, DataError, DeviceError, ReleaseInUseError, counted, shown
+from fala.base.files import (
     check_path,
     device_errors,
     failure,
@@ -35,6 +32,9 @@ from fala.files import (
     sync_directory,
     write_atomically,
 )
+from fala.bundle.archive import write_archive
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust
 from fala.slots.admit import Signed, admit
 from fala.slots.sharing import Parts, open_bundle, parts_of
 from fala.slots.snapshot import Release

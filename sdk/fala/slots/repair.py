@@ -17,9 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fala.backbones.external import Encoders
-from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust, key_bytes
-from fala.errors import (
+from fala.base.errors import (
     BundleError,
     BundleMismatchError,
     DeviceError,
@@ -27,8 +25,8 @@ from fala.errors import (
     counted,
     printable,
 )
-from fala.examples import MATCHING, Match
-from fala.files import (
+from fala.base.examples import MATCHING, Match
+from fala.base.files import (
     FAILING_DISK,
     device_errors,
     keep_private,
@@ -36,6 +34,8 @@ from fala.files import (
     sync_directory,
     write_atomically,
 )
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust, key_bytes
 from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed

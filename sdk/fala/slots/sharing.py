@@ -19,9 +19,9 @@ from fala.backbones import Backbone, OnnxEncoder
 from fala.backbones.backbone import AdaptedBackbone
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import give_back
+from fala.base.errors import BundleFormatError, BundleMismatchError
+from fala.base.forks import keep_in_forks
 from fala.bundle.reading import Bundle
-from fala.errors import BundleFormatError, BundleMismatchError
-from fala.forks import keep_in_forks
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone, LazyBackbone
+from fala.base.errors import DataError, DimensionError, counted
 from fala.bundle.format import VECTOR_TABLES
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel

@@ -16,9 +16,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
-from fala.examples import Example
-from fala.files import device_errors, remove
+from fala.base.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
+from fala.base.examples import Example
+from fala.base.files import device_errors, remove
 from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import BUNDLES, Folder, bundle_path, install

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
-from fala.errors import DeviceError
+from fala.base.errors import DeviceError
 from fala.store.interrupts import interruptible
 from fala.store.settings import Trial
 from fala.store.store import Store

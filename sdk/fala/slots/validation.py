@@ -19,15 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fala import errors
 from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
+from fala.base import errors
+from fala.base.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
+from fala.base.examples import Example
 from fala.bundle.format import ONNX, TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
-from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
-from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
 from fala.slots.sharing import backbone_of

@@ -34,10 +34,10 @@ def main(job: Mapping[str, Any]) -> None:
     import onnxruntime  # noqa: F401
     import tokenizers  # noqa: F401
 
+    from fala.base.errors import FalaError
     from fala.bundle.format import MANIFEST
     from fala.bundle.manifest import Manifest
     from fala.bundle.reading import Bundle
-    from fala.errors import FalaError
     from fala.slots.validation import READY, check_edge_cases, seconds
 
     print(READY, flush=True)

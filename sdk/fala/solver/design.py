@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.products import gram, product
 from fala.model.losses import Floats
-from fala.products import gram, product
 from fala.text.sparse_rows import SparseRows
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
+from fala.base.products import gram, product
 from fala.model.losses import Floats
-from fala.products import gram, product
 from fala.solver.design import (
     CentredRows,
     DenseRows,

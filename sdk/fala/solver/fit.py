@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fala.base.threads import one_blas_thread
 from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.model.scales import Scales, scales_at
@@ -41,7 +42,6 @@ from fala.solver.forms import (
     minimize,
 )
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
-from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fala.base.products import gram, product
 from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.model.scales import Scales
-from fala.products import gram, product
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.factors import Triangle, cholesky
 from fala.solver.forms import Form, Minimum, minimize

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fala.errors import be, counted
+from fala.base.errors import be, counted
 from fala.model.links import LABELS, Link, PerTag
 from fala.model.losses import Floats
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError
+from fala.base.errors import DataError
+from fala.base.products import product
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
-from fala.products import product
 from fala.text.sparse_rows import SparseRows
 
 

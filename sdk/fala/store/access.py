@@ -8,8 +8,8 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from fala.errors import DeviceError
-from fala.files import FAILING_DISK, FULL_DISK, NO_PERMISSION, device_errors
+from fala.base.errors import DeviceError
+from fala.base.files import FAILING_DISK, FULL_DISK, NO_PERMISSION, device_errors
 
 _IN_USE = "another process uses it; try again"
 #: The errors, by SQLite's messages, and what to do. See https://www.sqlite.org/rescode.html; Python

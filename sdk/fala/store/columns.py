@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.errors import type_of
 from fala.bundle.manifest import PRODUCT
-from fala.errors import type_of
 from fala.model.links import PerTag
 
 #: The errors of reading a damaged value.

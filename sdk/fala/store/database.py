@@ -11,9 +11,9 @@ from pathlib import Path
 from threading import RLock
 from typing import Literal
 
-from fala.errors import DeviceError
-from fala.files import device_errors, keep_private
-from fala.forks import keep_in_forks
+from fala.base.errors import DeviceError
+from fala.base.files import device_errors, keep_private
+from fala.base.forks import keep_in_forks
 from fala.store.access import access_error, is_access
 from fala.store.columns import DAMAGE
 from fala.store.digests import Digests

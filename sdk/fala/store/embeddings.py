@@ -8,8 +8,8 @@ from contextlib import nullcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError
-from fala.examples import as_text
+from fala.base.errors import DataError
+from fala.base.examples import as_text
 from fala.store.columns import encode_floats, floats, rows_in, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts

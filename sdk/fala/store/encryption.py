@@ -31,7 +31,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable
 
-from fala.errors import DataError, DeviceError, needs, type_of
+from fala.base.errors import DataError, DeviceError, needs, type_of
 from fala.store.columns import blob, text
 
 #: Returns the app's key, 32 bytes.

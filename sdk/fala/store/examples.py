@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fala.errors import DataError
-from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
+from fala.base.errors import DataError
+from fala.base.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
 from fala.model.labels import OwnLabel
 from fala.store.columns import (
     adapter_named,

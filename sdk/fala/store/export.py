@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fala.errors import DataError, shown, without_texts
-from fala.examples import Match, Pair
-from fala.files import check_path, failure, write_atomically
+from fala.base.errors import DataError, shown, without_texts
+from fala.base.examples import Match, Pair
+from fala.base.files import check_path, failure, write_atomically
 from fala.model.labels import OwnLabel
 from fala.store.examples import StoredExample
 

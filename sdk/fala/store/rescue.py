@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fala.errors import DeviceError, FalaError, printable
+from fala.base.errors import DeviceError, FalaError, printable
 from fala.store.access import check_access, integrity
 from fala.store.columns import (
     DAMAGE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from fala.errors import DeviceError
+from fala.base.errors import DeviceError
 
 #: The version, in SQLite's ``user_version``. Raise it with every change of the tables.
 VERSION = 2

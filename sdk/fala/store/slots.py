@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DeviceError, UnknownAdapterError, model_changed
+from fala.base.errors import DeviceError, UnknownAdapterError, model_changed
 from fala.model.heads import OwnWords
 from fala.model.links import PerTag
 from fala.store.columns import (

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from fala.errors import DeviceError
+from fala.base.errors import DeviceError
 from fala.store.database import CLOSED, Database, damaged
 from fala.store.embeddings import Embeddings, Logits
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate

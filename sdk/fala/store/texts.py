@@ -21,8 +21,8 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from fala.errors import DeviceError, check_word
-from fala.examples import Example, Match, as_text, unique_texts
+from fala.base.errors import DeviceError, check_word
+from fala.base.examples import Example, Match, as_text, unique_texts
 from fala.store.columns import rows_in
 from fala.store.database import Database, damaged
 from fala.store.encryption import decode_text, text_columns

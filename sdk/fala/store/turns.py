@@ -17,9 +17,9 @@ from threading import RLock, get_ident
 from typing import Any
 from weakref import WeakSet
 
-from fala.errors import DeviceError, UsageError
-from fala.files import device_errors, keep_private
-from fala.forks import keep_in_forks
+from fala.base.errors import DeviceError, UsageError
+from fala.base.files import device_errors, keep_private
+from fala.base.forks import keep_in_forks
 from fala.store.interrupts import interruptible
 
 fcntl: Any = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 
 
 class Clock:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.testing.disks import counted, watching
 from fala.testing.layer import Kind, Operation, Unsynced
 from fala.testing.processes import Ended, Say, die, run_apart

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.testing.layer import Decide, Layer, Operation, activate, active
 from fala.testing.python_files import hook, wrap
 from fala.testing.sqlite_files import watch_sqlite

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.archive import write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.errors import DataError
 
 __all__ = ["KINDS", "Changes", "repack", "write_hostile"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fala.errors import DataError, FalaError
+from fala.base.errors import DataError, FalaError
 
 # Share of the time limit after which a process prints its stack.
 _SHARE = 0.9

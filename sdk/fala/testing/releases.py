@@ -7,8 +7,8 @@ import os
 from importlib import resources
 from pathlib import Path
 
-from fala.errors import DataError
-from fala.files import failure
+from fala.base.errors import DataError
+from fala.base.files import failure
 
 #: The releases' labels.
 LABELS = ("fine", "rude")

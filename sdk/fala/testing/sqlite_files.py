@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
 from typing import Any
 
-from fala.errors import FalaError
+from fala.base.errors import FalaError
 from fala.testing.layer import Kind, active
 
 _FULL, _CANNOT_OPEN = 13, 14

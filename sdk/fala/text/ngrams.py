@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from fala.text.sparse_rows import SparseRows
 
 #: Classes: not looked up yet; no part of any token; a token by itself; part of a word; a letter of

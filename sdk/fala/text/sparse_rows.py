@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.products import gram
+from fala.base.products import gram
 
 Floats = NDArray[np.float64]
 

@@ -17,9 +17,7 @@ from tuf.api import exceptions
 from tuf.api.metadata import Metadata, Root, TargetFile
 from tuf.ngclient import Updater, UpdaterConfig
 
-from fala.bundle.manifest import MAX_VERSION, Manifest
-from fala.bundle.signature import packed_manifest
-from fala.errors import (
+from fala.base.errors import (
     BundleError,
     DataError,
     DeviceError,
@@ -32,7 +30,9 @@ from fala.errors import (
     safe_line,
     shown,
 )
-from fala.files import bytes_or_file, failure
+from fala.base.files import bytes_or_file, failure
+from fala.bundle.manifest import MAX_VERSION, Manifest
+from fala.bundle.signature import packed_manifest
 from fala.updates import METADATA, TARGETS, release_path
 from fala.updates.fetcher import BytesReceived, Fetcher
 from fala.updates.limits import UpdateLimits

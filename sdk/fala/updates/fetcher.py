@@ -20,7 +20,7 @@ from tuf.api import exceptions
 from tuf.ngclient.fetcher import FetcherInterface
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from fala.errors import DownloadError
+from fala.base.errors import DownloadError
 from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:

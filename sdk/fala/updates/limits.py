@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-from fala.errors import BudgetError, shown
+from fala.base.errors import BudgetError, shown
 
 
 @dataclass(frozen=True)

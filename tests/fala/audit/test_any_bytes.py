@@ -10,7 +10,7 @@ pytest.importorskip("onnx")
 
 from bundles import onnx_model
 from fala.audit.model import audit_model
-from fala.errors import BundleError
+from fala.base.errors import BundleError
 from optional_graphs import optional_model
 
 MODELS = [onnx_model().SerializeToString(), optional_model()]

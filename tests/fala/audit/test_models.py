@@ -15,7 +15,7 @@ from bundles import onnx_model
 from fala.audit.limits import GRAPH
 from fala.audit.model import audit_model
 from fala.audit.operators import OPERATORS
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from optional_graphs import DOWN, UP, optional_model
 
 ENCODER = onnx_model().SerializeToString()

@@ -12,7 +12,7 @@ import pytest
 from bundles import onnx_model, tokenizer_json
 from fala.audit.graph import UnsoundError
 from fala.audit.tokenizer import PATTERNS, audit_tokenizer, check_charsmap, unknown_patterns
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from fala.slots.validation import RUNS
 
 QWEN = (

@@ -8,7 +8,7 @@ pytest.importorskip("onnx")
 from bundles import MAX_LENGTH, onnx_model, tokenizer_json
 from fala.backbones import AdapterWeights, LazyBackbone, OnnxEncoder
 from fala.backbones.adapter import Coded
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from optional_graphs import DOWN, UP, WIDTH, optional_model
 
 TEXTS = ["good film", "", "the film was not good"]

@@ -16,9 +16,9 @@ from bundles import (
 )
 from fala.backbones import WordVectors
 from fala.backbones.word_vectors import words
+from fala.base.errors import BundleFormatError, DataError
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
-from fala.errors import BundleFormatError, DataError
 
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
 

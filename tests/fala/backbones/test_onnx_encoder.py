@@ -8,7 +8,7 @@ import pytest
 from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json
 from fala.backbones import OnnxEncoder
 from fala.backbones.onnx_encoder import RUN_TOKENS
-from fala.errors import BundleFormatError, DimensionError
+from fala.base.errors import BundleFormatError, DimensionError
 
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
 

@@ -7,9 +7,9 @@ import pytest
 from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json, word_vector_files
 from fala import DataError, Pair
 from fala.backbones import OnnxEncoder, WordVectors
+from fala.base.examples import as_text, check_examples, segments
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
-from fala.examples import as_text, check_examples, segments
 from fala.text.ngrams import ngrams
 
 

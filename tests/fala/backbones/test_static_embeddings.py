@@ -17,9 +17,9 @@ from fala import Pair
 from fala.audit.limits import WORDPIECE
 from fala.backbones import StaticEmbeddings
 from fala.backbones.word_vectors import Table
+from fala.base.errors import BundleFormatError, DimensionError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import BundleFormatError, DimensionError
 
 TOKENS = ["[UNK]", "good", "film", "un", "##heard", "##of", "", "[CLS]", "!"]
 VECTORS = np.random.default_rng(0).normal(size=(len(TOKENS), 4)).astype(np.float32)

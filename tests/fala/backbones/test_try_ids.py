@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from bundles import MAX_LENGTH, WORDS, onnx_model, tokenizer_json
 from fala.backbones import OnnxEncoder
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from optional_graphs import DOWN, optional_model
 
 

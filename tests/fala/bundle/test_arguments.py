@@ -7,7 +7,7 @@ import pytest
 
 from bundles import DIMENSION, make_head, word_vector_files, word_vector_manifest
 from fala import Bundle, BundleError, BundleFormatError, FalaError
-from fala.errors import safe_line
+from fala.base.errors import safe_line
 from fala.model.bridge import Bridge
 from fala.testing.hostile import Changes, repack
 from fala_export import add_bridge, write_bundle, write_release

@@ -18,13 +18,13 @@ from bundles import (
     write_word_vectors,
 )
 from checkout import SUPPORT
-from fala.bundle import format as layout
-from fala.bundle.reading import Bundle
-from fala.errors import (
+from fala.base.errors import (
     BundleFilesError,
     BundleFormatError,
     DataError,
 )
+from fala.bundle import format as layout
+from fala.bundle.reading import Bundle
 from fala_export import write_bundle, write_external, write_release
 from fala_export.bundles import add_version
 

@@ -12,9 +12,9 @@ from bundles import (
     write_word_vector_release,
 )
 from checkout import SUPPORT
+from fala.base.errors import BundleFormatError
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import lexical_files, rounded
-from fala.errors import BundleFormatError
 from fala.model.heads import Head, Lexical
 from fala.model.scales import Scales, scales_at
 from fala.text.ngrams import BUCKETS, Lexicon

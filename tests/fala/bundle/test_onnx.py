@@ -5,9 +5,9 @@ pytest.importorskip("onnx")
 
 from bundles import onnx_model, refused, repacked, tokenizer_json
 from fala.backbones import OnnxEncoder
+from fala.base.errors import BundleFormatError, ExternalDataError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import BundleFormatError, ExternalDataError
 from optional_graphs import stored
 
 

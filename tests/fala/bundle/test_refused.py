@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from bundles import DIMENSION, WORDS, archive_of, entries_of, make_head, refused, repacked
-from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.manifest import read_json
-from fala.bundle.reading import Bundle
-from fala.errors import (
+from fala.base.errors import (
     BundleDigestError,
     BundleFilesError,
     BundleFormatError,
     BundleVersionError,
     DimensionError,
 )
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.manifest import read_json
+from fala.bundle.reading import Bundle
 from fala.text.ngrams import BUCKETS
 
 

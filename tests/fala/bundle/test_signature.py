@@ -12,15 +12,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from bundles import make_head, repacked, write_onnx_release, write_word_vector_release
-from fala.bundle.reading import Bundle
-from fala.device import Device
-from fala.errors import (
+from fala.base.errors import (
     BundleDigestError,
     BundleFormatError,
     BundleSignatureError,
     DataError,
     MissingExtraError,
 )
+from fala.bundle.reading import Bundle
+from fala.device import Device
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 

@@ -10,9 +10,9 @@ import pytest
 
 from bundles import write_word_vector_release
 from device_command import done, failed, works
+from fala.base.errors import DataError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import DataError
 from fala.model.heads import Head
 from fala_export import write_release
 from file_server import FileServer

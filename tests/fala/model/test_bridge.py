@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import bundles
-from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes
-from fala.bundle.reading import Bundle
-from fala.errors import (
+from fala.base.errors import (
     BundleError,
     BundleFilesError,
     BundleFormatError,
     DimensionError,
 )
+from fala.bundle import format as layout
+from fala.bundle.arrays import array_bytes
+from fala.bundle.reading import Bundle
 from fala.model.bridge import Bridge
 from fala_export import add_bridge, write_release
 

@@ -2,8 +2,15 @@ import numpy as np
 import pytest
 
 from bundles import DIMENSION, make_head
-from fala.errors import DataError
-from fala.examples import CLASSIFICATION, MATCHING, Match, check_examples, texts_of, unique_texts
+from fala.base.errors import DataError
+from fala.base.examples import (
+    CLASSIFICATION,
+    MATCHING,
+    Match,
+    check_examples,
+    texts_of,
+    unique_texts,
+)
 from fala.model.heads import Head, PersonalModel
 
 rng = np.random.default_rng(0)

@@ -7,9 +7,9 @@ import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state, vendor_of
 from fala.backbones import OnnxEncoder
+from fala.base.errors import CancelledError
+from fala.base.examples import Match, unique_texts
 from fala.device import Device
-from fala.errors import CancelledError
-from fala.examples import Match, unique_texts
 from fala.personal.run import Budget
 from fala.report import Stopped
 

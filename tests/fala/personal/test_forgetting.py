@@ -20,9 +20,9 @@ from devices import (
     state,
     vendor_of,
 )
+from fala.base.errors import DataError, DeviceError
+from fala.base.examples import Match
 from fala.device import Device
-from fala.errors import DataError, DeviceError
-from fala.examples import Match
 from fala.personal.run import Budget
 from fala.report import Forgotten
 from fala.testing import PowerCuts, counted, failing_disk

@@ -10,9 +10,9 @@ import bridged
 import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, fitted, halved, loss, same, state, vendor_of
+from fala.base.errors import DataError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import DataError
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.personal.run import Budget

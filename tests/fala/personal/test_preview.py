@@ -10,9 +10,9 @@ import bundles
 from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, state
+from fala.base.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.model.heads import Head
 from fala.personal.compare import refuse_worse
 from fala.personal.run import Budget

@@ -9,9 +9,9 @@ import bridged
 from bridged import TEXTS
 from devices import embedded, fitted, halved, refine_all, same, state, unchecked
 from fala.backbones import OnnxEncoder
+from fala.base.errors import DataError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.errors import DataError
 from fala.personal.refine import BATCH
 from fala.personal.run import Budget
 from fala.report import Stopped

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fala.errors import BudgetError
+from fala.base.errors import BudgetError
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph
 from graphs import everything, random_graph, record_queries

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.selection import graph as graphs_of
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import (

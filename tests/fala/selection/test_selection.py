@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.selection.representatives import select
 
 

@@ -14,7 +14,7 @@ from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, sql, state
 from fala import Budget, Bundle, Device, Releases
-from fala.errors import (
+from fala.base.errors import (
     BundleDigestError,
     BundleError,
     DataError,

@@ -13,7 +13,7 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import closest, loss, sql, unchecked
 from fala import Budget, Bundle, Device, Item
-from fala.errors import (
+from fala.base.errors import (
     BundleError,
     BundleMismatchError,
     BundleSignatureError,

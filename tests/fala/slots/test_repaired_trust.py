@@ -11,7 +11,7 @@ pytest.importorskip("cryptography")
 from bridged import TEXTS
 from devices import sql, unchecked
 from fala import Device
-from fala.errors import BundleSignatureError, DataError, DeviceError
+from fala.base.errors import BundleSignatureError, DataError, DeviceError
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 

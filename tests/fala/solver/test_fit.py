@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.model import links
 from fala.model.losses import cross_entropy, probabilities
 from fala.model.scales import Scales

@@ -13,8 +13,8 @@ import pytest
 import bridged
 from bridged import TEXTS
 from devices import closest, same, sql, state, unchecked
+from fala.base.errors import DeviceError
 from fala.device import Device
-from fala.errors import DeviceError
 from fala.personal.run import Budget
 from fala.slots.erasing import REBUILT
 from fala.slots.folder import STORE

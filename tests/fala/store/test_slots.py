@@ -1,8 +1,8 @@
 import pytest
 
 from bundles import write_word_vector_release
+from fala.base.errors import BundleDigestError
 from fala.bundle.reading import Bundle
-from fala.errors import BundleDigestError
 from fala.slots.folder import BUNDLES, install
 
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fala.errors import DeviceError
-from fala.examples import Match
+from fala.base.errors import DeviceError
+from fala.base.examples import Match
 from fala.store.slots import SlotRecord
 from fala.store.store import Store
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fala.errors import DeviceError, UsageError
+from fala.base.errors import DeviceError, UsageError
 from fala.store.turns import Turns
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from fala.errors import DataError, FalaError
+from fala.base.errors import DataError, FalaError
 from fala.testing import PowerCuts, run_apart
 
 

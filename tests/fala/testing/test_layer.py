@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.testing import counted, failing_disk, run_apart, watching
 
 

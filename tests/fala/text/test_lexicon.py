@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fala.errors import BundleFormatError
+from fala.base.errors import BundleFormatError
 from fala.text import ngrams as module
 from fala.text.ngrams import BUCKETS, CachedRows, Lexicon, ngrams
 from fala_export.fitting.words import STEPS, fit_lexicon

@@ -9,7 +9,7 @@ import fala
 from bundles import write_word_vector_release
 from device_setups import files_of
 from devices import same, state
-from fala.errors import (
+from fala.base.errors import (
     DownloadError,
     ExpiredUpdateError,
     RolledBackError,

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 import fala
-from fala.errors import DownloadError, UntrustedUpdateError
+from fala.base.errors import DownloadError, UntrustedUpdateError
 from fala.updates.limits import UpdateLimits
 from vendors import target_in
 

@@ -13,8 +13,7 @@ import pytest
 from bridged import PROBES
 from bundles import with_pattern, write_onnx_release, write_word_vector_release
 from devices import same, state
-from fala.device import Device
-from fala.errors import (
+from fala.base.errors import (
     BudgetError,
     BundleFormatError,
     BundleSignatureError,
@@ -25,6 +24,7 @@ from fala.errors import (
     UpdateError,
     WorseModelError,
 )
+from fala.device import Device
 from fala.personal.run import Budget
 from fala.updates.limits import UpdateLimits
 from fala_export.updates.keys import make_key

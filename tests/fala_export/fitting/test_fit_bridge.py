@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_export.fitting import bridge as bridge_fit
 from fala_export.fitting.bridge import fit_bridge
 

@@ -9,10 +9,10 @@ from sklearn.linear_model import LogisticRegression
 
 import bundles
 from bundles import texts
+from fala.base.errors import DataError
+from fala.base.examples import Match
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import rounded
-from fala.errors import DataError
-from fala.examples import Match
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala_export import write_release

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bundles
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.model.losses import cross_entropy
 from fala_export.fitting.heads import PublicRows, fit_joint_head, left_out_logits
 

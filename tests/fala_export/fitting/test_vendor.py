@@ -8,8 +8,8 @@ from sklearn.linear_model import LogisticRegression
 
 import bundles
 from bundles import texts
-from fala.errors import DataError, FalaError
-from fala.examples import Match
+from fala.base.errors import DataError, FalaError
+from fala.base.examples import Match
 from fala.model.losses import cross_entropy
 from fala_export.fitting import heads as vendor
 from fala_export.fitting import samples, streamed_rows

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fala.errors import DataError
-from fala.examples import Match, Pair
+from fala.base.errors import DataError
+from fala.base.examples import Match, Pair
 from fala.model.links import TAGS, Rating
 from fala_export.errors import RowError
 from fala_export.fitting.heads import fit_head

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.model.losses import probabilities
 from fala_sim.paper.fit import Targets
 from fala_sim.paper.fit import fit_paper as fit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bundles import make_head
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala.model.heads import Head
 from fala.model.scales import Scales
 from fala.solver import gaussian

@@ -6,7 +6,7 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.paper.ridge import Ridge
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.playground.sample import sample_rows
 
 pytestmark = pytest.mark.slow

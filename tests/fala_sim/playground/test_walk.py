@@ -9,8 +9,8 @@ import pytest
 import fala
 import fala_export
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
+from fala.base.examples import unique_texts
 from fala.cli.progress_bars import progress
-from fala.examples import unique_texts
 from fala_export.fitting import played
 from fala_export.fitting.metrics import f1, scores
 from fala_export.rows.data_set import gather_rows

@@ -4,7 +4,7 @@ import pytest
 
 from checkout import real_data
 from fala import Pair
-from fala.errors import DataError
+from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from studies.houlsby.glue import convert, find, read_cola, read_mrpc
 

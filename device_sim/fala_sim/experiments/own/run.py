@@ -11,8 +11,8 @@ import numpy as np
 
 from fala import DataError
 from fala.backbones.external import ExternalEncoder
-from fala.examples import document_of
-from fala.files import write_atomically
+from fala.base.examples import document_of
+from fala.base.files import write_atomically
 from fala_export.fitting.heads import fit_head
 from fala_sim.data_sets import Partition
 from fala_sim.digests import digest_of

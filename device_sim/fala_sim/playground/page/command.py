@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from fala.base.errors import DataError, needs
+from fala.base.files import temporary_folder
 from fala.cli import Command
-from fala.errors import DataError, needs
-from fala.files import temporary_folder
 from fala_sim.playground.page.notes import NAME
 
 

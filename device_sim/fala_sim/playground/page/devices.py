@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fala import Budget, Device, Report
-from fala.errors import DeviceError
+from fala.base.errors import DeviceError
 from fala_sim.meter import folder_size
 from fala_sim.playground.releases import sample_release
 

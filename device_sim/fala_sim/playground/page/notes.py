@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from fala.errors import DataError
+from fala.base.errors import DataError
 
 #: The file, in the visit's folder.
 NAME = "visit.sqlite"

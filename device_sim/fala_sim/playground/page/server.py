@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from fala.errors import DataError, FalaError
+from fala.base.errors import DataError, FalaError
 from fala_sim.playground.page.guard import Guard
 from fala_sim.playground.page.visit import Visit
 

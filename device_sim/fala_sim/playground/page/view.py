@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Device
-from fala.errors import counted
+from fala.base.errors import counted
 from fala_sim.meter import memory
 from fala_sim.playground.page.devices import COLUMNS, Devices
 from fala_sim.playground.page.notes import Notes

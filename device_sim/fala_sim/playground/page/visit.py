@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Budget
-from fala.errors import DataError, FalaError
+from fala.base.errors import DataError, FalaError
 from fala_sim.playground.page.devices import COLUMNS, Devices, remove_devices
 from fala_sim.playground.page.notes import Notes
 from fala_sim.playground.page.posts import PASSES, TASTES, Posts, posts_of

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest
 from fala.bundle.parts import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
-from fala.errors import BundleFormatError
 from fala.model.heads import Head
 
 __all__ = ["adapter_files", "config_of", "stored_inputs", "write_adapter"]

@@ -9,7 +9,7 @@ from fala import Bundle
 from fala.backbones import Backbone
 from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import AdaptedBackbone
-from fala.files import temporary_folder
+from fala.base.files import temporary_folder
 from fala.model.heads import Head
 from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from fala import Bundle, Pair
 from fala.backbones import OnnxEncoder
+from fala.base.examples import MATCHING
 from fala.bundle.format import ONNX, TOKENIZER
-from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala_export.errors import ExportError
 from fala_export.families.adapters.bundle import stored_inputs

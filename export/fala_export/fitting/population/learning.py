@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.examples import document_of, unique_texts
 from fala.bundle.reading import Bundle
-from fala.examples import document_of, unique_texts
 from fala.model.heads import Head, Vectors
 from fala_export.errors import RowError
 from fala_export.fitting.device_fit import one_blas_thread

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones import Backbone
+from fala.base.errors import DataError
+from fala.base.examples import Example, document_of
 from fala.bundle.reading import Bundle
-from fala.errors import DataError
-from fala.examples import Example, document_of
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala.model.losses import Floats

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from starlette.testclient import TestClient
 
-from fala.errors import install_hint
+from fala.base.errors import install_hint
 from fala_sim.playground.page.command import command
 from fala_sim.playground.page.guard import HEADERS, LARGEST_BODY
 from fala_sim.playground.page.server import make_app

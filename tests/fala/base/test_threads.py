@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from fala.solver.threads import one_blas_thread
+from fala.base.threads import one_blas_thread
 
 
 def threads():

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, counted, shown, type_of, without_texts
+from fala.base.errors import DataError, counted, shown, type_of, without_texts
 
 Value = TypeVar("Value")
 

@@ -22,7 +22,7 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from fala.forks import keep_in_forks
+from fala.base.forks import keep_in_forks
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController, _ThreadpoolLimiter

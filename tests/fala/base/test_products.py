@@ -5,8 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from fala import products
-from fala.products import gram, product
+from fala.base import products
+from fala.base.products import gram, product
 from fala.solver.fit import fit
 from training_sets import answers, make_training
 

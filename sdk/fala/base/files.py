@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fala.errors import DataError, DeviceError, shown
+from fala.base.errors import DataError, DeviceError, shown
 
 #: Advice for a disk that cannot be read or written.
 FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
