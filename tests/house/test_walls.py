@@ -23,8 +23,7 @@ STUDIES = ROOT / "device_sim" / "studies"
 
 #: Rooms, and modules, that the other packages may import; pyproject.toml forbids the others.
 PUBLIC = {
-    "backbones", "bundle", "errors", "examples", "files", "model", "products", "selection",
-    "solver", "testing", "text", "updates",
+    "backbones", "base", "bundle", "model", "selection", "solver", "testing", "text", "updates",
 }  # fmt: skip
 #: Modules and rooms of the exporter that the laboratory and the walk import.
 VENDOR = {"accelerator", "bundles", "errors", "fitting", "rows"}
