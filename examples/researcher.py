@@ -18,7 +18,7 @@ import fala
 import fala_sim
 from fala_export.fitting.device_fit import fit_personal
 from fala_export.fitting.metrics import scores
-from fala_sim.paper.matrix import fit_matrix
+from fala_sim.methods.matrix import Matrix
 
 TONES = ("What a lovely {}", "Nobody needs this {}", "Buy my {} now", "The {} is garbage")
 TOPICS = ("match", "film", "soup", "phone", "bank", "song", "hotel", "law", "garden", "train")
@@ -72,10 +72,10 @@ def main(file=None):
         )
         shares = head.label_shares(labels)
         old_logits = fit_personal(old_head, before, labels=shares).logits(before)
-        paper = fit_matrix(head, after, logits=old_logits, labels=shares, prior="zero")
+        paper = Matrix.solved(head, after, old_logits, lambda_=1e-3)
         for name, z in {
             "the vendor's": head.vendor_model().logits(inputs)[:, 0],
-            "the paper's": paper.logits(inputs)[:, 0],
+            "the paper's ridge": paper.logits(inputs)[:, 0],
             "FaLA's fit": fit_personal(head, after, labels=shares).logits(inputs)[:, 0],
             "nearest mean": nearest_mean(after, labels)(inputs),
         }.items():

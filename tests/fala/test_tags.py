@@ -23,7 +23,6 @@ from fala.testing.hostile import Changes, repack
 from fala_export import write_external, write_release
 from fala_export.fitting.heads import fit_head
 from fala_export.fitting.words import add_words
-from fala_sim.paper.matrix import fit_matrix
 from tagged import OWN, TAGS, TRUTH, loss
 from word_releases import PROBES, PUBLIC, SHARED, TEXTS
 
@@ -249,9 +248,6 @@ def test_functions_for_exclusive_labels_reject_tags(tmp_path, releases, plain):
     head = bundle.head()
     with pytest.raises(DataError, match="positive is for labels that exclude one another"):
         Device.create(tmp_path / "device", plain["old"], positive="rude")
-    vectors = bundle.backbone().encode(PROBES)
-    with pytest.raises(DataError, match="the paper's matrix is for labels that exclude"):
-        fit_matrix(head, vectors, labels=head.label_shares(TRUTH))
     with pytest.raises(BundleFormatError, match="a matcher has one logit"):
         Head("matching", TAGS, head.weight, head.bias, link=LINK)
     vendor_lexical = Bundle.open(releases["old"]).head().lexical

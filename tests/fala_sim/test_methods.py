@@ -6,7 +6,6 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from fala import Counts, DataError, Report, Stopped
-from fala.model.heads import Head, PersonalModel
 from fala_export.fitting.device_fit import Work
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
@@ -19,7 +18,6 @@ from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
 from fala_sim.metric.quality import decisions, figures, figures_of, positions
-from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
@@ -200,19 +198,18 @@ def test_tuning_the_matrix_leaves_the_bias():
     assert not np.allclose(tuned.theta, start.theta)
 
 
-def test_a_matrix_is_recovered_from_a_devices_weights():
-    """Omega = theta * w, also where w is 0, or so small that the quotient is huge."""
-    weight = np.array([[2.0, 0.0, -0.5, 1e-40]], "f4")
-    head = Head("classification", ("a", "b"), weight, np.array([0.1], "f4"))
-    model = PersonalModel(head, np.array([[3.0, 0.0, 1.0, 1.0]]), head.bias)
-    matrix = Matrix.of(model)
-    assert matrix.theta[0, :3].tolist() == [1.5, 0, -2]
-    assert np.isfinite(matrix.theta).all()
-    inputs = np.ones((1, 4), "f4")
-    inputs[0, 3] = 0
-    assert matrix.logits(inputs)[0, 0] == pytest.approx(3 + 1 + 0.1)
-    start = fit_matrix(head, inputs, logits=np.array([[1.0]]), prior="zero", lambda_=0.1)
-    np.testing.assert_allclose(Matrix.of(start).logits(inputs), start.logits(inputs), rtol=1e-6)
+@pytest.mark.parametrize("n", [5, 40])
+@pytest.mark.parametrize("labels", [2, 3])
+def test_the_papers_ridge_is_the_minimum_of_its_objective(n, labels):
+    """By the normal equations, with more and with fewer examples than dimensions."""
+    where = situation(labels=labels)
+    head, inputs = where.new.head, where.new.inputs(where.user.train[:n])
+    z = where.old_logits(where.user.train[:n])
+    theta = Matrix.solved(head, inputs, z, 0.1).theta
+    for row, weight, bias, target in zip(theta, head.weight, head.bias, z.T, strict=True):
+        features = inputs.astype(float) * weight
+        slope = features.T @ (features @ row + bias - target) / n + 0.1 * row
+        np.testing.assert_allclose(slope, 0, atol=1e-6)
 
 
 def test_operations_of_a_fit_follow_from_its_sizes():

@@ -7,8 +7,8 @@ import numpy as np
 from fala import Match
 from fala.model.heads import Head
 from fala.model.links import LABELS, Rating
+from fala_export.fitting.device_fit import fit_personal
 from fala_sim.encoding import KnownEncoder
-from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import Release, Situation, User
 
 OLD_DIMENSION, NEW_DIMENSION = 8, 12
@@ -66,7 +66,7 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
     first, second = release("old", old, old_map), release("new", new, new_map)
     user = User("one", examples[:train], gold[:train], examples[train:], gold[train:])
     if train and not rating:
-        model = fit_matrix(
+        model = fit_personal(
             first.head, first.inputs(user.train), labels=first.head.label_shares(gold[:train])
         )
     else:

@@ -19,7 +19,6 @@ from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
-from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import Embeddings, Situation, Vectors
 
 # At the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.
@@ -94,15 +93,9 @@ def solve(
     examples = [situation.user.train[index] for index in chosen.tolist()]
     head = situation.new.head
     with situation.meter.stage("solve") as stage:
-        model = fit_matrix(
-            head,
-            inputs[chosen],
-            logits=situation.old_logits(examples),
-            prior="zero",
-            lambda_=lambda_,
-        )
+        matrix = Matrix.solved(head, inputs[chosen], situation.old_logits(examples), lambda_)
         stage.forward_flops += ridge_flops(len(chosen), *head.weight.shape)
-    return Matrix.of(model)
+    return matrix
 
 
 def tune_matrix(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head
+from fala.model.losses import Floats
 from fala_sim.situation import Vectors
 
 
@@ -29,12 +30,33 @@ class Matrix:
     bias: NDArray[Any]
 
     @classmethod
-    def of(cls, model: PersonalModel) -> Matrix:
-        """The matrix of a fitted model; 0 where w is 0."""
-        head = model.head
-        omega = model.weight.astype(np.float64)
-        theta = np.divide(omega, head.weight, out=np.zeros(omega.shape), where=head.weight != 0)
-        return cls(head, theta, model.bias)
+    def solved(cls, head: Head, inputs: Vectors, logits: Floats, lambda_: float) -> Matrix:
+        """Fit theta to old logits in closed form, with the vendor's b (the paper's equation 1).
+
+            J(theta) = 1/n sum_i |theta . e_i + b - z_i|^2 + lambda |theta|^2,  e_i = w * x_i
+
+        Args:
+            head: The vendor's head, with w and b.
+            inputs: x of n examples, shape (n, d); see ``Head.inputs``.
+            logits: z, the old personal model's logits, shape (n, C).
+            lambda_: The penalty, above 0.
+
+        Raises:
+            DataError: The head is for tags or ratings.
+        """
+        head.check_exclusive("the paper's matrix")
+        features = head.features(inputs).astype(np.float64)
+        n, classes, d = features.shape
+        theta = np.zeros((classes, d))
+        for c in range(classes):
+            rows, targets = features[:, c], logits[:, c] - head.bias[c]
+            if n < d:  # the smaller system: E' (E E' + n lambda)^-1 z
+                gram = rows @ rows.T + n * lambda_ * np.eye(n)
+                theta[c] = rows.T @ np.linalg.solve(gram, targets)
+            else:
+                gram = rows.T @ rows + n * lambda_ * np.eye(d)
+                theta[c] = np.linalg.solve(gram, rows.T @ targets)
+        return cls(head, theta, head.bias)
 
     def logits(self, inputs: Vectors) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""

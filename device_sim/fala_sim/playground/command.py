@@ -26,17 +26,16 @@ from fala.cli import (
 from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fitting.heads import rating_of
-from fala_export.fitting.played import misfit, run_user
+from fala_export.fitting.played import mean, misfit, run_user
 from fala_export.fitting.population.left_out import was_fitted_to_every_row
 from fala_export.rows.columns import FIELDS, Columns
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import load_rows
 from fala_export.rows.user_rows import label_of, numbers_as_classes, shown_labels
-from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
 from fala_sim.playground.sample import sample_rows
-from fala_sim.playground.walk import conclusion, mean, prepare
+from fala_sim.playground.walk import conclusion, prepare
 
 # With the mark at the start click does not rewrap the lines.
 _EXAMPLES = """\b
@@ -69,7 +68,6 @@ class Options:
     seconds: float | None
     users: int | None
     seed: int
-    paper: bool
     rating: tuple[float, float] | None
     positive: str | None
     columns: Columns
@@ -92,7 +90,7 @@ class Options:
     def _check_device(self) -> None:
         simulated = {
             "--old": self.old, "--data": self.data, "--users": self.users, "--rating": self.rating,
-            "--paper": self.paper or None, "--positive": self.positive,
+            "--positive": self.positive,
         }  # fmt: skip
         for name, value in simulated.items():
             if value is not None:
@@ -200,11 +198,6 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Seed of the built-in sample, and of the division of --data without splits.",
 )
-@click.option(
-    "--paper",
-    is_flag=True,
-    help="Show the paper's own recipe, too: clusters, their representatives, ridge regression.",
-)
 @JSON
 @click.version_option(package_name="fala-sdk")
 def command(**arguments: Any) -> None:  # noqa: ANN401
@@ -215,10 +208,6 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
     Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
     within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
-
-    With --paper the paper's recipe also runs, within the same budget: correlation clusters on
-    the old embeddings, their representatives through the new backbone, and a ridge regression of a
-    personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
     Wrong of 100: how many of 100 new texts are decided otherwise than this user would. All models
     decide as ``Device.predict`` does: for the most probable label, which of two labels has a
@@ -273,9 +262,8 @@ def _walk(options: Options) -> None:
             click.echo(tables.heading(old, new, rows, len(users), options.limits, left_out))
         results: list[dict[str, Any]] = []
         with progress("devices", len(users)) as bar:
-            peers = {"paper": Recipe(old.release, new.release, new.head)} if options.paper else {}
             for user in users:
-                results.append(run_user(user, rows, old, new, options.limits, peers, positive))
+                results.append(run_user(user, rows, old, new, options.limits, positive))
                 bar.update(1)
     if not options.as_json:
         click.echo(tables.table(results, positive))
@@ -380,7 +368,6 @@ def _rows(options: Options, bundles: Sequence[Bundle]) -> AllRows:
         raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
     if options.rating is not None:
         link = rating_of(*options.rating)
-    for name in ("paper", "positive"):
-        if getattr(options, name) and link != LABELS:
-            raise DataError(f"--{name} is for exclusive labels, not for ratings")
+    if options.positive is not None and link != LABELS:
+        raise DataError("--positive is for exclusive labels, not for ratings")
     return load_rows(options.data, options.columns, options.seed, link)

@@ -9,10 +9,10 @@ from fala import Budget, InstantReport, Report
 from fala.base.errors import be, counted
 from fala.model.labels import HeadLabel
 from fala_export.fitting.metrics import interval
-from fala_export.fitting.played import Side
+from fala_export.fitting.played import Side, mean
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import left_out_in_words
-from fala_sim.playground.walk import changes, conclusion, mean
+from fala_sim.playground.walk import changes, conclusion
 
 _TITLES = {
     "wrong": "wrong of 100", "negative_flips": "right before, wrong now",
@@ -21,10 +21,7 @@ _TITLES = {
 }  # fmt: skip
 #: Figures of 100 texts.
 _OF_100 = ("wrong", "negative_flips", "positive_flips")
-_MODELS = {
-    "old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA",
-    "paper": "paper",
-}  # fmt: skip
+_MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
 
 _LEGEND = """\
 old: the old personal model. new: the vendor's new model. instant: the personal model on the new
@@ -211,14 +208,6 @@ def _remarks(users: Sequence[Mapping[str, Any]]) -> list[str]:
         f"off than with the old personal model, {not_worse} {be(not_worse)} not, and for "
         f"{verdicts.count(None)} it is not known yet."
     )
-    if "paper" in users[0]:
-        costs = mean(users)["paper"]
-        lines.append(
-            f"paper: {costs['clusters']:.0f} correlation clusters of a user's documents by "
-            f"{costs['queries']:.0f} strong queries, {costs['forward_passes']:.0f} forward passes, "
-            f"{costs['seconds']:.2f} s, in the mean; the personal matrix is fitted to their old "
-            "logits alone, without bridge, words and labels."
-        )
     if public := sum(user["public"] for user in users):
         lines.append(
             f"{public} of {sum(user['documents'] for user in users)} documents that the users "

@@ -18,7 +18,6 @@ from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import add_bridge, write_again, write_release
-from fala_export.fitting import played
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head, kind_of
 from fala_export.fitting.metrics import interval
@@ -180,14 +179,3 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "verdict": "better" if high < 0 else "worse" if low > 0 else "not known",
         }
     return result
-
-
-def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures averaged over users, with the costs of the paper's recipe where it ran."""
-    means = played.mean(users)
-    papers = [user["paper"] for user in users if "paper" in user]
-    if papers:
-        means["paper"] = {
-            cost: float(np.mean([paper[cost] for paper in papers])) for cost in papers[0]
-        }
-    return means

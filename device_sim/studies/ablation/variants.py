@@ -19,8 +19,8 @@ from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.method import Scores, Settings
-from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import Situation, Vectors
+from studies.ablation.objectives import fit_left_out, fit_objective
 
 #: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.
 EXAMPLES = 50
@@ -130,8 +130,7 @@ class _User:
     def objectives(self) -> Iterator[Variant]:
         """Table 5: the objective by lambda, from theta0 = 0 with the vendor's b.
 
-        All use the same representatives. With both terms, ``fit_matrix`` gives an old logit the
-        weight of a label.
+        All use the same representatives.
         """
         situation, chosen, head = self.situation, self.chosen, self.situation.new.head
         examples = [situation.user.train[index] for index in chosen.tolist()]
@@ -141,23 +140,22 @@ class _User:
         length = float(np.mean(np.sum(features**2, axis=2))) or 1.0
         for objective in OBJECTIVES:
             for name in LAMBDAS:
-                start = fit_matrix(
+                start = fit_objective(
                     head,
                     self.inputs[chosen],
-                    logits=None if objective == "ce" else logits,
-                    labels=None if objective == "mse" else shares,
-                    prior="zero",
-                    lambda_=float(name) or _LIMIT * length,
+                    None if objective == "ce" else logits,
+                    None if objective == "mse" else shares,
+                    float(name) or _LIMIT * length,
                 )
                 counts = {"examples": len(chosen), "clusters": len(chosen)}
-                yield f"table5-{objective}-{name}", self._tuned(Matrix.of(start)), counts
+                yield f"table5-{objective}-{name}", self._tuned(start), counts
 
     def without_the_vendor(self) -> Iterator[Variant]:
         """Table 6: no global training, against FaLA.
 
         The paper fine-tunes a backbone without task data. Here a head is fitted on the user's
-        labels with a frozen backbone: logistic, with a ridge to zero and its penalty by exact
-        leave-one-out. b is the log-odds of the user's labels, and a matcher averages the history,
+        labels with a frozen backbone: logistic, with a ridge to zero and its penalty by left-out
+        folds. b is the log-odds of the user's labels, and a matcher averages the history,
         since weights, bias and attention would be the vendor's.
         """
         new = self.situation.new
@@ -169,7 +167,7 @@ class _User:
         weight = np.ones_like(new.head.weight)
         without = replace(new, head=Head(new.head.task, new.head.labels, weight, np.log(counts)))
         inputs = without.inputs(self.situation.user.train)
-        user_model = fit_matrix(without.head, inputs, labels=shares, prior="zero")
+        user_model = fit_left_out(without.head, inputs, shares, self.situation.seed)
         yield "table6-own-labels", ModelScores(without, user_model), {}
         scores, extra = self._solved(self.chosen)
         yield "table6-fala", scores, extra | {"clusters": len(self.chosen)}

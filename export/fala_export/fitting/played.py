@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Budget, Bundle, Device, Example, Report
+from fala import Budget, Bundle, Device, Report
 from fala.base.files import temporary_folder
-from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
 from fala.model.losses import Floats, label_probabilities
@@ -76,45 +76,12 @@ def misfit(bundle: Bundle, rows: AllRows) -> str:
     )
 
 
-class Peer(Protocol):
-    """Another method, which is compared on the same person."""
-
-    def fit(
-        self,
-        examples: Sequence[Example],
-        labels: Sequence[int | None],
-        personal: PersonalModel,
-        passes: int,
-    ) -> PeerFit:
-        """Fit one person's model on the new release.
-
-        Args:
-            examples: The person's n examples.
-            labels: The position of each label, (n,); None for an example without one.
-            personal: The old personal model.
-            passes: Most forward passes.
-        """
-
-
-class PeerFit(Protocol):
-    """A peer's model for one person, and its cost."""
-
-    @property
-    def model(self) -> PersonalModel:
-        """The model, without weights of words."""
-
-    @property
-    def cost(self) -> Mapping[str, float]:
-        """Its cost, by name."""
-
-
 def run_user(
     user: str,
     rows: AllRows,
     old: Side,
     new: Side,
     budget: Budget,
-    peers: Mapping[str, Peer] | None = None,
     positive: HeadLabel | None = None,
 ) -> dict[str, Any]:
     """One user's device, from the old release to the new.
@@ -124,8 +91,7 @@ def run_user(
         rows: The data.
         old: The old release.
         new: The new one.
-        budget: The budget of the replacement, and of each peer.
-        peers: Other methods from ``old`` to ``new``, by name.
+        budget: The budget of the replacement.
         positive: The label whose F1 is computed; None takes the natural one, see ``Truth``.
 
     Returns:
@@ -144,8 +110,7 @@ def run_user(
         Device.create(folder / "device", old.release, positive=positive) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        old_model = device.model
-        before = old_model.logits(*old_inputs)
+        before = device.model.logits(*old_inputs)
         figures["old_personal"] = truth.scores(before)
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
@@ -158,16 +123,6 @@ def run_user(
         figures["fala"] = truth.scores(device.model.logits(*new_inputs), before)
     figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs), before)
     costs = _costs(reports)
-    position_of = {str(label): position for position, label in enumerate(rows.labels)}
-    for name, peer in (peers or {}).items():
-        fit = peer.fit(
-            [row.example for row in train],
-            [None if row.label is None else position_of[str(row.label)] for row in train],
-            old_model,
-            budget.passes(new.bridged),
-        )
-        figures[name] = truth.scores(fit.model.logits(new_inputs[0]), before)
-        costs[name] = dict(fit.cost)
     public = {row.example for row in rows.public}
     overlap = sum(row.example in public for row in train)
     counts = {"documents": len(train), "public": overlap}

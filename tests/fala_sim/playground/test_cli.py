@@ -64,13 +64,11 @@ def test_a_walk_prints_a_table(tiny, data):
     ):  # fmt: skip
         assert part in walk.stdout
     assert without_progress(walk.stderr) == ""
-    assert "paper" not in walk.stdout
-    shown = works(*tiny, "--data", data, "--budget", 7, "--paper").stdout
+    shown = works(*tiny, "--data", data, "--budget", 7).stdout
     assert "at most 7 forward passes" in shown
     assert str(data) in shown and "synthetic" not in shown
     assert "\nThe personal model is kept for " in shown and " of 2 users" in shown
     assert re.search(r"2 users (is|are) worse off than .* (is|are) not, and for \d it is", shown)
-    assert "FaLA paper" in shown and "strong queries, 7 forward passes" in shown
 
 
 def test_a_walk_without_a_bridge_reports_the_reason(tiny, tmp_path):
@@ -236,7 +234,6 @@ def test_wrong_combinations_of_options_are_usage_errors(tiny, data, tmp_path):
         ((*device, "--new", "bert", "--data", data), ["--data", "--device"]),
         ((*device, "--new", "bert", "--old", "glove"), ["--old", "--device"]),
         ((*device, "--new", "bert", "--users", 2), ["--users", "--device"]),
-        ((*device, "--new", "bert", "--paper"), ["--paper", "--device"]),
         ((*device, "--new", "bert", "--positive", "1"), ["--positive", "--device"]),
     ):
         fails(run(*arguments), *parts, status=2)

@@ -70,7 +70,6 @@ def test_numbers_used_as_classes_are_reported(unbridged, tmp_path):
 
 
 def test_ratings_reject_other_options_and_releases(releases, unbridged, table, tmp_path):
-    fails(walk(releases, "--data", table, "--paper"), "--paper is for exclusive labels")
     fails(walk(releases, "--data", table, "--rating", 1, 3), "must be a number from 1 to 3")
     fails(walk(releases, "--data", table, "--rating", 5, 1), "from a lower to a higher number")
     fails(walk(releases, "--rating", 1, 5), "--rating", "--data", status=2)

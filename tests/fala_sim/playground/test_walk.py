@@ -15,8 +15,6 @@ from fala_export.fitting import played
 from fala_export.fitting.metrics import f1, scores
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
-from fala_sim.paper.matrix import fit_matrix
-from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import walk
 
 pytestmark = pytest.mark.slow
@@ -126,7 +124,7 @@ def test_without_a_bridge_only_words_give_an_instant_model(bundles, tmp_path, fo
     assert sides[1].bridge.startswith("none: 12 distinct public texts are too few")
     result = run(sides, rows, 20)
     assert result["forward_passes"] == 20
-    for figures in (result, walk.mean([result])):
+    for figures in (result, played.mean([result])):
         assert (figures["instant"] is not None) == words
         assert (figures["auc"]["instant"] is not None) == words
     if words:
@@ -216,29 +214,3 @@ def test_a_user_without_labels_has_the_vendors_model(walked):
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
     for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] == result[metric]["fala"] == result[metric]["new_global"]
-
-
-@pytest.mark.parametrize("budget", [30, 1000])
-def test_the_papers_recipe_is_a_ridge_on_old_logits_of_representatives(walked, budget):
-    bundles, rows, (old, new) = walked
-    recipe = Recipe(old.release, new.release, new.head)
-    train = [row.example for row in rows.users["u0"].train]
-    old_model = old.head.vendor_model()
-    fit = recipe.fit(train, [row.label for row in rows.users["u0"].train], old_model, budget)
-    assert fit.forward_passes == min(budget, len(train))
-    assert (fit.clusters > 1 and fit.queries > 0) == (budget < len(train))
-    # With all texts encoded the targets are of every text; clusters do not matter.
-    inputs, targets = (
-        side.head.inputs(train, dict(zip(train, backbone.encode(train), strict=True)))
-        for side, backbone in zip(
-            (new, old), (each.backbone() for each in bundles[::-1]), strict=True
-        )
-    )
-    expected = fit_matrix(
-        new.head, inputs, logits=old_model.logits(targets, old.head.words(train)), prior="zero"
-    )
-    gap = np.abs(fit.model.weight - expected.weight).max()
-    assert (gap < 1e-6) == (budget > len(train))
-    result = played.run_user("u0", rows, old, new, fala.Budget(budget), {"paper": recipe})
-    assert 0 <= result["auc"]["paper"] <= 1
-    assert result["paper"]["forward_passes"] == walk.mean([result])["paper"]["forward_passes"]

@@ -1,1 +1,0 @@
-"""The paper's fit, for comparisons: a diagonal matrix by ridge regression."""
