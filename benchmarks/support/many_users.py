@@ -7,19 +7,18 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from support.measuring import resident_megabytes
 
 import fala
 from fala.backbones import OnnxEncoder
-from fala.backbones.cache import EncodingCache
 
-_CACHE_BYTES = 1 << 28
 _BETWEEN = 0.01  # seconds between two predictions: a server that is not saturated
 
 
@@ -68,9 +67,24 @@ class Make:
     def _share_encodings(self, device: fala.Device) -> None:
         """Let all users of this process share the embeddings of texts, as a replacement does."""
         backbone = device._folder.snapshot().release.backbone.loaded
-        if isinstance(backbone, OnnxEncoder) and backbone.cache is None:
-            backbone.cache = EncodingCache(_CACHE_BYTES)
+        if isinstance(backbone, OnnxEncoder) and backbone.cached is None:
+            backbone.cached = _kept_embeddings()
             _kept.append(backbone)
+
+
+def _kept_embeddings() -> Callable[..., NDArray[np.float32]]:
+    """Encode each text once; the pool is small."""
+    kept: dict[str, NDArray[np.float32]] = {}
+
+    def encode(
+        texts: Sequence[str], encode: Callable[[Sequence[str]], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        missing = [text for text in dict.fromkeys(texts) if text not in kept]
+        if missing:
+            kept.update(zip(missing, encode(missing), strict=True))
+        return np.stack([kept[text] for text in texts])
+
+    return encode
 
 
 _releases: fala.Releases | None = None

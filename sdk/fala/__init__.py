@@ -58,13 +58,12 @@ from fala.report import (
     Status,
     Stopped,
 )
-from fala.slots.releases import Releases
 from fala.slots.repair import RepairReport
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
 
 if TYPE_CHECKING:
-    from fala.replacing import Failure, ReplacedAll, replace_all
+    from fala.many import Failure, Releases, ReplacedAll, replace_all
 
 # Silent, unless the app configures logging.
 logging.getLogger("fala").addHandler(logging.NullHandler())
@@ -137,10 +136,10 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
         """What a device's import does not need: the version, and what is for many devices."""
-        if name in {"Failure", "ReplacedAll", "replace_all"}:
-            from fala import replacing
+        if name in {"Failure", "Releases", "ReplacedAll", "replace_all"}:
+            from fala import many
 
-            return getattr(replacing, name)
+            return getattr(many, name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

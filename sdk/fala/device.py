@@ -63,6 +63,7 @@ from fala.report import (
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
+from fala.slots.installing import ReleaseFiles, release_files
 from fala.slots.own import OwnRelease, on_encoder, with_labels
 from fala.slots.own_arguments import (
     check_names,
@@ -74,7 +75,6 @@ from fala.slots.own_arguments import (
     check_source,
     check_unsigned,
 )
-from fala.slots.releases import Releases, check_releases
 from fala.slots.repair import Given, RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
 from fala.slots.status import status
@@ -139,7 +139,7 @@ class Device:
         trust: Trust | None = None,
         key: Key | None = None,
         keep_text: KeepText = "always",
-        releases: Releases | None = None,
+        releases: ReleaseFiles | None = None,
     ) -> _Device:
         """Create a device's folder: of the app's own encoder and labels, or of a vendor's release.
 
@@ -179,8 +179,8 @@ class Device:
                 be encoded again: a replacement carries over what a bridge maps, or nothing;
                 ``refine`` encodes nothing; a rollback does not count newer examples; and a
                 release's words cannot be fitted. The choice holds for the device's life.
-            releases: Where the release is kept once for many devices. None keeps a copy in the
-                device's folder.
+            releases: A ``fala.Releases``, where the release is kept once for many devices. None
+                keeps a copy in the device's folder.
 
         Raises:
             EncoderError: The encoder is not the release's, failed, or returns other embeddings for
@@ -205,7 +205,7 @@ class Device:
             2
         """
         check_one_source(bundle, labels=labels, tags=tags, ratings=ratings)
-        folder, shared = check_folder(path), check_releases(releases)
+        folder, shared = check_folder(path), release_files(releases)
         codec, names = codec_of(key), TextNames.new(check_keep_text(keep_text))
         with contextlib.ExitStack() as files:
             if bundle is None:
@@ -234,7 +234,7 @@ class Device:
         *,
         key: Key | None = None,
         encoder: Encoder | Mapping[str, Encoder] | None = None,
-        releases: Releases | None = None,
+        releases: ReleaseFiles | None = None,
     ) -> _Device:
         """Open a device folder.
 
@@ -256,7 +256,7 @@ class Device:
             ...     print(sum(1 for _ in device.examples()))
             4
         """
-        encoders, shared = Encoders(encoder), check_releases(releases)
+        encoders, shared = Encoders(encoder), release_files(releases)
         return cls(open_folder(check_folder(path), codec_of(key), encoders, shared))
 
     @classmethod

@@ -14,7 +14,7 @@ from devices import embedded, same, state
 from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match, UsageError
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.replacing import replace_all
+from fala.many.replacing import replace_all
 from fala.testing.hostile import Changes, repack
 from fala_export import add_bridge, write_external
 from fala_export.fitting.bridge import fit_bridge

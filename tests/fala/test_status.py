@@ -21,9 +21,9 @@ from fala.base.errors import (
 )
 from fala.bundle.reading import Bundle
 from fala.device import Device
+from fala.many.replacing import replace_all
 from fala.personal.run import Budget
-from fala.replacing import replace_all
-from fala.slots.folder import BUNDLES
+from fala.slots.installing import BUNDLES
 from fala_export import write_external
 from file_server import FileServer
 from vendors import Vendor

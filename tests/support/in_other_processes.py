@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fala.device import Device
-from fala.replacing import replace_all
+from fala.many.replacing import replace_all
 
 
 def thread_and_process(item):

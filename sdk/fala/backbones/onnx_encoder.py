@@ -21,7 +21,6 @@ from fala.backbones.adapter import (
     optional_shapes,
     run_inputs,
 )
-from fala.backbones.cache import EncodingCache
 from fala.base.errors import (
     BundleFormatError,
     DataError,
@@ -52,6 +51,7 @@ _TOKENIZED = 1 << 18
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 Feeds = Mapping[str, NDArray[Any]]
 
 
@@ -75,8 +75,8 @@ class OnnxEncoder:
     """
 
     is_transformer = True
-    #: Embeddings that many devices share; None encodes every text anew.
-    cache: EncodingCache | None = None
+    #: Called with texts and the function that encodes them, where embeddings are kept in memory.
+    cached: Callable[[Sequence[str], Encode], NDArray[np.float32]] | None = None
 
     def __init__(
         self,
@@ -196,9 +196,8 @@ class OnnxEncoder:
                 declares. These are the vendor's mistakes.
         """
         texts = check_texts(texts)
-        if self.cache is not None and adapter is None:
-            # No encoder of an app has this name.
-            return self.cache.encode(texts, self._encoded, "\0")
+        if self.cached is not None and adapter is None:
+            return self.cached(texts, self._encoded)
         return self._encoded(texts, adapter)
 
     def _encoded(

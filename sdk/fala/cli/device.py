@@ -18,12 +18,12 @@ from fala.cli.names import ACCEPT, Described
 from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import device_progress
 from fala.device import Device
+from fala.many import Releases, ReplacedAll, replace_all
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
-from fala.replacing import ReplacedAll, replace_all
 from fala.report import Preview, Status
-from fala.slots.folder import BUNDLES, STORE
-from fala.slots.releases import Releases
+from fala.slots.folder import STORE
+from fala.slots.installing import BUNDLES
 from fala.slots.repair import RepairReport
 
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))

@@ -12,7 +12,8 @@ from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Preview
 from fala.slots.admit import Signed
-from fala.slots.folder import Folder, bundle_path
+from fala.slots.folder import Folder
+from fala.slots.installing import bundle_path
 from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95
 
 _MEGABYTE = 1e6

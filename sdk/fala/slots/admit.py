@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from fala.backbones.external import Encoders
 from fala.base.errors import BundleError, BundleMismatchError, BundleSignatureError
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature, key_bytes
+from fala.slots.installing import COPIES, ReleaseFiles
 from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
 from fala.slots.validation import validate
@@ -47,18 +47,11 @@ class Signed:
         return None if self.trust is None else key_bytes(self.trust).hex()
 
 
-class Records(Protocol):
-    """The records of what was validated elsewhere; ``fala.slots.releases.Releases`` has them."""
-
-    def knows(self, digest: str, signer: str | None) -> bool:
-        """Whether a release was validated for a signer, or for everybody."""
-
-
 def admit(
     path: Path,
     origin: Signed,
     encoders: Encoders,
-    records: Records | None = None,
+    releases: ReleaseFiles = COPIES,
     installed: Container[str] = (),
 ) -> Release:
     """Admit a release.
@@ -67,7 +60,7 @@ def admit(
         path: Its file.
         origin: How its origin is known.
         encoders: The app's own encoders.
-        records: Those of the releases that several devices share; None for none.
+        releases: Where releases come from, with what is known about their validation.
         installed: Digests of the releases that were installed on the device before.
 
     Returns:
@@ -87,10 +80,24 @@ def admit(
             "it beside a release with that backbone (Device.load_adapter)"
         )
     signer, ran = origin.signer, bundle.digest in installed
-    known = records is not None and records.knows(bundle.digest, signer)
+    known = releases.knows(bundle.digest, signer)
     return Release.of(
         bundle, lambda: validate(bundle, encoders, signer=signer, known=known, installed=ran)
     )
+
+
+def admit_loaded(
+    path: Path, origin: Signed, encoders: Encoders, releases: ReleaseFiles = COPIES
+) -> Release:
+    """Admit a release that is to be kept, and load it; see ``admit``.
+
+    It is loaded because a release that does not load, or does not predict, must not be kept. One
+    that was validated for other devices, for which that would matter as much, is not.
+    """
+    release = admit(path, origin, encoders, releases)
+    if not releases.knows(release.bundle.digest, origin.signer):
+        _ = release.backbone.loaded
+    return release
 
 
 def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:

@@ -12,10 +12,10 @@ from fala.base.errors import BundleError, DeviceError
 from fala.base.files import device_errors, keep_private
 from fala.bundle.signature import Trust, key_bytes
 from fala.model.labels import OneLabel
-from fala.slots.admit import Signed
+from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
-from fala.slots.folder import BUNDLES, EMPTY, STORE, Folder, bundle_path, install
-from fala.slots.releases import Releases, admit_loaded
+from fala.slots.folder import EMPTY, STORE, Folder
+from fala.slots.installing import BUNDLES, ReleaseFiles
 from fala.slots.snapshot import vendor_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
 from fala.store.access import check_access
@@ -35,7 +35,7 @@ def create(
     codec: Codec,
     names: TextNames,
     encoders: Encoders,
-    releases: Releases | None,
+    releases: ReleaseFiles,
 ) -> Folder:
     """Create a device's folder, with a release installed.
 
@@ -47,7 +47,7 @@ def create(
         codec: Writes the store's records.
         names: The names of texts in the store.
         encoders: The app's own encoders.
-        releases: The releases that it shares with other devices.
+        releases: Where its releases' files come from.
 
     Raises:
         BundleError: The release cannot be trusted.
@@ -77,7 +77,7 @@ def create(
             shutil.rmtree(path / BUNDLES, ignore_errors=True)
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
-            installed = replace(release, bundle=install(release.bundle, path, releases))
+            installed = replace(release, bundle=releases.install(release.bundle, path))
             store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
@@ -92,14 +92,14 @@ def create(
     return folder
 
 
-def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: Releases | None) -> Folder:
+def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseFiles) -> Folder:
     """Open a device's folder.
 
     Args:
         path: The folder.
         codec: Reads the store's records.
         encoders: The app's own encoders.
-        releases: The releases that it shares with other devices.
+        releases: Where its releases' files come from.
 
     Raises:
         DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
@@ -142,11 +142,10 @@ def _tidy_bundles(folder: Folder) -> None:
     with contextlib.suppress(OSError):
         if unused_files(folder):
             sweep(folder, wait=False)
-    if folder.releases is not None:
-        for digest in folder.store.slots.bundles():
-            # A bundle that is damaged is an error where it is opened.
-            with contextlib.suppress(BundleError, DeviceError):
-                folder.releases.repair_link(digest, bundle_path(folder.path, digest))
+    for digest in folder.store.slots.bundles():
+        # A bundle that is damaged is an error where it is opened.
+        with contextlib.suppress(BundleError, DeviceError):
+            folder.releases.restore(digest, folder.path)
 
 
 def _undo(folder: Path, store: Store, *, remove: bool) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fala.base.errors import DeviceError
 from fala.base.files import device_errors, failure, remove, sync_directory
-from fala.slots.folder import BUNDLES, STORE
+from fala.slots.folder import STORE
+from fala.slots.installing import BUNDLES
 from fala.store.store import Store
 
 #: Marks a folder whose erasure has begun; deleted last.

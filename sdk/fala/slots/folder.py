@@ -15,7 +15,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
-from fala.slots.releases import DIGEST, Releases, write_bundle
+from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
 from fala.slots.sharing import backbone_of, giving_back, open_bundle
 from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
 from fala.slots.trial import Trials
@@ -24,8 +24,8 @@ from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
 
-#: The store's file in a device's folder, and the folder of its bundles.
-STORE, BUNDLES = "store.sqlite3", "bundles"
+#: The store's file in a device's folder.
+STORE = "store.sqlite3"
 #: Why a store has no release, and what to do. Its first data are in the log beside it.
 EMPTY = (
     f"{STORE} has no release: its creation was never finished (call Device.create again), or it "
@@ -43,7 +43,7 @@ class Folder:
         path: The folder.
         store: Its store, open.
         encoders: The app's own encoders.
-        releases: The releases that it shares with other devices; None where it has its own.
+        releases: Where its releases' files come from.
 
     Attributes:
         path: See above.
@@ -55,7 +55,7 @@ class Folder:
     """
 
     def __init__(
-        self, path: Path, store: Store, encoders: Encoders, releases: Releases | None = None
+        self, path: Path, store: Store, encoders: Encoders, releases: ReleaseFiles = COPIES
     ) -> None:
         self.path = path
         self.store = store
@@ -294,36 +294,3 @@ class Folder:
             used = self.store.slots.bundles() | {newest[0]}
             for key in [key for key in self._releases if key[0] not in used]:
                 del self._releases[key]
-
-
-def bundle_path(device: Path, digest: str) -> Path:
-    """Where a device keeps a bundle."""
-    # By content: installing a bundle never touches the file of another.
-    return device / BUNDLES / f"{digest}.fala"
-
-
-def install(bundle: Bundle, device: Path, releases: Releases | None = None) -> Bundle:
-    """Write a bundle to the device, or refer to the one that it shares with others.
-
-    Args:
-        bundle: One that is held is written as it was verified, even if its file has changed.
-        device: The device's folder.
-        releases: The releases that it shares; None where it has its own.
-
-    Returns:
-        The installed bundle.
-
-    Raises:
-        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
-        OSError: It cannot be written.
-    """
-    digest = bundle.digest
-    target = bundle_path(device, digest)
-    if releases is not None and releases.link(bundle, target):
-        return bundle.at(target)
-    # An existing file may be damaged: then it is replaced.
-    with contextlib.suppress(BundleError):
-        if (existing := Bundle.open(target)).digest == digest:
-            return existing
-    write_bundle(bundle, target)
-    return bundle.at(target)

@@ -22,7 +22,8 @@ from fala.model.heads import Head, Lexical
 from fala.model.labels import HeadLabel, finder, named, typed
 from fala.model.links import Link, Rating
 from fala.model.scales import Scales
-from fala.slots.folder import Folder, bundle_path
+from fala.slots.folder import Folder
+from fala.slots.installing import bundle_path
 from fala.slots.sharing import open_bundle
 from fala.slots.switching import opened
 from fala.text.ngrams import BUCKETS, Lexicon

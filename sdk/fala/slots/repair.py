@@ -38,10 +38,10 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, key_bytes
 from fala.model.heads import Head
 from fala.report import Plain
-from fala.slots.admit import Signed
+from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
-from fala.slots.folder import BUNDLES, EMPTY, STORE, Folder, install
-from fala.slots.releases import admit_loaded
+from fala.slots.folder import EMPTY, STORE, Folder
+from fala.slots.installing import BUNDLES, COPIES
 from fala.slots.sharing import head_of
 from fala.slots.snapshot import Release, vendor_record
 from fala.store.access import access_error, check_access, is_access
@@ -261,7 +261,7 @@ def _examined(
         taken = None
         if given is not None and given.release is not None and not plan[""]:
             origin = Signed(target.settings.trust() if given.trust is None else given.trust)
-            taken = admit_loaded(given.release, origin, Encoders(), None)
+            taken = admit_loaded(given.release, origin, Encoders())
             whole[taken.bundle.digest] = taken.bundle, taken.head
             plan = _planned(had, whole)
         tasks = {adapter: chosen[0][1].task for adapter, chosen in plan.items() if chosen}
@@ -269,7 +269,7 @@ def _examined(
         if taken is not None:
             _check_fits(taken, had[""], target.examples.all())
             (folder / BUNDLES).mkdir(exist_ok=True)
-            install(taken.bundle, folder)
+            COPIES.install(taken.bundle, folder)
         plan |= {adapter: [] for adapter in target.examples.adapters() if adapter not in plan}
         _activate(target, plan, teachers_of(store))
     problems, exposed = store.problems, _exposed(folder)

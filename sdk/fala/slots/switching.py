@@ -21,7 +21,8 @@ from fala.base.examples import Example
 from fala.base.files import device_errors, remove
 from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import BUNDLES, Folder, bundle_path, install
+from fala.slots.folder import Folder
+from fala.slots.installing import BUNDLES, bundle_path
 from fala.slots.snapshot import Change, Release, Snapshot, slot_record, vendor_record
 from fala.slots.trial import TRIES, blames_release
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
@@ -345,7 +346,7 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
     if not in_place:
         slot = next(name for name in slots_of(before.adapter) if name != slot)
     generation = store.slots.advance(before.generation)
-    bundle = install(move.release.bundle, folder.path, folder.releases)
+    bundle = folder.releases.install(move.release.bundle, folder.path)
     record = slot_record(slot, bundle, change, move.teachers)
     store.embeddings.add(record.backbone, change.embeddings)
     for name, values in zip(move.teachers or (), move.old_logits, strict=True):
@@ -388,7 +389,7 @@ def load_adapter(
                     "new one to Device.replace"
                 )
             slot = slots_of(name)[0]
-            bundle = install(release.bundle, folder.path, folder.releases)
+            bundle = folder.releases.install(release.bundle, folder.path)
             chosen = store.slots.positive() if positive is None else str(positive)
             label = release.head.kept_positive(chosen)
             store.slots.put(vendor_record(slot, bundle, release.head))

@@ -17,8 +17,8 @@ from adapter_releases import (
 from bundles import make_head
 from fala import Budget, Bundle, Device, DeviceError, WorseModelError
 from fala.backbones import OnnxEncoder
+from fala.many.replacing import replace_all
 from fala.model.heads import Head
-from fala.replacing import replace_all
 from fala.slots.validation import EDGE_CASES
 from fala_export import add_bridge, write_release
 from fala_export.families.adapters.bundle import write_adapter

@@ -3,7 +3,7 @@ import pytest
 from bundles import write_word_vector_release
 from fala.base.errors import BundleDigestError
 from fala.bundle.reading import Bundle
-from fala.slots.folder import BUNDLES, install
+from fala.slots.installing import BUNDLES, COPIES
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def test_a_held_bundle_is_installed_as_verified(device, release):
     packed = release.read_bytes()
     bundle = Bundle.open(release, hold=True)
     release.write_bytes(b"another file by now")
-    installed = install(bundle, device)
+    installed = COPIES.install(bundle, device)
     assert installed == bundle == Bundle.open(installed.path)
     assert installed.path.read_bytes() == packed
 
@@ -30,10 +30,10 @@ def test_a_held_bundle_is_installed_as_verified(device, release):
 def test_another_bundle_is_verified_at_installation(device, release):
     bundle = Bundle.open(release)
     packed = release.read_bytes()
-    assert install(bundle, device).path.read_bytes() == packed
+    assert COPIES.install(bundle, device).path.read_bytes() == packed
     write_word_vector_release(release, seed=7)
     for file in (device / BUNDLES).iterdir():
         file.unlink()
     with pytest.raises(BundleDigestError, match="changed since"):
-        install(bundle, device)
+        COPIES.install(bundle, device)
     assert list((device / BUNDLES).iterdir()) == []

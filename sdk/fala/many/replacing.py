@@ -24,7 +24,6 @@ from fala.arguments import (
     check_progress,
 )
 from fala.backbones import OnnxEncoder
-from fala.backbones.cache import EncodingCache, Passes, cached
 from fala.backbones.external import Encoder, Encoders
 from fala.backbones.onnx_encoder import cores
 from fala.base import errors
@@ -45,19 +44,21 @@ from fala.base.files import FULL_DISK, check_path
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, key_bytes
 from fala.device import Device
+from fala.many.cache import EncodingCache, Passes, cached
+from fala.many.releases import Releases
+from fala.many.workers import in_processes
 from fala.personal.compare import Accept
 from fala.personal.gather import Reading
 from fala.personal.run import Budget, Progress, Run
 from fala.report import Plain, Report
-from fala.slots.admit import Signed, admit
+from fala.slots.admit import Signed, admit, admit_loaded
 from fala.slots.folder import Folder
+from fala.slots.installing import COPIES, release_files
 from fala.slots.own_arguments import check_source
-from fala.slots.releases import Releases, admit_loaded, check_releases
 from fala.slots.sharing import Parts, open_bundle
 from fala.slots.snapshot import Release, Snapshot
 from fala.slots.switching import opened
 from fala.slots.validation import forbidden, needed_signer, note_validated
-from fala.workers import in_processes
 
 #: Called as the built-in ``map`` is, with a function and items that can be pickled; yields the
 #: results in any order.
@@ -231,13 +232,13 @@ def replace_all(
         (2, 0)
     """
     folders = list(dict.fromkeys(map(check_folder, listed(devices, "devices", ordered=False))))
-    shared = check_releases(releases)
+    shared = release_files(releases)
     Encoders(encoder)  # raises what is wrong with it
     if own := check_source(release, None if release else encoder, encoder_name, dimension, trust):
         encoder_name, encoder = own.name, own.function and {own.name: own.function}
     plan = _Plan(
         None if release is None else check_path(release, "release").absolute(),
-        None if shared is None else shared.path.absolute(),
+        shared.path.absolute() if isinstance(shared, Releases) else None,
         check_budget(budget),
         cast(Accept, check_word(accept, get_args(Accept), "accept")),
         check_flag(allow_older, "allow_older"),
@@ -321,7 +322,7 @@ class _Carry:
         self._plan, self._admitted = plan, admitted
         self._cache = EncodingCache(_CACHE_BYTES)
         self._encoder = cached(plan.encoder, self._cache)
-        self._releases = None if plan.releases is None else Releases(plan.releases)
+        self._releases = COPIES if plan.releases is None else Releases(plan.releases)
         self._release: Release | None = None
         #: The parts of the devices' previous releases, which would else be read for each device.
         self._parts: dict[str, Parts] = {}
@@ -342,7 +343,7 @@ class _Carry:
             return str(self._plan.encoder_name)
         origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
         release = admit_loaded(self._plan.release, origin, encoders, self._releases)
-        if self._releases is not None:
+        if isinstance(self._releases, Releases):
             self._releases.keep(release.bundle)
         signer = needed_signer(release.bundle, origin.signer)
         self._admitted = release.bundle.digest, signer
@@ -360,13 +361,14 @@ class _Carry:
         note_validated(*self._admitted)
         backbone = release.backbone.loaded
         if isinstance(backbone, OnnxEncoder):
-            backbone.cache = self._cache
+            # No encoder of an app has this name.
+            backbone.cached = partial(self._cache.encode, backbone="\0")
         self._release = release
 
     def close(self) -> None:
         """Let the release go, with its embeddings."""
         if self._release is not None and isinstance(self._release.backbone.loaded, OnnxEncoder):
-            self._release.backbone.loaded.cache = None
+            self._release.backbone.loaded.cached = None
         self._release = None
         self._parts.clear()
 

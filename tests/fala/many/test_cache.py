@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from fala.backbones.cache import EncodingCache
+from fala.many.cache import EncodingCache
 
 
 class Counting:

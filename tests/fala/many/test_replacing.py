@@ -16,15 +16,15 @@ from bridged import TEXTS, write_releases
 from checkout import SUPPORT
 from device_command import done, failed, run
 from devices import embedded, sql, state
-from fala import replacing
 from fala.base.errors import BundleDigestError, BundleError, DataError, DeviceError
 from fala.base.files import FULL_DISK
 from fala.bundle.reading import Bundle
 from fala.device import Device
+from fala.many import replacing
+from fala.many.releases import Releases
+from fala.many.replacing import replace_all
 from fala.model.heads import Head
 from fala.personal.run import Budget
-from fala.replacing import replace_all
-from fala.slots.releases import Releases
 from fala.slots.validation import FORBIDDEN
 from fala_export import write_release
 from fala_sim.engine import open_engine, spread

@@ -6,8 +6,8 @@ import os
 import pytest
 
 import in_other_processes as functions
-from fala import workers
-from fala.workers import in_processes
+from fala.many import workers
+from fala.many.workers import in_processes
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_log = logging.getLogger("fala.workers")
+_log = logging.getLogger("fala.many.workers")
 
 #: Processes that an item may end before it is left out: some may have been ended by chance.
 ATTEMPTS = 3
@@ -37,7 +37,8 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 #: A program that answers users comes first.
 _NICENESS = 10
 _START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from fala.workers import work; work()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from fala.many.workers import work; work()"
 )
 _READY = "ready"
 

@@ -16,7 +16,6 @@ import errno
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,19 +31,15 @@ from fala.base.files import (
     sync_directory,
     write_atomically,
 )
-from fala.bundle.archive import write_archive
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.slots.admit import Signed, admit
+from fala.slots.admit import Signed, admit_loaded
+from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_bundle
 from fala.slots.sharing import Parts, open_bundle, parts_of
-from fala.slots.snapshot import Release
 from fala.slots.validation import validated_for
 from fala.store.turns import FileLock
 
-_log = logging.getLogger("fala.slots")
-
-#: A digest of a bundle.
-DIGEST = re.compile("[0-9a-f]{64}")
+_log = logging.getLogger("fala.many")
 
 _SUFFIX, _RECORD = ".fala", ".json"
 #: The checks that a record is about: it rises with every check that is added, after which earlier
@@ -55,7 +50,7 @@ _LOCK = "lock"
 _PATIENCE, _PAUSE = 30.0, 0.004
 
 
-class Releases:
+class Releases(ReleaseFiles):
     """A folder of releases for any number of devices of this machine.
 
     A release is kept once, under its digest, however many devices use it, and is audited and
@@ -173,7 +168,7 @@ class Releases:
         return f"<Releases {self.path}>"
 
     def knows(self, digest: str, signer: str | None) -> bool:
-        """Whether a release was validated for everybody, or for a signer; see ``Records``."""
+        """Return whether a release was validated for everybody, or for a signer."""
         return not {None, signer}.isdisjoint(self._validated_for(digest))
 
     def keep(self, bundle: Bundle) -> Path:
@@ -198,15 +193,31 @@ class Releases:
             self._note(bundle.digest)
         return file
 
-    def link(self, bundle: Bundle, target: Path) -> bool:
-        """Make a device's file a link to a bundle, whatever it was.
+    def install(self, bundle: Bundle, device: Path) -> Bundle:
+        """Make a device's file a link to a bundle; see ``ReleaseFiles.install``."""
+        target = bundle_path(device, bundle.digest)
+        return bundle.at(target) if self._link(bundle, target) else super().install(bundle, device)
 
-        Args:
-            bundle: The bundle.
-            target: The file, of the bundle's digest.
+    def restore(self, digest: str, device: Path) -> None:
+        """Make a device's file a link again, where it is a copy, damaged or gone.
 
-        Returns:
-            Whether it is one; False where the file system has no links.
+        Raises:
+            BundleError: It is damaged, and not kept here.
+            DeviceError: The folder cannot be written.
+        """
+        file, target = self._file(digest), bundle_path(device, digest)
+        with contextlib.suppress(OSError):
+            if file.samefile(target):
+                return
+        kept = self._is_whole(digest)
+        bundle = open_bundle(file if kept else target)
+        if bundle.digest == digest:
+            with device_errors(target):  # of a store that was restored alone
+                target.parent.mkdir(mode=0o700, exist_ok=True)
+            self._link(bundle, target)
+
+    def _link(self, bundle: Bundle, target: Path) -> bool:
+        """Make a file a link to a bundle, whatever it was; False where there are no links.
 
         Raises:
             BundleError: The bundle changed meanwhile.
@@ -230,24 +241,6 @@ class Releases:
             _log.warning("%s: a copy, as it cannot be a link: %s", target, failure(error))
             return False
         return True
-
-    def repair_link(self, digest: str, target: Path) -> None:
-        """Make a device's installed bundle a link again, where it is a copy, damaged or gone.
-
-        Raises:
-            BundleError: It is damaged, and not kept here.
-            DeviceError: The folder cannot be written.
-        """
-        file = self._file(digest)
-        with contextlib.suppress(OSError):
-            if file.samefile(target):
-                return
-        kept = self._is_whole(digest)
-        bundle = open_bundle(file if kept else target)
-        if bundle.digest == digest:
-            with device_errors(target):  # of a store that was restored alone
-                target.parent.mkdir(mode=0o700, exist_ok=True)
-            self.link(bundle, target)
 
     def _file(self, digest: str) -> Path:
         return self.path / f"{digest}{_SUFFIX}"
@@ -317,44 +310,6 @@ class Releases:
             lock.close()
 
 
-def admit_loaded(
-    path: Path, origin: Signed, encoders: Encoders, releases: Releases | None
-) -> Release:
-    """Admit a release that is to be kept; see ``admit``.
-
-    It is loaded, as one that does not load, or predict, must not be kept; but not where it was
-    validated for other devices that would have to be satisfied with as much.
-
-    Args:
-        path: See ``admit``.
-        origin: See ``admit``.
-        encoders: See ``admit``.
-        releases: Those that devices share; None for none.
-    """
-    release = admit(path, origin, encoders, releases)
-    if releases is None or not releases.knows(release.bundle.digest, origin.signer):
-        _ = release.backbone.loaded
-    return release
-
-
-def write_bundle(bundle: Bundle, file: Path) -> None:
-    """Write a bundle's verified bytes to a file, whatever it was.
-
-    Raises:
-        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
-        OSError: It cannot be written.
-    """
-    contents = bundle.contents()
-    if file.is_dir():
-        remove(file)
-
-    def write(temporary: Path) -> None:
-        write_archive(temporary, contents)
-        keep_private(temporary)
-
-    write_atomically(file, write)
-
-
 def _link(source: Path, target: Path) -> None:
     """Make a file a link to another, whole or not at all."""
     temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
@@ -366,14 +321,3 @@ def _link(source: Path, target: Path) -> None:
         # Also where both names were links to one file: then nothing is replaced.
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
-
-
-def check_releases(value: object) -> Releases | None:
-    """Releases from an app.
-
-    Raises:
-        DataError: It is another object.
-    """
-    if value is None or isinstance(value, Releases):
-        return value
-    raise DataError(f"releases is fala.Releases(folder), not {shown(value)}")
