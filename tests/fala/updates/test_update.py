@@ -348,7 +348,7 @@ def test_a_failed_replacement_changes_nothing(updated, vendor, server, releases,
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.slots.switching.install", broken)
+        patched.setattr("fala.slots.installing.ReleaseFiles.install", broken)
         with pytest.raises(DeviceError, match="No space left"):
             updated.update(server.address, root=vendor.root)
     assert same(state(updated), before)
