@@ -47,7 +47,8 @@ from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
 from fala.slots.admit import Signed
-from fala.slots.snapshot import Release, Snapshot
+from fala.slots.folder import Snapshot
+from fala.slots.snapshot import Release
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
 

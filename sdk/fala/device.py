@@ -62,7 +62,7 @@ from fala.report import (
 )
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
-from fala.slots.folder import Folder
+from fala.slots.folder import Folder, Snapshot, Task
 from fala.slots.installing import ReleaseFiles, release_files
 from fala.slots.own import OwnRelease, on_encoder, with_labels
 from fala.slots.own_arguments import (
@@ -76,7 +76,6 @@ from fala.slots.own_arguments import (
     check_unsigned,
 )
 from fala.slots.repair import Given, RepairReport, examine, repair
-from fala.slots.snapshot import Snapshot
 from fala.slots.status import status
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
 from fala.store.encryption import Key, codec_of
@@ -224,7 +223,7 @@ class Device:
                 folder, file, positive=positive, trust=trust, codec=codec, names=names,
                 encoders=encoders, releases=shared,
             )  # fmt: skip
-        _log.info("%s: created with %s", opened.path, opened.held().release.name)
+        _log.info("%s: created with %s", opened.path, opened.own.held().release.name)
         return cls(opened)
 
     @classmethod
@@ -403,7 +402,7 @@ class Device:
 
     def __repr__(self) -> str:
         try:
-            snapshot = self._folder.held()
+            snapshot = self._folder.own.held()
         except DeviceError as error:
             return f"<Device {error}>"
         return (
@@ -433,12 +432,12 @@ class Device:
             glove is active, with the personal model. The device keeps 4 examples, 4 with a label, \
             and 0 that wait for refine.
         """
-        return status(self._folder, "" if adapter is None else check_adapter_name(adapter))
+        return status(self._task(adapter))
 
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._folder.held().head.task
+        return self._folder.own.held().head.task
 
     @property
     def labels(self) -> tuple[HeadLabel, ...]:
@@ -451,7 +450,7 @@ class Device:
         operation found them, and so the columns of its last ``predict_proba``. ``status`` reads
         what another process has replaced since.
         """
-        return self._folder.held().head.labels
+        return self._folder.own.held().head.labels
 
     @property
     def positive(self) -> HeadLabel | None:
@@ -463,14 +462,14 @@ class Device:
         Raises:
             DataError: There are tags, or a rating.
         """
-        snapshot = self._folder.held()
+        snapshot = self._folder.own.held()
         snapshot.head.check_exclusive("positive")
         return snapshot.positive
 
     @property
     def model(self) -> PersonalModel:
         """The active personal model."""
-        return self._folder.held().model
+        return self._folder.own.held().model
 
     def predict(
         self,
@@ -1010,7 +1009,7 @@ class Device:
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old = opened(self._folder).release.name
+        old = opened(self._folder.own).release.name
         with run:
             replaced = replace(self._folder, path, run, terms)
         report = replaced_report(old, replaced, run)
@@ -1066,7 +1065,7 @@ class Device:
         with needs("signed updates need an extra", extra="ota"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
         download, budget = check_update_limits(limits), check_budget(budget)
-        active = opened(self._folder).release.bundle.manifest
+        active = opened(self._folder.own).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
         origin = replace_fields(self._folder.signed(None), verified=True)
@@ -1116,12 +1115,12 @@ class Device:
             3
         """
         run = Run(check_budget(budget), check_progress(progress))
-        learner, folder = self._learner(adapter), self._folder
+        learner = self._learner(adapter)
         learner.ready()
         with run:
-            refined = refine(folder, learner.adapter, run, run.budget.passes(bridged=True))
+            refined = refine(learner.task, run, run.budget.passes(bridged=True))
         snapshot = self._snapshot(adapter)
-        sides = sides_of_previous(folder, snapshot, refined.last)
+        sides = sides_of_previous(snapshot, refined.last)
         return refined_report(refined, snapshot, run, sides)
 
     def confirm(self) -> None:
@@ -1198,17 +1197,23 @@ class Device:
             The device went from bert back to glove. Active is the personal model, as it was. \
             Labels stay: 4 of 4 examples have one.
         """
-        old = opened(self._folder).release.name
+        old = opened(self._folder.own).release.name
         roll_back(self._folder)
         to_fit = [
-            adapter for adapter in (None, *self._folder.store.slots.adapters())
-            if self._snapshot(adapter).state.to_fit
+            task for task in (self._folder.own, *self._folder.adapted())
+            if opened(task).state.to_fit
         ]  # fmt: skip
-        for adapter in to_fit:
-            self._learner(adapter).fit()
+        for task in to_fit:
+            self._learner(task.name or None).fit()
         now = self.status()
         report = RollbackReport(
-            old, now.release, now.decision, now.examples, now.labelled, None in to_fit, now.on_trial
+            old,
+            now.release,
+            now.decision,
+            now.examples,
+            now.labelled,
+            self._folder.own in to_fit,
+            now.on_trial,
         )
         _log.info("%s: %s", self._folder.path, report)
         return report
@@ -1239,10 +1244,10 @@ class Device:
         self._learner(adapter).ready()
         snapshot = self._snapshot(adapter)
         checked = check_examples(examples, snapshot.head.task)
-        previous = slot_before(self._folder, snapshot)
+        previous = slot_before(snapshot)
         for release in (previous.release, snapshot.release):
             check_items(checked, release)
-        return side_by_side(self._folder, snapshot, previous, checked)
+        return side_by_side(snapshot, previous, checked)
 
     def load_adapter(
         self,
@@ -1294,7 +1299,7 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        delete_adapter(self._folder, check_adapter_name(name))
+        delete_adapter(self._task(name))
         drop_fits(self._folder)
         self._learners.pop(name, None)
         self._folder.store.scrub()
@@ -1307,17 +1312,25 @@ class Device:
             DataError: The name of the adapter is invalid.
             UnknownAdapterError: No adapter of this name is loaded.
         """
-        return opened(self._folder, "" if adapter is None else check_adapter_name(adapter))
+        return opened(self._task(adapter))
+
+    def _task(self, adapter: str | None) -> Task:
+        """A task by its adapter's name, whether one is loaded or not.
+
+        Raises:
+            DataError: The name is invalid.
+        """
+        return self._folder.task("" if adapter is None else check_adapter_name(adapter))
 
     def _learner(self, adapter: str | None = None) -> Learner:
         """The learner of a task; see ``_snapshot``."""
-        name = "" if adapter is None else check_adapter_name(adapter)
-        if name not in self._learners:
-            if name:
-                self._snapshot(name)  # raises if there is none
+        task = self._task(adapter)
+        if task.name not in self._learners:
+            if task.name:
+                opened(task)  # raises if there is none
             # Two threads get the same learner, even in simultaneous first calls.
-            self._learners.setdefault(name, Learner(self._folder, name))
-        return self._learners[name]
+            self._learners.setdefault(task.name, Learner(task))
+        return self._learners[task.name]
 
     def _ask(
         self,
@@ -1337,4 +1350,4 @@ class Device:
         """Ask a task's active model, of a snapshot that was just made."""
         checked = check_examples(examples, snapshot.head.task)
         check_items(checked, snapshot.release)
-        return self._learner(snapshot.adapter or None).ask(snapshot, checked, question)
+        return self._learner(snapshot.task.name or None).ask(snapshot, checked, question)

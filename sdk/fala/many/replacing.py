@@ -52,11 +52,11 @@ from fala.personal.gather import Reading
 from fala.personal.run import Budget, Progress, Run
 from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit, admit_loaded
-from fala.slots.folder import Folder
+from fala.slots.folder import Snapshot
 from fala.slots.installing import COPIES, release_files
 from fala.slots.own_arguments import check_source
 from fala.slots.sharing import Parts, open_bundle
-from fala.slots.snapshot import Release, Snapshot
+from fala.slots.snapshot import Release
 from fala.slots.switching import opened
 from fala.slots.validation import forbidden, needed_signer, note_validated
 
@@ -410,16 +410,16 @@ class _Carry:
             releases=self._releases,
         ) as device:  # fmt: skip
             folder = device._folder
-            snapshot = opened(folder)
+            snapshot = opened(folder.own)
             digest = snapshot.release.bundle.digest
             self._parts[digest] = snapshot.release.parts
             if self._is_new(snapshot.release.bundle):
-                budget = _left(folder, snapshot, plan.budget)
+                budget = _left(snapshot, plan.budget)
                 if budget is None:
                     return _Outcome(path, "already")
                 report = device.refine(budget, progress=counting)
                 return _Outcome(path, "refined", report, counting.encoded)
-            before = folder.previous(snapshot)
+            before = folder.own.previous(snapshot)
             if before is not None and self._is_new(before.release.bundle):
                 return _Outcome(path, "went_back")
             report = device.replace(
@@ -576,13 +576,13 @@ def _outcomes(call: Map, carry: _Carry, items: Sequence[_Item]) -> Generator[_Ou
             close()
 
 
-def _left(folder: Folder, snapshot: Snapshot, budget: Budget) -> Budget | None:
+def _left(snapshot: Snapshot, budget: Budget) -> Budget | None:
     """What a device's release may still encode of a budget; None where there is nothing."""
-    reading = Reading(folder.store, snapshot.state)
+    reading = Reading(snapshot)
     encoded = reading.embeddings(snapshot.backbone)
     pending = sum(text not in encoded for text in reading.texts())
     left = budget.passes(bool(snapshot.release.bridges)) - len(encoded)
-    if left <= 0 or not pending or snapshot.release.static or not folder.store.texts.kept:
+    if left <= 0 or not pending or snapshot.release.static or not reading.store.texts.kept:
         return None
     return Budget(left, budget.seconds)
 

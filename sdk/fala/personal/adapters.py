@@ -42,26 +42,26 @@ def adapter_parts(folder: Folder, own: Part, paths: Adapters, origin: Signed) ->
         BundleMismatchError: An adapter was made for another backbone, or lacks a label.
         BundleError: An adapter cannot be trusted.
     """
-    release, names = own.release, folder.store.slots.adapters()
+    release, tasks = own.release, folder.adapted()
     adapters = _by_name(paths, origin, release)
     for name, adapter in adapters.items():
-        if name not in names:
+        if name not in {task.name for task in tasks}:
             raise UnknownAdapterError(
                 f"{adapter.bundle.path}: this device has no adapter of its name to replace; load "
                 "it after the replacement with Device.load_adapter"
             )
-    before = {name: opened(folder, name) for name in names}
-    for name in names:
-        bundle = before[name].release.bundle
+    before = [opened(task) for task in tasks]
+    for snapshot in before:
+        name, bundle = snapshot.task.name, snapshot.release.bundle
         if name not in adapters and bundle.base == release.bundle.backbone_digest:
             held = Bundle.open(bundle.path, hold=True)
             adapters[name] = Release.of_adapter(held, release)
-    if missing := [name for name in names if name not in adapters]:
+    if missing := [task.name for task in tasks if task.name not in adapters]:
         raise MissingAdapterError(
             f"{release.bundle.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
             "this release (adapters=[...]), or delete it first with Device.delete_adapter"
         )
-    return [part_for(folder, before[name], adapters[name]) for name in names]
+    return [part_for(snapshot, adapters[snapshot.task.name]) for snapshot in before]
 
 
 def load(
@@ -83,7 +83,7 @@ def load(
     Returns:
         The task's name.
     """
-    base = opened(folder)
+    base = opened(folder.own)
     adapter = admit_adapter(path, origin, base.release)
     name = adapter.bundle.manifest.name if name is None else name
     if not PRODUCT.fullmatch(name):
@@ -95,7 +95,7 @@ def load(
     texts = folder.store.texts.newest(PROBES)
     model = ActiveModel(adapter.head.vendor_model(), adapter.backbone)
     check_own_texts(model, adapter.bundle, [*FEW_EDGE_CASES, *texts])
-    load_adapter(folder, base, adapter, name, label)
+    load_adapter(folder.task(name), base, adapter, label)
     return name
 
 

@@ -16,8 +16,8 @@ from fala.model.losses import Floats
 from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Changes, Comparison, Correlation, Difference, SideBySide
-from fala.slots.folder import Folder
-from fala.slots.snapshot import OpenSlot, Snapshot
+from fala.slots.folder import Snapshot
+from fala.slots.snapshot import OpenSlot
 from fala.slots.status import was_rolled_back
 from fala.slots.switching import use
 from fala.solver.judge import can_judge
@@ -174,45 +174,43 @@ class Sides:
         return _correlation(old, new, real=real)
 
 
-def sides_of_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Sides | None:
+def sides_of_previous(snapshot: Snapshot, last: Refit) -> Sides | None:
     """The active model beside the one before the last replacement.
 
     None if there was no replacement, it was rolled back, nothing is fitted, or the old release is
     deleted.
 
     Args:
-        folder: The device's folder.
         snapshot: The task.
         last: The active model, as it was fitted.
     """
-    previous = folder.previous(snapshot)
-    if previous is None or last.fit is None or was_rolled_back(folder, snapshot):
+    previous = snapshot.task.previous(snapshot)
+    if previous is None or last.fit is None or was_rolled_back(snapshot):
         return None
     return Sides(previous, last, snapshot.active.record.bundle)
 
 
-def slot_before(folder: Folder, snapshot: Snapshot) -> OpenSlot:
+def slot_before(snapshot: Snapshot) -> OpenSlot:
     """The previous slot of a task.
 
     Raises:
         DeviceError: There is none, or it is damaged.
     """
-    previous = folder.previous(snapshot)
+    previous = snapshot.task.previous(snapshot)
     if previous is None:
         reason = (
             "the previous one is damaged" if snapshot.state.previous else "no earlier one is kept"
         )
-        raise DeviceError(f"{folder.path}: there is no model to compare with: {reason}")
+        raise DeviceError(
+            f"{snapshot.task.folder.path}: there is no model to compare with: {reason}"
+        )
     return previous
 
 
-def side_by_side(
-    folder: Folder, snapshot: Snapshot, previous: OpenSlot, examples: Sequence[Example]
-) -> SideBySide:
+def side_by_side(snapshot: Snapshot, previous: OpenSlot, examples: Sequence[Example]) -> SideBySide:
     """Decide examples by the previous and by the active model; see ``Device.compare``.
 
     Args:
-        folder: The device's folder.
         snapshot: The task.
         previous: Its previous slot.
         examples: n examples, checked.
@@ -223,27 +221,27 @@ def side_by_side(
     # Not inside ``use``, which blames the release on trial for an error.
     z_before = previous.active_model.logits(examples)
 
-    def ask(task: Snapshot) -> tuple[Snapshot, Vectors]:
-        return task, task.active.active_model.logits(examples)
+    def ask(now: Snapshot) -> tuple[Snapshot, Vectors]:
+        return now, now.active.active_model.logits(examples)
 
-    task, z_now = use(folder, snapshot.adapter, ask, examples, snapshot)
-    if not task.is_of_release(snapshot):
-        raise model_changed(folder.path)
-    first, link = previous.model.head, task.head.link
-    before, now = first.link.predict(z_before, first.labels), link.predict(z_now, task.head.labels)
+    now, z_now = use(snapshot.task, ask, examples, snapshot)
+    if not now.is_of_release(snapshot):
+        raise model_changed(snapshot.task.folder.path)
+    first, link = previous.model.head, now.head.link
+    decided = first.link.predict(z_before, first.labels), link.predict(z_now, now.head.labels)
     proba_before = proba_now = None
     if link.kind == "rating":
-        differ = np.abs(now - before) > (link.high - link.low) / 10
+        differ = np.abs(decided[1] - decided[0]) > (link.high - link.low) / 10
     else:
         # By their positions, which replacements keep: the releases' types of labels may differ.
         places = [
             head.link.predict(z, range(len(head.labels)))
-            for head, z in ((first, z_before), (task.head, z_now))
+            for head, z in ((first, z_before), (now.head, z_now))
         ]
         differ = places[0] != places[1]
         proba_before, proba_now = first.link.values(z_before), link.values(z_now)
     return SideBySide(
-        previous.release.name, task.release.name, before, now, proba_before, proba_now,
+        previous.release.name, now.release.name, *decided, proba_before, proba_now,
         np.asarray(differ, dtype=np.bool_),
     )  # fmt: skip
 

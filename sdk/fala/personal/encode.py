@@ -9,8 +9,7 @@ from fala.base.examples import Example, items_of, unique_texts
 from fala.model.heads import Vectors
 from fala.personal.gather import Reading
 from fala.personal.run import Run
-from fala.slots.folder import Folder
-from fala.slots.snapshot import Snapshot
+from fala.slots.folder import Snapshot
 
 #: Texts encoded between two checks of the clock: enough runs of the encoder for every core.
 CHUNK = 256
@@ -71,7 +70,6 @@ def forward(
 
 
 def encode_missing(
-    folder: Folder,
     snapshot: Snapshot,
     examples: Sequence[Example],
     new: Container[str],
@@ -82,7 +80,6 @@ def encode_missing(
     They are stored as they come, except the last few.
 
     Args:
-        folder: The device's folder.
         snapshot: The task.
         examples: Examples with these texts.
         new: Names of texts that have no embedding yet.
@@ -91,7 +88,8 @@ def encode_missing(
     Returns:
         All that were encoded, by the store's names.
     """
-    store, digest = folder.store_of(snapshot.adapter), snapshot.backbone
+    task, digest = snapshot.task, snapshot.backbone
+    store = task.store
     texts = unique_texts(examples)
     by_name = dict(zip(store.texts.names(texts), texts, strict=True))
     stored = store.embeddings.get(digest, [name for name in by_name if name not in new])
@@ -100,23 +98,23 @@ def encode_missing(
         [name for name in by_name if name not in stored],
         lambda names: backbone.encode([by_name[name] for name in names]),
         run, free=not backbone.is_transformer, chunk=KEPT_CHUNK,
-        keep=lambda encoded: folder.keep_embeddings(digest, encoded),
+        keep=lambda encoded: task.folder.keep_embeddings(digest, encoded),
     )  # fmt: skip
 
 
-def item_vectors(folder: Folder, snapshot: Snapshot, examples: Sequence[Example]) -> Encoded:
+def item_vectors(snapshot: Snapshot, examples: Sequence[Example]) -> Encoded:
     """Vectors of items, by the active release's encoder, that the store lacks; by its names."""
     items, bundle = items_of(examples), snapshot.release.bundle
     if not items or not bundle.external:
         return {}
     items = [item for item in items if item.encoder in {None, bundle.encoder}]
-    store = folder.store_of(snapshot.adapter)
+    store = snapshot.task.store
     by_name = dict(zip(store.texts.names(items), items, strict=True))
     stored = store.embeddings.get(snapshot.backbone, list(by_name))
     return {name: item.vector for name, item in by_name.items() if name not in stored}
 
 
-def encode_free(folder: Folder, snapshot: Snapshot, reading: Reading) -> None:
+def encode_free(snapshot: Snapshot, reading: Reading) -> None:
     """Encode and store all texts if that costs no forward pass, as with word vectors."""
     if not snapshot.release.static or not reading.store.texts.kept:
         return
@@ -125,5 +123,5 @@ def encode_free(folder: Folder, snapshot: Snapshot, reading: Reading) -> None:
     if missing:
         embeddings = snapshot.active.active_model.backbone.encode(missing)
         fresh = dict(zip(missing, embeddings, strict=True))
-        folder.keep_embeddings(snapshot.backbone, fresh)
+        snapshot.task.folder.keep_embeddings(snapshot.backbone, fresh)
         reading.add(snapshot.backbone, fresh)

@@ -22,63 +22,60 @@ from fala.personal.encode import encode_free
 from fala.personal.gather import Reading, Space, old_logits
 from fala.personal.refit import Refit, refit
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import Folder
-from fala.slots.snapshot import Change, OpenSlot, Snapshot
+from fala.slots.folder import Snapshot, Task
+from fala.slots.snapshot import Change, OpenSlot
 from fala.slots.switching import opened, prune
 from fala.store.slots import Replacement
 from fala.store.store import Store
 
 
-def forget(folder: Folder, adapter: str, ids: Collection[int]) -> int:
+def forget(task: Task, ids: Collection[int]) -> int:
     """Delete examples of a task, and everything that depends on them.
 
     Returns:
         The number of deleted examples.
     """
-    examples = folder.store_of(adapter).examples
-    with _deleting(folder, adapter) as (snapshot, previous):
+    examples = task.store.examples
+    with _deleting(task) as (snapshot, previous):
         first = examples.first_added(ids)
         if first is None:
             return 0
         count = examples.forget(ids)
-        _fit_rest(folder, snapshot, previous, first)
+        _fit_rest(snapshot, previous, first)
     return count
 
 
-def unlabel(folder: Folder, adapter: str, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
+def unlabel(task: Task, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
     """Delete the labels of examples, and everything that depends on them.
 
     Returns:
         The task then, and its fit; None where none of them has a label.
     """
-    examples = folder.store_of(adapter).examples
-    with _deleting(folder, adapter) as (snapshot, previous):
+    examples = task.store.examples
+    with _deleting(task) as (snapshot, previous):
         first = examples.first_labelled(ids)
         if first is None:
             return None
         examples.unlabel(ids)
-        return _fit_rest(folder, snapshot, previous, first)
+        return _fit_rest(snapshot, previous, first)
 
 
 @contextmanager
-def _deleting(folder: Folder, adapter: str) -> Iterator[tuple[Snapshot, OpenSlot | None]]:
+def _deleting(task: Task) -> Iterator[tuple[Snapshot, OpenSlot | None]]:
     """A task before a deletion, and its previous slot, with the turn and in a transaction."""
-    with folder.store.turn():
-        snapshot = opened(folder, adapter)
-        previous = folder.previous(snapshot)
-        with folder.store.transaction():
+    with task.store.turn():
+        snapshot = opened(task)
+        previous = task.previous(snapshot)
+        with task.store.transaction():
             yield snapshot, previous
-        folder.drop_previous(adapter)
+        task.drop_previous()
 
 
 @one_blas_thread()
-def _fit_rest(
-    folder: Folder, snapshot: Snapshot, previous: OpenSlot | None, first: int
-) -> tuple[Snapshot, Refit]:
+def _fit_rest(snapshot: Snapshot, previous: OpenSlot | None, first: int) -> tuple[Snapshot, Refit]:
     """Fit the slots to what is left, and write the old logits again. In a transaction.
 
     Args:
-        folder: The device's folder.
         snapshot: The task, before the deletion.
         previous: Its previous slot; None where there is none, or it is damaged.
         first: The count of data changes when the first of what is deleted was added.
@@ -86,11 +83,12 @@ def _fit_rest(
     Returns:
         The task then, and its fit: the vendor's own model where nothing is left.
     """
-    store, active = folder.store_of(snapshot.adapter), snapshot.active
+    task, active = snapshot.task, snapshot.active
+    store = task.store
     if previous is None:  # a damaged one is deleted
         store.slots.activate(active.record.name, None)
-    reading = Reading(store, snapshot.state)
-    encode_free(folder, snapshot, reading)
+    reading = Reading(snapshot)
+    encode_free(snapshot, reading)
     slots = {slot.record.name: slot for slot in (active, previous) if slot is not None}
     names, replacement = _by_age(store, slots)
     for name in names if replacement is None else names[:1]:
@@ -108,9 +106,9 @@ def _fit_rest(
     active = slots[active.record.name]
     other = None if previous is None else slots[previous.record.name]
     result = refit(reading, Space.of_slot(store, active, other))
-    fitted = folder.commit(replace(snapshot, active=active), result.change({}))
-    prune(folder)
-    drop_copies(folder.path)
+    fitted = task.commit(replace(snapshot, active=active), result.change({}))
+    prune(task.folder)
+    drop_copies(task.folder.path)
     return fitted, result
 
 

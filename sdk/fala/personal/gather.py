@@ -16,11 +16,11 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.personal.run import Run
+from fala.slots.folder import Snapshot
 from fala.slots.snapshot import OpenSlot, model_digest
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import ExampleRow
-from fala.store.slots import TaskState
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
@@ -30,13 +30,12 @@ class Reading:
     """A task's part of the store, each table read once for one operation.
 
     Args:
-        store: The task's store.
-        state: The task's, read before its examples.
+        snapshot: The task, read before its examples.
         run: The operation; None for one that is neither limited nor reported.
         only: The examples, if they are read already; None reads all.
 
     Attributes:
-        store: See above.
+        store: The task's part of the store.
         run: See above.
         data: The store's count of changes of examples and labels.
         ngrams: Rows of the n-grams of its texts.
@@ -44,15 +43,14 @@ class Reading:
 
     def __init__(
         self,
-        store: Store,
-        state: TaskState,
+        snapshot: Snapshot,
         run: Run | None = None,
         only: list[ExampleRow] | None = None,
     ) -> None:
-        self.store = store
+        self.store = snapshot.task.store
         self.run = Run() if run is None else run
-        self.data = state.version.data
-        self.ngrams = self.run.ngrams(store)
+        self.data = snapshot.state.version.data
+        self.ngrams = self.run.ngrams(self.store)
         self._some = only is not None
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}

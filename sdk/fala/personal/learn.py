@@ -22,8 +22,8 @@ from fala.personal.gather import Reading, Rows, Space, gather
 from fala.personal.refit import Refit, refit_active, space_of
 from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
-from fala.slots.folder import Folder
-from fala.slots.snapshot import Change, Snapshot
+from fala.slots.folder import Folder, Snapshot, Task
+from fala.slots.snapshot import Change
 from fala.slots.switching import opened, use
 from fala.solver.fit import State
 from fala.solver.judge import Decision
@@ -73,17 +73,15 @@ class Learner:
     """Fits a task's model to its examples, and holds the last fit.
 
     Args:
-        folder: The device's folder.
-        adapter: The task's adapter; empty for the device's own.
+        task: The task.
 
     Attributes:
-        adapter: See above.
+        task: See above.
         store: The task's part of the store.
     """
 
-    def __init__(self, folder: Folder, adapter: str) -> None:
-        self._folder, self.adapter = folder, adapter
-        self.store = folder.store_of(adapter)
+    def __init__(self, task: Task) -> None:
+        self.task, self.store = task, task.store
         self._last: LastFit | None = None
         #: The generation at which labels after a fall back could not be fitted.
         self._failed: int | None = None
@@ -102,18 +100,18 @@ class Learner:
 
         def predict(snapshot: Snapshot) -> tuple[Snapshot, Result]:
             result = question(snapshot.active.active_model, examples)
-            self._folder.trials.count_predictions(len(examples))
+            self.task.folder.trials.count_predictions(len(examples))
             return snapshot, result
 
-        snapshot, result = use(self._folder, self.adapter, predict, examples, snapshot)
+        snapshot, result = use(self.task, predict, examples, snapshot)
         self._drop_older(snapshot)
         if snapshot.state.to_fit and self._catch_up(snapshot):
-            _, result = use(self._folder, self.adapter, predict, examples)
+            _, result = use(self.task, predict, examples)
         return result
 
     def ready(self) -> None:
         """Probe a release on trial first; if it fails, the previous one becomes active."""
-        snapshot = use(self._folder, self.adapter, lambda snapshot: snapshot)
+        snapshot = use(self.task, lambda snapshot: snapshot)
         self._drop_older(snapshot)
         if snapshot.state.to_fit:
             self._catch_up(snapshot)
@@ -138,7 +136,7 @@ class Learner:
         kept = self._keep(snapshot, examples, labels)
         if not self.store.texts.kept:  # they cannot be encoded later
             encoded = self._encode(snapshot, examples, kept.new_texts, Run())
-            self._folder.keep_embeddings(*encoded)
+            self.task.folder.keep_embeddings(*encoded)
         return kept.ids
 
     def learn(
@@ -160,9 +158,9 @@ class Learner:
         kept = self._keep(snapshot, examples, labels)
         backbone, encoded = self._encode(snapshot, examples, kept.new_texts, run)
         with self.store.turn():
-            snapshot = opened(self._folder, self.adapter)
+            snapshot = opened(self.task)
             if snapshot.backbone != backbone:
-                self._folder.keep_embeddings(backbone, encoded)
+                self.task.folder.keep_embeddings(backbone, encoded)
                 encoded = {}
             report = self._add(snapshot, kept.ids, encoded)
             return self._fit(snapshot, encoded) if report is None else report
@@ -170,12 +168,12 @@ class Learner:
     def fit(self) -> LearnReport:
         """Fit to all labels and old logits, and commit the model; see ``Device.fit``."""
         with self.store.turn():
-            return self._fit(opened(self._folder, self.adapter), {})
+            return self._fit(opened(self.task), {})
 
     def forget(self, ids: Iterable[int]) -> Forgotten:
         """Delete examples, and fit to the others; see ``Device.forget``."""
-        count = forget(self._folder, self.adapter, set(ids))
-        drop_fits(self._folder)
+        count = forget(self.task, set(ids))
+        drop_fits(self.task.folder)
         return Forgotten(count, self.store.scrub())
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
@@ -184,8 +182,8 @@ class Learner:
 
     def unlabel(self, ids: Iterable[int]) -> LearnReport:
         """Withdraw labels, and fit to the others; see ``Device.unlabel``."""
-        deleted = unlabel(self._folder, self.adapter, set(ids))
-        drop_fits(self._folder)
+        deleted = unlabel(self.task, set(ids))
+        drop_fits(self.task.folder)
         if deleted is None:
             return self.fit()
         self.store.scrub()
@@ -196,7 +194,7 @@ class Learner:
     ) -> Remembered:
         """Store examples with their labels, and the vectors of items."""
         store = self.store
-        vectors = item_vectors(self._folder, snapshot, examples)
+        vectors = item_vectors(snapshot, examples)
         named = store.texts.named(examples)
         with store.transaction():
             kept = store.examples.remember(named, labels)
@@ -211,17 +209,17 @@ class Learner:
         """Encode texts without an embedding; returns the backbone's digest, and the embeddings."""
 
         def encode(snapshot: Snapshot) -> tuple[str, Encoded]:
-            encoded = encode_missing(self._folder, snapshot, examples, new, run)
+            encoded = encode_missing(snapshot, examples, new, run)
             return snapshot.backbone, encoded
 
-        return use(self._folder, self.adapter, encode, examples, snapshot)
+        return use(self.task, encode, examples, snapshot)
 
     def _fit(self, snapshot: Snapshot, encoded: Encoded) -> LearnReport:
         """Fit to everything. With the turn to write."""
-        reading = Reading(self.store, snapshot.state)
+        reading = Reading(snapshot)
         reading.add(snapshot.backbone, encoded)
-        encode_free(self._folder, snapshot, reading)
-        fitted, result = refit_active(self._folder, snapshot, reading, encoded)
+        encode_free(snapshot, reading)
+        fitted, result = refit_active(snapshot, reading, encoded)
         self._hold(_last_fit(fitted, result))
         return self.report(fitted, result)
 
@@ -300,7 +298,7 @@ class Learner:
             model = personal_of(snapshot.head, blended.weights, blended.bias)
         record = replace(last.record, further=further)
         change = Change(model, active.loss, encoded, record)
-        committed = self._folder.commit(snapshot, change)
+        committed = self.task.commit(snapshot, change)
         self._hold(replace(last, generation=committed.generation, record=record))
         count, labelled = self.store.examples.counts()
         return LearnReport(
@@ -313,7 +311,7 @@ class Learner:
     ) -> LastFit | None:
         """The last fit with the labelled ones among some examples; None if one cannot be used."""
         labelled = [row for row in changed if row.label is not None]
-        reading = Reading(self.store, snapshot.state, only=labelled)
+        reading = Reading(snapshot, only=labelled)
         reading.add(snapshot.backbone, encoded)
         rows = gather(reading, last.space)
         if not rows.training.used.all():
@@ -337,9 +335,9 @@ class Learner:
         """
         if record.decision == "vendor":
             return None
-        reading = Reading(self.store, snapshot.state)
+        reading = Reading(snapshot)
         reading.add(snapshot.backbone, encoded)
-        rows = gather(reading, space_of(self._folder, snapshot))
+        rows = gather(reading, space_of(snapshot))
         if not rows.training.labelled.any():
             return None
         state = State.of_model(
@@ -364,14 +362,14 @@ def drop_fits(folder: Folder) -> None:
         if learner is None:
             continue
         with contextlib.suppress(OSError):  # a folder that is gone
-            if learner._folder.path.samefile(folder.path):
+            if learner.task.folder.path.samefile(folder.path):
                 learner._hold(None)
 
 
 def fit_all(folder: Folder) -> None:
     """Fit the models of all tasks of a folder."""
-    for adapter in ("", *folder.store.slots.adapters()):
-        Learner(folder, adapter).fit()
+    for task in (folder.own, *folder.adapted()):
+        Learner(task).fit()
 
 
 def _last_fit(snapshot: Snapshot, result: Refit) -> LastFit | None:

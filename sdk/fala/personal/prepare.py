@@ -32,8 +32,8 @@ from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
 from fala.selection.representatives import affordable
 from fala.slots.admit import Signed, admit
-from fala.slots.folder import Folder
-from fala.slots.snapshot import Release, Snapshot
+from fala.slots.folder import Folder, Snapshot
+from fala.slots.snapshot import Release
 from fala.slots.switching import opened
 from fala.slots.validation import PROBES, check_own_texts
 from fala.store.texts import NOT_KEPT
@@ -109,21 +109,20 @@ def opening(
     """
     run.check("open")
     with run.stage("open"):
-        before = opened(folder)
+        before = opened(folder.own)
         installed = folder.store.slots.bundles()
         release = admit(path, origin, folder.encoders, folder.releases, installed)
         if not allow_older:
             _check_version(folder, before.release.bundle.manifest, release.bundle)
-        part = part_for(folder, before, release)
+        part = part_for(before, release)
     with ThreadPoolExecutor(max_workers=1) as loader:
         yield replace(part, release=release.loading(loader))
 
 
-def part_for(folder: Folder, before: Snapshot, release: Release) -> Part:
+def part_for(before: Snapshot, release: Release) -> Part:
     """A task's part in a replacement by a release, or an adapter.
 
     Args:
-        folder: The device's folder.
         before: The task.
         release: The release.
 
@@ -148,7 +147,7 @@ def part_for(folder: Folder, before: Snapshot, release: Release) -> Part:
             f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}; "
             f"this device's backbone has {dimension}"
         )
-    embeddings = folder.store_of(before.adapter).embeddings
+    embeddings = before.task.store.embeddings
     # A bridge from a backbone that this device never used maps nothing.
     usable = [
         bridge
@@ -159,7 +158,6 @@ def part_for(folder: Folder, before: Snapshot, release: Release) -> Part:
 
 
 def prepare(
-    folder: Folder,
     part: Part,
     run: Run,
     limit: int,
@@ -171,7 +169,6 @@ def prepare(
     """Fit a personal model on a release.
 
     Args:
-        folder: The device's folder.
         part: The task's part.
         run: Times the stages.
         limit: Forward passes, at most.
@@ -184,11 +181,10 @@ def prepare(
         BundleFormatError: The release's numbers are too large or too small for a fit.
     """
     before, release, head = part.before, part.release, part.head
-    store = folder.store_of(before.adapter)
     started = time.perf_counter()
     run.check("read")
     with run.stage("read"):
-        reading = Reading(store, before.state, run)
+        reading = Reading(before, run)
         old = old_logits(reading, before.active) if before.head.names == head.names else None
         inherited = None if old is None else old.passed_on(release.bundle, head)
         space = Space(

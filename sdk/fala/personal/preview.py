@@ -32,7 +32,7 @@ def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
     # A preview of an older release does no harm.
     with opening(folder, path, run, origin, allow_older=True) as part:
         limit = budget.passes(bridged=bool(part.bridges))
-        prepared = prepare(folder, part, run, limit, evidence=MIN_REAL)
+        prepared = prepare(part, run, limit, evidence=MIN_REAL)
         probes = check(prepared, run)
         spent = time.perf_counter() - run.started
         sides = Sides(part.before.active, prepared.model, part.release.bundle.digest)

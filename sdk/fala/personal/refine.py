@@ -17,8 +17,7 @@ from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
 from fala.report import Counts, Report, Stopped
-from fala.slots.folder import Folder
-from fala.slots.snapshot import Snapshot
+from fala.slots.folder import Snapshot, Task
 from fala.slots.switching import give_up, opened
 from fala.solver.forms import Work
 
@@ -51,19 +50,16 @@ class Refined:
     stopped: Stopped
 
 
-def refine(
-    folder: Folder, adapter: str, run: Run, passes: int, start: Refit | None = None
-) -> Refined:
+def refine(task: Task, run: Run, passes: int, start: Refit | None = None) -> Refined:
     """Encode batches of texts, each followed by a fit that is committed with them.
 
     Args:
-        folder: The device's folder.
-        adapter: The task's.
+        task: The task.
         run: Has the deadline, and reports progress.
         passes: Forward passes, at most.
         start: A fit by which the first texts are chosen; None fits first.
     """
-    return _Refinement(folder, adapter, run, passes).run(start)
+    return _Refinement(task, run, passes).run(start)
 
 
 def refined_report(refined: Refined, snapshot: Snapshot, run: Run, sides: Sides | None) -> Report:
@@ -132,21 +128,20 @@ def report_on(
 class _Refinement:
     """A running refinement; see ``refine``."""
 
-    def __init__(self, folder: Folder, adapter: str, run: Run, passes: int) -> None:
-        self._folder, self._adapter, self._run = folder, adapter, run
-        self._store = folder.store_of(adapter)
+    def __init__(self, task: Task, run: Run, passes: int) -> None:
+        self._task, self._run = task, run
         self._remaining = max(0, passes)
         self._passes = self._clusters = self._queries = 0
         self._works: list[Work] = []
 
     def run(self, start: Refit | None) -> Refined:
-        snapshot = opened(self._folder, self._adapter)
+        snapshot = opened(self._task)
         last = start
         if last is None:
             with self._run.stage("read"):
-                reading = Reading(self._store, snapshot.state, self._run)
-                encode_free(self._folder, snapshot, reading)
-                last = without_fit(gather(reading, space_of(self._folder, snapshot)))
+                reading = Reading(snapshot, self._run)
+                encode_free(snapshot, reading)
+                last = without_fit(gather(reading, space_of(snapshot)))
         last, stopped = self._batches(snapshot, last, fitted=start is not None)
         _log.info("%s: %d forward passes, %s", snapshot.release.name, self._passes, stopped)
         works = tuple(self._works)
@@ -155,7 +150,7 @@ class _Refinement:
     def _batches(self, snapshot: Snapshot, last: Refit, *, fitted: bool) -> tuple[Refit, Stopped]:
         """The last fit, and why no more texts were encoded."""
         stopped = Stopped.BUDGET
-        if last.rows.pending_texts() and not self._store.texts.kept:
+        if last.rows.pending_texts() and not self._task.store.texts.kept:
             self._remaining, stopped = 0, Stopped.NOT_KEPT
         evidence = last.rows.training.used.any()
         if not evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
@@ -196,7 +191,7 @@ class _Refinement:
 
     def _choose(self, snapshot: Snapshot, last: Refit) -> Sequence[str]:
         def old() -> OldLogits | None:
-            previous = self._folder.previous(snapshot)
+            previous = self._task.previous(snapshot)
             return None if previous is None else old_logits(last.rows.reading, previous)
 
         with self._run.stage("select"):
@@ -217,9 +212,9 @@ class _Refinement:
             with self._run.stage("forward"):
                 encoded = forward(texts, snapshot.active.active_model.backbone.encode, self._run)
         except BundleError as error:
-            if not opened(self._folder, self._adapter).is_of_release(snapshot):
+            if not opened(self._task).is_of_release(snapshot):
                 return None  # another process has deleted its file
-            give_up(self._folder, error)
+            give_up(self._task.folder, error)
             raise
         self._passes += len(encoded)
         self._remaining -= len(encoded)
@@ -236,15 +231,15 @@ class _Refinement:
         Returns:
             The fit; None where another release is active.
         """
-        with self._store.turn():
-            snapshot = opened(self._folder, self._adapter)
+        with self._task.store.turn():
+            snapshot = opened(self._task)
             if not snapshot.is_of_release(initial):
-                self._folder.keep_embeddings(initial.backbone, encoded)
+                self._task.folder.keep_embeddings(initial.backbone, encoded)
                 return None
             with self._run.stage("read"):
-                reading = Reading(self._store, snapshot.state, self._run)
+                reading = Reading(snapshot, self._run)
                 reading.add(snapshot.backbone, encoded)
-            _, result = refit_active(self._folder, snapshot, reading, encoded, last.fit)
+            _, result = refit_active(snapshot, reading, encoded, last.fit)
             return self._counted(result)
 
 

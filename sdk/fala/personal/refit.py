@@ -11,8 +11,8 @@ from fala.base.threads import one_blas_thread
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
-from fala.slots.folder import Folder
-from fala.slots.snapshot import Change, Snapshot
+from fala.slots.folder import Snapshot
+from fala.slots.snapshot import Change
 from fala.solver.fit import Fit, fit, scales_for
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge
@@ -63,10 +63,11 @@ class Refit:
         return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.trust, self.scales)
 
 
-def space_of(folder: Folder, snapshot: Snapshot) -> Space:
+def space_of(snapshot: Snapshot) -> Space:
     """The space of a task's active slot."""
-    earlier = folder.previous(snapshot) if snapshot.release.bridges else None
-    return Space.of_slot(folder.store_of(snapshot.adapter), snapshot.active, earlier)
+    task = snapshot.task
+    earlier = task.previous(snapshot) if snapshot.release.bridges else None
+    return Space.of_slot(task.store, snapshot.active, earlier)
 
 
 @one_blas_thread()
@@ -85,7 +86,6 @@ def refit(reading: Reading, space: Space, near: Fit | None = None) -> Refit:
 
 
 def refit_active(
-    folder: Folder,
     snapshot: Snapshot,
     reading: Reading,
     encoded: Mapping[str, Vectors],
@@ -96,7 +96,6 @@ def refit_active(
     With the turn to write.
 
     Args:
-        folder: The device's folder.
         snapshot: The task.
         reading: Its examples, with the new embeddings.
         encoded: The new embeddings, by text: they are stored in any case.
@@ -105,14 +104,15 @@ def refit_active(
     Returns:
         The task then, and its fit.
     """
+    task = snapshot.task
     with reading.run.stage("read"):
-        space = space_of(folder, snapshot)
+        space = space_of(snapshot)
     result = refit(reading, space, near)
     with reading.run.stage("commit"):
         if result.fit is not None:
-            return folder.commit(snapshot, result.change(encoded)), result
-        folder.keep_embeddings(snapshot.backbone, encoded)
-        return folder.commit(snapshot, None) if snapshot.state.to_fit else snapshot, result
+            return task.commit(snapshot, result.change(encoded)), result
+        task.folder.keep_embeddings(snapshot.backbone, encoded)
+        return task.commit(snapshot, None) if snapshot.state.to_fit else snapshot, result
 
 
 def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False) -> Refit:

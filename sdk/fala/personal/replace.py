@@ -111,7 +111,7 @@ def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
             replaced = _install(folder, parts, run, terms.accept, earlier)
         except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
             with folder.store.turn(), run.silence():
-                current = [_again(folder, part) for part in parts]
+                current = [_again(part) for part in parts]
                 replaced = _install(folder, current, run, terms.accept, earlier)
     return _refine(folder, replaced, run)
 
@@ -159,15 +159,16 @@ def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     )  # fmt: skip
 
 
-def _again(folder: Folder, part: Part) -> Part:
+def _again(part: Part) -> Part:
     """The same part, beside the task as it is now.
 
     Raises:
         DeviceChangedError: Another release is active.
     """
-    snapshot = opened(folder, part.before.adapter)
+    task = part.before.task
+    snapshot = opened(task)
     if not snapshot.is_of_release(part.before):
-        raise model_changed(folder.path)
+        raise model_changed(task.folder.path)
     return dataclasses.replace(part, before=snapshot)
 
 
@@ -189,12 +190,12 @@ def _install(
     prepared: list[Prepared] = []
     encoded: dict[str, Encoded] = {}
     for position, part in enumerate(parts):
-        adapter = part.before.adapter
+        adapter = part.before.task.name
         spent = sum(len(first.embeddings) for name, first in earlier.items() if name != adapter)
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
         shared = encoded.setdefault(part.release.bundle.backbone_digest, {})
         first = prepare(
-            folder, part, run, limit, earlier=earlier.get(adapter), shared=shared,
+            part, run, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
         )  # fmt: skip
         _check_learned(first)
@@ -253,7 +254,7 @@ def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
         refinable = part.instant or not folder.store.texts.kept
         if refinable and not part.release.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
-            refined = refine(folder, part.before.adapter, run, share, result.prepared.model)
+            refined = refine(part.before.task, run, share, result.prepared.model)
             remaining -= refined.forward_passes
             result = dataclasses.replace(result, refined=refined)
         results.append(result)
@@ -267,7 +268,7 @@ def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
             dataclasses.replace(result, comparison=side.compare(), changes=side.changes())
             for result, side in zip(results, sides, strict=True)
         )
-    adapters = {result.prepared.part.before.adapter: result for result in further}
+    adapters = {result.prepared.part.before.task.name: result for result in further}
     return dataclasses.replace(own, adapters=adapters)
 
 

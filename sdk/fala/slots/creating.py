@@ -87,7 +87,7 @@ def create(
             store.settings.set_trust(None if trust is None else key_bytes(trust))
         folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
-        folder.snapshot()
+        folder.own.snapshot()
         undo.pop_all()
     return folder
 
@@ -123,7 +123,7 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseF
         folder = Folder(path, store, encoders, releases)
         _tidy_bundles(folder)
         check_tries(folder)
-        active = opened(folder).release.bundle
+        active = opened(folder.own).release.bundle
         if active.encoder is not None and not active.probes[0]:
             encoders.assign(active.encoder)
         store.rest()

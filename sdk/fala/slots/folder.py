@@ -1,4 +1,4 @@
-"""The state that all tasks of a device share: the open store, releases, and snapshots."""
+"""A device's folder, open: the state that its tasks share, each task, and a task's snapshots."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
 
@@ -13,13 +14,16 @@ from fala.backbones.external import Encoders
 from fala.base.errors import BundleError, DataError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.model.heads import Vectors
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.labels import HeadLabel
 from fala.slots.admit import Signed
 from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
 from fala.slots.sharing import backbone_of, giving_back, open_bundle
-from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
+from fala.slots.snapshot import Change, OpenSlot, Release
 from fala.slots.trial import Trials
 from fala.store.database import damaged, doctor
+from fala.store.settings import Trial
+from fala.store.slots import TaskState, Version
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -36,9 +40,6 @@ EMPTY = (
 class Folder:
     """A device's folder, open.
 
-    Readers take a task's snapshot, and touch nothing else: none of them waits for a writer. Whoever
-    writes has the turn (``Store.turn``), and publishes its snapshot when it is committed.
-
     Args:
         path: The folder.
         store: Its store, open.
@@ -50,6 +51,8 @@ class Folder:
         store: See above.
         encoders: See above.
         releases: See above.
+        own: The device's own task.
+        opening: Held while a release is opened.
         probing: Held while a release on trial is probed.
         trials: The trial of the active release.
     """
@@ -63,116 +66,23 @@ class Folder:
         self.releases = releases
         self.probing = RLock()
         self.trials = Trials(path, store)
-        self._opening = RLock()
-        self._stores: dict[str, Store] = {"": store}
-        self._snapshots: dict[str, Snapshot] = {}
-        self._previous: dict[str, tuple[int, OpenSlot | None]] = {}
+        self.own = Task(self, "", store)
+        self.opening = RLock()
+        self._tasks: dict[str, Task] = {"": self.own}
         self._releases: dict[tuple[str, str], Release] = {}
 
-    def store_of(self, adapter: str) -> Store:
-        """The task's part of the store."""
-        if adapter not in self._stores:
-            self._stores[adapter] = self.store.of(adapter)
-        return self._stores[adapter]
+    def task(self, adapter: str) -> Task:
+        """A task, by the name of its adapter, whether one is loaded or not.
 
-    def snapshot(self, adapter: str = "") -> Snapshot:
-        """A task as it is now, even if another process has just changed it.
-
-        Raises:
-            UnknownAdapterError: No adapter of the task's name is installed.
-            BundleError: Its bundle is damaged.
-            DeviceError: Its row is damaged.
+        Two threads get the same task, even in simultaneous first calls.
         """
-        slots = self.store_of(adapter).slots
-        while True:
-            version = slots.version()
-            snapshot = self._snapshots.get(adapter)
-            if snapshot is not None and snapshot.state.version == version:
-                return snapshot
-            if snapshot is not None and snapshot.generation == version.generation:
-                return snapshot.at(version)
-            try:
-                with self._opening:  # one thread opens a release
-                    self.publish(self._read(adapter))
-            except (BundleError, DeviceError):
-                # Another process may have installed a release, and deleted this one.
-                if slots.version().generation == version.generation:
-                    raise
+        if adapter not in self._tasks:
+            self._tasks.setdefault(adapter, Task(self, adapter, self.store.of(adapter)))
+        return self._tasks[adapter]
 
-    def held(self) -> Snapshot:
-        """The device's own task as it was read or committed here last, from memory alone.
-
-        Raises:
-            DeviceError: The device is closed, or erased.
-        """
-        if closed := self.store.database.turns.closed:
-            raise DeviceError(f"{self.path}: {closed}")
-        return self._snapshots[""]
-
-    def publish(self, snapshot: Snapshot) -> None:
-        """Make a snapshot that is committed the task's."""
-        self._snapshots[snapshot.adapter] = snapshot
-
-    def previous(self, snapshot: Snapshot) -> OpenSlot | None:
-        """The slot before the last replacement; None where there is none, or it is damaged."""
-        with self._opening:
-            generation, slot = self._previous.get(snapshot.adapter, (-1, None))
-            if generation != snapshot.generation:
-                slot = self._open_previous(snapshot)
-                self._previous[snapshot.adapter] = snapshot.generation, slot
-        return slot
-
-    def drop_previous(self, adapter: str) -> None:
-        """Let go of the slot before a task's last replacement, which was changed."""
-        with self._opening:
-            self._previous.pop(adapter, None)
-
-    def open_slot(
-        self, adapter: str, name: str, base: Release | None, *, verify: bool = False
-    ) -> OpenSlot:
-        """Open a slot.
-
-        Args:
-            adapter: Its task.
-            name: Its name.
-            base: For an adapter's slot: the release that it adapts.
-            verify: Verify its bundle, even if that is open.
-
-        Raises:
-            BundleError: A bundle is damaged, or an adapter's is for another base.
-            DeviceError: A bundle is not the one installed, or the slot's row is damaged.
-        """
-        record, path = self.store_of(adapter).slots.get(name), self.store.path
-        try:
-            if verify:
-                self._verified(record.bundle)
-            return OpenSlot.of(record, self._release(record.bundle, base))
-        except DataError as error:
-            raise DeviceError(damaged(path, f"slot {name:.60} is damaged: {error}")) from error
-
-    def commit(self, snapshot: Snapshot, change: Change | None) -> Snapshot:
-        """Make another personal model of the same release the active one, in one transaction.
-
-        Args:
-            snapshot: The task, as the model was fitted.
-            change: The model; None notes that there is nothing that it could be fitted to.
-
-        Returns:
-            The task with it.
-
-        Raises:
-            DeviceChangedError: Another model is active by now.
-        """
-        store = self.store_of(snapshot.adapter)
-        active = snapshot.active if change is None else snapshot.active.changed(change)
-        with store.transaction():
-            generation = store.slots.advance(snapshot.generation)
-            if change is not None:
-                store.embeddings.add(active.record.backbone, change.embeddings)
-                store.slots.put(active.record)
-            committed = snapshot.changed(generation, active)
-            store.after_commit(lambda: self.publish(committed))
-        return committed
+    def adapted(self) -> list[Task]:
+        """The further tasks: one for every adapter that is loaded, in the order of their names."""
+        return [self.task(name) for name in self.store.slots.adapters()]
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, Vectors]) -> None:
         """Store embeddings of a backbone, by text."""
@@ -185,42 +95,17 @@ class Folder:
         self.trials.flush()
         self.trials.close()
         self.store.close()
-        with self._opening, giving_back():
-            for held in (self._releases, self._snapshots, self._previous):
-                held.clear()
+        with self.opening, giving_back():
+            self._releases.clear()
+            for task in self._tasks.values():
+                task.drop()
 
-    def _read(self, adapter: str) -> Snapshot:
-        base = self.snapshot() if adapter else None
-        store = self.store_of(adapter)
-        with store.reading():
-            state = store.slots.state()
-            slot = self.open_slot(adapter, state.slot, None if base is None else base.release)
-            store.examples.task = slot.model.head.task
-            trial = None if adapter else self.trials.running()
-            fell_back = None if adapter else store.settings.fell_back()
-        return Snapshot(adapter, state, slot, trial, fell_back)
-
-    def _open_previous(self, snapshot: Snapshot) -> OpenSlot | None:
-        name, base = snapshot.state.previous, None
-        if name is None:
-            return None
-        if snapshot.adapter:
-            own = self.previous(self.snapshot())
-            if own is None:
-                return None
-            base = own.release
-        try:
-            return self.open_slot(snapshot.adapter, name, base)
-        except (BundleError, DeviceError) as error:
-            _log.warning("the previous slot cannot be used: %s", error)
-            return None
-
-    def _release(self, digest: str, base: Release | None) -> Release:
+    def release(self, digest: str, base: Release | None) -> Release:
         """An installed release, or adapter, verified once."""
         key = digest, "" if base is None else base.bundle.digest
-        with self._opening:
+        with self.opening:
             if key not in self._releases:
-                bundle = self._verified(digest)
+                bundle = self.verified(digest)
                 if base is None:
                     encoders = self.encoders  # not the folder, which would refer to itself
                     release = Release.of(bundle, lambda: backbone_of(bundle, encoders))
@@ -229,7 +114,7 @@ class Folder:
                 self.hold(release, base)
             return self._releases[key]
 
-    def _verified(self, digest: str) -> Bundle:
+    def verified(self, digest: str) -> Bundle:
         """An installed bundle, verified.
 
         Raises:
@@ -283,7 +168,7 @@ class Folder:
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""
-        with self._opening:
+        with self.opening:
             key = release.bundle.digest, "" if base is None else base.bundle.digest
             self._releases[key] = release
             self._drop_unused(key)
@@ -294,3 +179,212 @@ class Folder:
             used = self.store.slots.bundles() | {newest[0]}
             for key in [key for key in self._releases if key[0] not in used]:
                 del self._releases[key]
+
+
+class Task:
+    """One head with its examples and its models: the device's own task, or that of an adapter.
+
+    Readers take its snapshot, and touch nothing else: none of them waits for a writer. Whoever
+    writes has the turn (``Store.turn``), and publishes the snapshot when it is committed.
+
+    Args:
+        folder: The device's folder.
+        name: The name of its adapter; empty for the device's own task.
+        store: The task's part of the store.
+
+    Attributes:
+        folder: See above.
+        name: See above.
+        store: See above.
+    """
+
+    def __init__(self, folder: Folder, name: str, store: Store) -> None:
+        self.folder, self.name, self.store = folder, name, store
+        self._snapshot: Snapshot | None = None
+        self._previous: tuple[int, OpenSlot | None] = -1, None
+
+    def snapshot(self) -> Snapshot:
+        """The task as it is now, even if another process has just changed it.
+
+        Raises:
+            UnknownAdapterError: No adapter of the task's name is installed.
+            BundleError: Its bundle is damaged.
+            DeviceError: Its row is damaged.
+        """
+        slots = self.store.slots
+        while True:
+            version, snapshot = slots.version(), self._snapshot
+            if snapshot is not None and snapshot.state.version == version:
+                return snapshot
+            if snapshot is not None and snapshot.generation == version.generation:
+                return replace(snapshot, state=replace(snapshot.state, version=version))
+            try:
+                with self.folder.opening:  # one thread opens a release
+                    self._snapshot = self._read()
+            except (BundleError, DeviceError):
+                # Another process may have installed a release, and deleted this one.
+                if slots.version().generation == version.generation:
+                    raise
+
+    def held(self) -> Snapshot:
+        """The task as it was read or committed here last, from memory alone.
+
+        Raises:
+            DeviceError: The device is closed, or erased.
+        """
+        if closed := self.store.database.turns.closed:
+            raise DeviceError(f"{self.folder.path}: {closed}")
+        return self._snapshot or self.snapshot()
+
+    def previous(self, snapshot: Snapshot) -> OpenSlot | None:
+        """The slot before the last replacement; None where there is none, or it is damaged."""
+        with self.folder.opening:
+            generation, slot = self._previous
+            if generation != snapshot.generation:
+                slot = self._open_previous(snapshot)
+                self._previous = snapshot.generation, slot
+        return slot
+
+    def drop_previous(self) -> None:
+        """Let go of the slot before the last replacement, which was changed."""
+        self._previous = -1, None
+
+    def drop(self) -> None:
+        """Let go of everything that is in memory."""
+        self._snapshot = None
+        self.drop_previous()
+
+    def open_slot(
+        self, name: str, base: Release | None = None, *, verify: bool = False
+    ) -> OpenSlot:
+        """Open a slot.
+
+        Args:
+            name: Its name.
+            base: For an adapter's slot: the release that it adapts.
+            verify: Verify its bundle, even if that is open.
+
+        Raises:
+            BundleError: A bundle is damaged, or an adapter's is for another base.
+            DeviceError: A bundle is not the one installed, or the slot's row is damaged.
+        """
+        record, path = self.store.slots.get(name), self.store.path
+        try:
+            if verify:
+                self.folder.verified(record.bundle)
+            return OpenSlot.of(record, self.folder.release(record.bundle, base))
+        except DataError as error:
+            raise DeviceError(damaged(path, f"slot {name:.60} is damaged: {error}")) from error
+
+    def commit(self, snapshot: Snapshot, change: Change | None) -> Snapshot:
+        """Make another personal model of the same release the active one, in one transaction.
+
+        Args:
+            snapshot: The task, as the model was fitted.
+            change: The model; None notes that there is nothing that it could be fitted to.
+
+        Returns:
+            The task with it.
+
+        Raises:
+            DeviceChangedError: Another model is active by now.
+        """
+        active = snapshot.active if change is None else snapshot.active.changed(change)
+        with self.store.transaction():
+            generation = self.store.slots.advance(snapshot.generation)
+            if change is not None:
+                self.store.embeddings.add(active.record.backbone, change.embeddings)
+                self.store.slots.put(active.record)
+            committed = snapshot.changed(generation, active)
+            self.store.after_commit(lambda: self._publish(committed))
+        return committed
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def _read(self) -> Snapshot:
+        base = self.folder.own.snapshot().release if self.name else None
+        store = self.store
+        with store.reading():
+            state = store.slots.state()
+            slot = self.open_slot(state.slot, base)
+            store.examples.task = slot.model.head.task
+            trial = None if self.name else self.folder.trials.running()
+            fell_back = None if self.name else store.settings.fell_back()
+        return Snapshot(self, state, slot, trial, fell_back)
+
+    def _open_previous(self, snapshot: Snapshot) -> OpenSlot | None:
+        name, base = snapshot.state.previous, None
+        if name is None:
+            return None
+        if self.name:
+            own = self.folder.own.snapshot()
+            base = self.folder.own.previous(own)
+            if base is None:
+                return None
+        try:
+            return self.open_slot(name, None if base is None else base.release)
+        except (BundleError, DeviceError) as error:
+            _log.warning("the previous slot cannot be used: %s", error)
+            return None
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A task at one generation: what its operations read; nothing in it changes.
+
+    Attributes:
+        task: The task.
+        state: Which slots it has.
+        active: The active slot.
+        trial: Of the device's own task: the trial of the active release, if it is on trial.
+        fell_back: Of the device's own task: why the device fell back from its last release, if it
+            did.
+    """
+
+    task: Task
+    state: TaskState
+    active: OpenSlot
+    trial: Trial | None
+    fell_back: str | None
+
+    @property
+    def generation(self) -> int:
+        """The task's generation."""
+        return self.state.version.generation
+
+    @property
+    def release(self) -> Release:
+        """The active release."""
+        return self.active.release
+
+    @property
+    def model(self) -> PersonalModel:
+        """The active personal model."""
+        return self.active.model
+
+    @property
+    def head(self) -> Head:
+        """The head of the active personal model."""
+        return self.active.model.head
+
+    @property
+    def backbone(self) -> str:
+        """The digest of the active backbone."""
+        return self.active.record.backbone
+
+    @property
+    def positive(self) -> HeadLabel | None:
+        """The label that a ranking is by; None without one."""
+        return self.head.kept_positive(self.state.positive)
+
+    def is_of_release(self, other: Snapshot) -> bool:
+        """Whether the same release is active, in the same slot."""
+        ours, theirs = self.active.record, other.active.record
+        return (ours.name, ours.bundle) == (theirs.name, theirs.bundle)
+
+    def changed(self, generation: int, active: OpenSlot) -> Snapshot:
+        """The task with the active slot changed, and nothing to fit."""
+        version = Version(generation, self.state.version.data)
+        state = replace(self.state, version=version, to_fit=False)
+        return replace(self, state=state, active=active)

@@ -109,7 +109,7 @@ def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnReleas
             "this device was created with trust=: it takes releases that the vendor has signed, "
             "and no encoder of your own"
         )
-    active = opened(folder)
+    active = opened(folder.own)
     for digest in folder.store.slots.bundles():
         bundle = open_bundle(bundle_path(folder.path, digest))
         if bundle.encoder == encoder.name:
@@ -131,7 +131,7 @@ def with_labels(folder: Folder, labels: Sequence[HeadLabel]) -> OwnRelease | Non
         DataError: One is a text that spells no integer, and the device's are integers.
         UsageError: The device has a vendor's release, or a rating.
     """
-    snapshot = opened(folder)
+    snapshot = opened(folder.own)
     release, head = snapshot.release, snapshot.head
     if not release.own:
         raise UsageError(

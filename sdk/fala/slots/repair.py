@@ -335,7 +335,7 @@ def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -
     folder = Folder(path, Store(database), Encoders())
     bases: dict[int, Release] = {}
     for adapter in sorted(adapter for adapter, releases in had.items() if releases or not adapter):
-        state = store.value("active", folder.store_of(adapter).slots.state)
+        state = store.value("active", folder.task(adapter).store.slots.state)
         if state is None:
             continue
         for count in (state.version.generation, state.version.data):
@@ -343,7 +343,7 @@ def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -
         for number, name in enumerate((state.slot, state.previous)):
             if name is not None:
                 base = bases.get(number) if adapter else None
-                slot = store.value(f"slot {name}", folder.open_slot, adapter, name, base)
+                slot = store.value(f"slot {name}", folder.task(adapter).open_slot, name, base)
                 if slot is not None and not adapter:
                     bases[number] = slot.release
 

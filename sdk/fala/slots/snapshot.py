@@ -1,4 +1,4 @@
-"""What an operation reads: releases, open slots, and a task's snapshot; nothing in them changes."""
+"""Releases and open slots; nothing in them changes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from fala.bundle.reading import Bundle
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
-from fala.model.labels import HeadLabel
 from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
 from fala.solver.judge import Decision
-from fala.store.settings import Trial
-from fala.store.slots import FitRecord, SlotRecord, TaskState, Version
+from fala.store.slots import FitRecord, SlotRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,71 +191,6 @@ class OpenSlot:
     def never_fitted(self) -> bool:
         """Whether nothing was ever fitted in it: a fit leaves its loss, or a personal model."""
         return self.model.is_vendor and self.record.loss is None
-
-
-@dataclass(frozen=True, eq=False)
-class Snapshot:
-    """A task at one generation.
-
-    Attributes:
-        adapter: Its adapter; empty for the device's own task.
-        state: Which slots it has.
-        active: The active slot.
-        trial: Of the device's own task: the trial of the active release, if it is on trial.
-        fell_back: Of the device's own task: why the device fell back from its last release, if it
-            did.
-    """
-
-    adapter: str
-    state: TaskState
-    active: OpenSlot
-    trial: Trial | None
-    fell_back: str | None
-
-    @property
-    def generation(self) -> int:
-        """The task's."""
-        return self.state.version.generation
-
-    @property
-    def release(self) -> Release:
-        """The active release."""
-        return self.active.release
-
-    @property
-    def model(self) -> PersonalModel:
-        """The active personal model."""
-        return self.active.model
-
-    @property
-    def head(self) -> Head:
-        """The head of the active personal model."""
-        return self.active.model.head
-
-    @property
-    def backbone(self) -> str:
-        """The digest of the active backbone."""
-        return self.active.record.backbone
-
-    @property
-    def positive(self) -> HeadLabel | None:
-        """The label that a ranking is by; None without one."""
-        return self.head.kept_positive(self.state.positive)
-
-    def at(self, version: Version) -> Snapshot:
-        """The same at another count of changes of examples and labels."""
-        return replace(self, state=replace(self.state, version=version))
-
-    def is_of_release(self, other: Snapshot) -> bool:
-        """Whether the same release is active, in the same slot."""
-        ours, theirs = self.active.record, other.active.record
-        return (ours.name, ours.bundle) == (theirs.name, theirs.bundle)
-
-    def changed(self, generation: int, active: OpenSlot) -> Snapshot:
-        """The task with the active slot changed, and nothing to fit."""
-        version = Version(generation, self.state.version.data)
-        state = replace(self.state, version=version, to_fit=False)
-        return replace(self, state=state, active=active)
 
 
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from fala.report import Status
-from fala.slots.folder import Folder
-from fala.slots.snapshot import OpenSlot, Snapshot
+from fala.slots.folder import Snapshot, Task
+from fala.slots.snapshot import OpenSlot
 
 
-def status(folder: Folder, adapter: str) -> Status:
+def status(task: Task) -> Status:
     """Read the state of a task; see ``Device.status``.
-
-    Args:
-        folder: The device's folder.
-        adapter: The task's.
 
     Raises:
         BundleError: The active release is damaged.
         DeviceError: The store is damaged, or the device is closed.
     """
-    store = folder.store_of(adapter)
-    own = folder.snapshot()
-    snapshot = folder.snapshot(adapter) if adapter else own
-    previous = folder.previous(snapshot)
+    store, snapshot = task.store, task.snapshot()
+    own = task.folder.own.snapshot() if task.name else snapshot
+    previous = task.previous(snapshot)
     manifest, head = snapshot.release.bundle.manifest, snapshot.head
     examples, labelled = store.examples.counts()
     by_ngrams = head.lexical is not None and store.texts.kept
@@ -40,14 +35,14 @@ def status(folder: Folder, adapter: str) -> Status:
         fell_back=own.fell_back,
         can_roll_back=snapshot.state.previous is not None,
         previous=None if previous is None else previous.release.name,
-        rolled_back=was_rolled_back(folder, snapshot),
+        rolled_back=was_rolled_back(snapshot),
         adapters=tuple(store.slots.adapters()),
     )
 
 
-def was_rolled_back(folder: Folder, snapshot: Snapshot) -> bool:
+def was_rolled_back(snapshot: Snapshot) -> bool:
     """Whether a task's previous slot was installed after its active one, and was active."""
-    replacements = folder.store_of(snapshot.adapter).slots.replacements()
+    replacements = snapshot.task.store.slots.replacements()
     later = replacements.get(snapshot.state.previous or "")
     since = replacements.get(snapshot.active.record.name)
     return later is not None and (since is None or later.generation > since.generation)

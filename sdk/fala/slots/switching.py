@@ -21,9 +21,9 @@ from fala.base.examples import Example
 from fala.base.files import device_errors, remove
 from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import Folder
+from fala.slots.folder import Folder, Snapshot, Task
 from fala.slots.installing import BUNDLES, bundle_path
-from fala.slots.snapshot import Change, Release, Snapshot, slot_record, vendor_record
+from fala.slots.snapshot import Change, Release, slot_record, vendor_record
 from fala.slots.trial import TRIES, blames_release
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
 from fala.store.settings import Trial
@@ -38,8 +38,7 @@ Logits = Mapping[int, NDArray[np.float32]]
 
 
 def use(
-    folder: Folder,
-    adapter: str,
+    task: Task,
     call: Callable[[Snapshot], Result],
     examples: Sequence[Example] = (),
     snapshot: Snapshot | None = None,
@@ -50,45 +49,45 @@ def use(
     and deleted a file of it; and where the release is on trial and fails.
 
     Args:
-        folder: The device's folder.
-        adapter: The task's.
+        task: The task.
         call: The function.
         examples: The app's: the first few are among the probes.
-        snapshot: The task, where the caller has just read it.
+        snapshot: The task's snapshot, where the caller has just read it.
 
     Raises:
         BundleError: The release fails, and there is nothing to fall back to.
         DeviceChangedError: Something other than the task changed meanwhile.
     """
+    folder = task.folder
     while True:
-        snapshot = snapshot or opened(folder, adapter)
-        own = opened(folder) if adapter else snapshot
+        snapshot = snapshot or opened(task)
+        own = opened(folder.own) if task.name else snapshot
         if own.trial is not None and not folder.trials.has_passed(own.trial.began):
-            _probe(folder, own, own.trial, () if adapter else examples)
+            _probe(folder, own, own.trial, () if task.name else examples)
             snapshot = None
             continue
         try:
             return call(snapshot)
         except (BundleError, DeviceChangedError) as error:
-            changed = not folder.snapshot(adapter).is_of_release(snapshot)
+            changed = not task.snapshot().is_of_release(snapshot)
             if not changed and not give_up(folder, error):
                 raise
         snapshot = None
 
 
-def opened(folder: Folder, adapter: str = "") -> Snapshot:
+def opened(task: Task) -> Snapshot:
     """A task's snapshot, after a fall back where the release on trial cannot be opened.
 
     Raises:
         BundleError: It cannot be opened, and there is nothing to fall back to.
-        DeviceError: See ``Folder.snapshot``.
+        DeviceError: See ``Task.snapshot``.
     """
     try:
-        return folder.snapshot(adapter)
+        return task.snapshot()
     except BundleError as error:
-        if not give_up(folder, error):
+        if not give_up(task.folder, error):
             raise
-    return folder.snapshot(adapter)
+    return task.snapshot()
 
 
 def give_up(folder: Folder, error: BundleError | DeviceChangedError) -> bool:
@@ -150,9 +149,9 @@ def _run_probes(folder: Folder, own: Snapshot, examples: Sequence[Example]) -> N
     newest = folder.store.texts.newest(len(edge_cases)) if edge_cases else []
     texts = [*edge_cases, *newest]
     check_trial(own.active.active_model, examples, texts)
-    for adapter in folder.store.slots.adapters():
+    for task in folder.adapted():
         with contextlib.suppress(DeviceError):  # its row is damaged or deleted
-            check_trial(folder.snapshot(adapter).active.active_model, (), texts)
+            check_trial(task.snapshot().active.active_model, (), texts)
 
 
 def fall_back(folder: Folder, trial: Trial, reason: str) -> bool:
@@ -225,25 +224,25 @@ def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
     name = store.slots.state().previous
     if name is None:
         raise DeviceError(f"{folder.path}: there is no earlier model to go back to")
-    base = folder.open_slot("", name, None, verify=True)  # before it is active
-    for adapter in store.slots.adapters():
-        slots = folder.store_of(adapter).slots
+    base = folder.own.open_slot(name, verify=True)  # before it is active
+    for task in folder.adapted():
+        slots = task.store.slots
         previous = slots.state().previous
         try:
             if previous is None:
                 raise DeviceError(
-                    f"{folder.path}: the adapter {adapter} was loaded after the last "
+                    f"{folder.path}: the adapter {task.name} was loaded after the last "
                     "replacement, and has nothing to go back to; delete it first "
                     "(Device.delete_adapter)"
                 )
-            slot = folder.open_slot(adapter, previous, base.release, verify=True)
+            slot = task.open_slot(previous, base.release, verify=True)
         except (BundleError, DeviceError) as error:
             if not give_up:
                 raise
-            _log.warning("no slot of the adapter %s is left: %s", adapter, error)
+            _log.warning("no slot of the adapter %s is left: %s", task.name, error)
             slots.deactivate()
             continue
-        _flip(folder.store_of(adapter), slot.record, give_up=give_up)
+        _flip(task.store, slot.record, give_up=give_up)
     _flip(store, base.record, give_up=give_up)
     folder.note_active(base.record.bundle)
     return base.release
@@ -261,7 +260,7 @@ class Move:
     """A task's part in an installation.
 
     Attributes:
-        before: The task, as it was during the preparation.
+        before: The task's snapshot, as it was during the preparation.
         release: The release, or the adapter, to install for it, with its backbone loaded.
         change: Its personal model.
         teachers: Digests of the models of ``old_logits``; see ``SlotRecord``.
@@ -302,7 +301,7 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
         DeviceChangedError: Another model is active by now, or the tasks have changed.
     """
     store, own = folder.store, moves[0]
-    names = sorted(move.before.adapter for move in moves[1:])
+    names = sorted(move.before.task.name for move in moves[1:])
     try:
         with device_errors(folder.path), store.transaction():
             if store.slots.adapters() != names:
@@ -324,7 +323,7 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
         folder.hold(base)
         for release in installed[1:]:
             folder.hold(Release.of_adapter(release.bundle, base), base)
-        folder.snapshot()
+        folder.own.snapshot()
     finally:
         sweep(folder)
 
@@ -341,10 +340,10 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
         The installed release.
     """
     before, change = move.before, move.change
-    store = folder.store_of(before.adapter)
+    store = before.task.store
     slot = before.active.record.name
     if not in_place:
-        slot = next(name for name in slots_of(before.adapter) if name != slot)
+        slot = next(name for name in slots_of(before.task.name) if name != slot)
     generation = store.slots.advance(before.generation)
     bundle = folder.releases.install(move.release.bundle, folder.path)
     record = slot_record(slot, bundle, change, move.teachers)
@@ -359,7 +358,7 @@ def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
 
 
 def load_adapter(
-    folder: Folder, base: Snapshot, release: Release, name: str, positive: HeadLabel | None = None
+    task: Task, base: Snapshot, release: Release, positive: HeadLabel | None = None
 ) -> None:
     """Install an adapter beside the active release, for a task of its own.
 
@@ -367,10 +366,9 @@ def load_adapter(
     confirmed: after a fall back the task could not predict.
 
     Args:
-        folder: The device's folder.
-        base: The device's own task, whose release it adapts.
+        task: The task.
+        base: The snapshot of the device's own task, whose release it adapts.
         release: The adapter.
-        name: The task's name.
         positive: See ``Device.positive``; None keeps an earlier choice for a task of this name.
 
     Raises:
@@ -378,7 +376,7 @@ def load_adapter(
         DeviceError: The folder cannot be written.
         DeviceChangedError: Another release was installed meanwhile.
     """
-    store = folder.store_of(name)
+    folder, store, name = task.folder, task.store, task.name
     try:
         with device_errors(folder.path), store.transaction():
             if folder.store.slots.version().generation != base.generation:
@@ -401,15 +399,15 @@ def load_adapter(
         sweep(folder)
 
 
-def delete_adapter(folder: Folder, name: str) -> None:
+def delete_adapter(task: Task) -> None:
     """Delete a task: its adapter, its examples, and everything computed from them.
 
     Raises:
         UnknownAdapterError: There is none of this name, and no example of one.
     """
-    store = folder.store_of(name)
+    folder, store = task.folder, task.store
     with store.transaction():
-        if name not in store.slots.adapters() and not store.examples.counts()[0]:
+        if task.name not in store.slots.adapters() and not store.examples.counts()[0]:
             store.slots.version()  # raises
         store.delete_task()
         prune(folder)
