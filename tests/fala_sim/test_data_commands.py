@@ -46,7 +46,7 @@ def listed(folder):
     return {row["name"]: row for row in done("data", "list", "--data-dir", folder)["data_sets"]}
 
 
-def publish(monkeypatch, server, name, contents, *, pinned=False, md5=False):
+def publish(monkeypatch, server, name, contents):
     """Publish a data set on the loopback server."""
     data_set = CATALOGUE[name]
     server.files.update(contents)
@@ -54,8 +54,7 @@ def publish(monkeypatch, server, name, contents, *, pinned=False, md5=False):
         replace(
             file,
             url=f"{server.address}/{file.name}",
-            sha256=hashlib.sha256(contents[file.name]).hexdigest() if pinned else "",
-            md5_url=f"{server.address}/{file.name}.md5" if md5 else "",
+            sha256=hashlib.sha256(contents[file.name]).hexdigest(),
         )
         for file in data_set.files
     )
@@ -93,13 +92,12 @@ def movie_lens():
 
 
 def test_a_downloaded_data_set_is_found_by_name(server, folder, tmp_path, monkeypatch):
-    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
+    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path))
     assert listed(folder)["hs-brexit"]["path"] is None
     result = get("hs-brexit", folder, "--json")
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["new"] is True
-    assert set(summary["checked"].values()) == {"sha256"}
     assert "its licence: none stated" in result.stderr
     assert Partition("hs-brexit", folder, users=1, seed=0).divide("test").users[0].test
     assert listed(folder)["hs-brexit"]["path"] == str(folder / "hs-brexit")
@@ -107,114 +105,64 @@ def test_a_downloaded_data_set_is_found_by_name(server, folder, tmp_path, monkey
     again = json.loads(get("hs-brexit", folder, "--json").stdout)
     assert again["new"] is False
     assert len(server.requests) == requests
-    assert sorted(path.name for path in folder.iterdir()) == ["hs-brexit", "hs-brexit.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["hs-brexit"]
 
 
 def test_the_default_download_folder_is_that_of_runs(server, tmp_path, monkeypatch):
     monkeypatch.delenv("FALA_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
+    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path))
     works("data", "get", "hs-brexit")
     assert find_location("hs-brexit", None).path.is_relative_to(tmp_path / "own")
 
 
-@pytest.mark.parametrize("pinned", [True, False])
-def test_an_interrupted_download_resumes(server, folder, tmp_path, monkeypatch, pinned):
-    contents = hate_speech(tmp_path, more=LARGE)
-    publish(monkeypatch, server, "hs-brexit", contents, pinned=pinned)
-    server.cut_after = LARGE
-    fails(get("hs-brexit", folder), "HS-Brexit_train.json", "broke off", "the same command resumes")
+def test_files_of_an_interrupted_download_are_kept(server, folder, tmp_path, monkeypatch):
+    contents = hate_speech(tmp_path)
+    publish(monkeypatch, server, "hs-brexit", contents)
+    last = server.files.pop("HS-Brexit_test.json")
+    fails(get("hs-brexit", folder), "HS-Brexit_test.json: the publisher answered 404")
     assert not (folder / "hs-brexit").exists()
-    server.cut_after = None
+    server.files["HS-Brexit_test.json"] = last
     server.requests.clear()
-    result = get("hs-brexit", folder)
-    assert result.exit_code == 0, result.output
-    name, byte_range = server.requests[0]
-    assert name == "HS-Brexit_train.json"
-    start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
-    assert LARGE // 2 < start <= LARGE
+    works("data", "get", "hs-brexit", "--data-dir", folder)
+    assert [name for name, _ in server.requests] == ["HS-Brexit_test.json"]
     for file, data in contents.items():
         assert (folder / "hs-brexit" / file).read_bytes() == data
 
 
-@pytest.mark.parametrize("tags", [True, False])
-def test_a_part_of_another_version_is_discarded(server, folder, tmp_path, monkeypatch, tags):
-    """Also where the server sends no ETag."""
+def test_a_broken_download_leaves_nothing_half(server, folder, tmp_path, monkeypatch):
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path, more=LARGE))
-    server.cut_after, server.tags = LARGE, tags
-    fails(get("hs-brexit", folder), "broke off")
-    server.cut_after = None
-    changed = hate_speech(tmp_path / "other", more=LARGE + 100)
-    server.files.update(changed)
-    assert get("hs-brexit", folder).exit_code == 0
-    for file, data in changed.items():
-        assert (folder / "hs-brexit" / file).read_bytes() == data
+    server.cut_after = LARGE
+    fails(get("hs-brexit", folder), "HS-Brexit_train.json", "broke off", "tries again")
+    assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_a_file_with_a_wrong_checksum_is_deleted(server, folder, tmp_path, monkeypatch):
     contents = hate_speech(tmp_path)
-    publish(monkeypatch, server, "hs-brexit", contents, pinned=True)
+    publish(monkeypatch, server, "hs-brexit", contents)
     server.files["HS-Brexit_train.json"] += b" "
     fails(get("hs-brexit", folder), "not the file that was expected", server.address)
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_the_first_downloads_checksum_is_required_later(server, folder, tmp_path, monkeypatch):
-    contents = hate_speech(tmp_path)
-    publish(monkeypatch, server, "hs-brexit", contents)
-    assert listed(folder)["hs-brexit"]["pinned"] == "none"
-    result = get("hs-brexit", folder)
-    assert "no checksum is published; that of this first download is kept" in result.stderr
-    assert listed(folder)["hs-brexit"]["pinned"] == "first"
-    note = json.loads((folder / "hs-brexit.json").read_text())
-    assert note["downloads"] == {
-        name: hashlib.sha256(data).hexdigest() for name, data in contents.items()
-    }
-    (folder / "hs-brexit").rename(tmp_path / "moved")
-    server.files["HS-Brexit_dev.json"] += b"\n"
-    fails(get("hs-brexit", folder), "HS-Brexit_dev.json: not the file that was expected")
-    server.files.update(contents)
-    result = get("hs-brexit", folder)
-    assert result.exit_code == 0, result.output
-    assert "HS-Brexit_dev.json: its checksum is that of the first download" in result.stderr
-    (folder / "hs-brexit" / "HS-Brexit_dev.json").write_text("{}")
-    fails(get("hs-brexit", folder), "changed since its download")
-
-
-def test_an_archive_must_have_the_publishers_checksum(server, folder, monkeypatch):
-    contents = movie_lens()
-    publish(monkeypatch, server, "movielens", contents, md5=True)
-    md5 = hashlib.md5(contents["ml-latest-small.zip"], usedforsecurity=False).hexdigest()
-    server.files["ml-latest-small.zip.md5"] = b"0" * 32 + b"  ml-latest-small.zip\n"
-    fails(get("movielens", folder), "not the file that was expected (md5:000")
-    server.files["ml-latest-small.zip.md5"] = f"MD5 (ml-latest-small.zip) = {md5}\n".encode()
-    result = get("movielens", folder, "--json")
-    assert json.loads(result.stdout)["checked"] == {"ml-latest-small.zip": "md5"}
+def test_an_archive_is_unpacked_without_its_folder(server, folder, monkeypatch):
+    publish(monkeypatch, server, "movielens", movie_lens())
+    works("data", "get", "movielens", "--data-dir", folder)
     assert sorted(path.name for path in (folder / "movielens-small").iterdir()) == [
         "movies.csv", "ratings.csv",
     ]  # fmt: skip
     assert Partition("movielens", folder, users=1, seed=0).divide("test").users[0].test
-    # If the publisher's checksum disappears, the first download's is required.
-    (folder / "movielens-small").rename(folder / "before")
-    del server.files["ml-latest-small.zip.md5"]
-    result = get("movielens", folder, "--json")
-    assert json.loads(result.stdout)["checked"] == {"ml-latest-small.zip": "first"}
+    assert sorted(path.name for path in folder.iterdir()) == ["movielens-small"]
 
 
 def test_an_unreachable_publisher_ends_in_one_line_with_instructions(folder, tmp_path, monkeypatch):
     with FileServer() as server:
-        publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
+        publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path))
     fails(
         get("hs-brexit", folder), "cannot be reached", f"put {server.address}/HS-Brexit_train.json",
         "none stated by the task", f"into {folder / 'hs-brexit'}",
     )  # fmt: skip
     assert not [path for path in folder.rglob("*") if path.is_file()]
-    monkeypatch.setitem(CATALOGUE, "movielens", replace(
-        CATALOGUE["movielens"],
-        files=(replace(CATALOGUE["movielens"].files[0], url=f"{server.address}/m.zip",
-                       md5_url=f"{server.address}/m.zip.md5"),),
-    ))  # fmt: skip
-    fails(get("movielens", folder), "cannot be reached", "GroupLens", "unpacked into")
 
 
 def test_data_sets_with_terms_are_not_downloaded(folder):
@@ -222,24 +170,11 @@ def test_data_sets_with_terms_are_not_downloaded(folder):
         get("mind", folder), "asks you to accept terms at https://msnews.github.io/",
         f"put news.tsv and behaviors.tsv into {folder / 'mind-small'}",
     )  # fmt: skip
+    fails(
+        get("scale-reviews", folder), "no checksum is published, so download scale_data.tar.gz",
+        "https://www.cs.cornell.edu", f"into {folder / 'scale-reviews'}",
+    )  # fmt: skip
     fails(get("nothing", folder), "no data set 'nothing'; one of ")
-
-
-def test_a_404_of_the_publisher_is_an_error(server, folder, tmp_path, monkeypatch):
-    publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path))
-    server.files.clear()
-    fails(get("hs-brexit", folder), "HS-Brexit_train.json: the publisher answered 404")
-    server.files.update({f"HS-Brexit_{part}.json": b"{}" for part in ("train", "dev", "test")})
-    assert get("hs-brexit", folder).exit_code == 0
-
-
-def test_an_archive_without_the_expected_files_is_rejected(server, folder, monkeypatch):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("readme.txt", "moved")
-    publish(monkeypatch, server, "movielens", {"ml-latest-small.zip": packed.getvalue()})
-    fails(get("movielens", folder), "the download has no movies.csv")
-    assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
 def test_the_list_shows_titles_and_licences(folder):
@@ -247,9 +182,9 @@ def test_the_list_shows_titles_and_licences(folder):
     for data_set in CATALOGUE.values():
         assert f"{data_set.name}: {data_set.title}" in shown
         assert data_set.licence in shown
-    assert listed(folder)["md-agreement"]["pinned"] == "sha256"
-    assert listed(folder)["movielens"]["pinned"] == "md5"
-    assert listed(folder)["mind"]["pinned"] == "by hand"
+    for row in listed(folder).values():
+        assert all(len(sha256) == 64 for sha256 in row["files"].values())
+    assert listed(folder)["mind"]["files"] == {}
 
 
 # --- archives --------------------------------------------------------------------------------

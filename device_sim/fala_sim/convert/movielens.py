@@ -231,14 +231,18 @@ FORMATS = {
     )
 }
 
-_FILE = "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip"
-
 DATA_SETS = (
     DataSet(
         "movielens", "MovieLens, latest small: films that people rated", "movielens",
         ("movielens-small",),
         licence="GroupLens: research, no commercial use without permission, same terms passed on",
         page="https://grouplens.org/datasets/movielens/latest/",
-        files=(File(_FILE, "ml-latest-small.zip", md5_url=f"{_FILE}.md5"),),
+        files=(
+            File(
+                "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
+                "ml-latest-small.zip",
+                "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",
+            ),
+        ),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from pathlib import Path
 from fala import DataError
 from fala.cli import counted
 from fala_sim.convert.annotators import Document, Documents, annotated
-from fala_sim.convert.format import DataSet, File, Format
+from fala_sim.convert.format import DataSet, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 
@@ -117,12 +117,7 @@ DATA_SETS = tuple(
         name, ("scale-reviews",),
         licence="none stated by the publisher; research, with the paper cited",
         page="https://www.cs.cornell.edu/people/pabo/movie-review-data/",
-        files=(
-            File(
-                "https://www.cs.cornell.edu/people/pabo/movie-review-data/scale_data.tar.gz",
-                "scale_data.tar.gz",
-            ),
-        ),
+        by_hand="no checksum is published, so download scale_data.tar.gz yourself",
     )
     for name, labels in (("scale-reviews", "three classes"), ("scale-ratings", "ratings"))
 )  # fmt: skip

@@ -19,14 +19,6 @@ def data_sets() -> dict[str, str]:
     return {name: data_set.title for name, data_set in CATALOGUE.items()}
 
 
-_CHECKS = {
-    "sha256": "its checksum is the catalogue's",
-    "md5": "its checksum is the publisher's",
-    "first": "its checksum is that of the first download",
-    "none": "its checksum is stored for the next download",
-}
-
-
 @click.group("data", cls=Group)
 def data_group() -> None:
     """List the public data sets, or download one from its publisher."""
@@ -35,41 +27,29 @@ def data_group() -> None:
 @data_group.command("list")
 @with_options(DATA_DIR, JSON)
 def list_command(data_dir: Path | None, as_json: bool) -> None:
-    """List the public data sets: their licences, whether they are here, and their checksums.
-
-    A download is checked against the catalogue's checksum (sha256), the publisher's (md5), or that
-    of the first download (first). Before the first download there is none (none).
-    """
+    """List the public data sets: their licences, and whether they are here."""
     from fala_sim.convert.formats import CATALOGUE
-    from fala_sim.data.fetch import read_receipt
     from fala_sim.data.location import data_folder
 
     folder = data_folder(data_dir)
     rows: list[dict[str, Any]] = []
     for name, data_set in CATALOGUE.items():
         paths = [folder / name for name in data_set.folders if (folder / name).is_dir()]
-        downloads = read_receipt(data_set, folder)["downloads"]
-        pins = {
-            "sha256" if file.sha256 else "md5" if file.md5_url
-            else "first" if file.name in downloads else "none"
-            for file in data_set.files
-        }  # fmt: skip
         rows.append({
             "name": name,
             "title": data_set.title,
             "format": data_set.format,
             "path": str(paths[0]) if paths else None,
-            "pinned": "by hand" if not data_set.files else ", ".join(sorted(pins)),
             "licence": data_set.licence,
             "page": data_set.page,
-            "urls": [file.url for file in data_set.files],
+            "files": {file.url: file.sha256 for file in data_set.files},
         })  # fmt: skip
     if as_json:
         click.echo(json.dumps({"folder": str(folder), "data_sets": rows}))
         return
     for row in rows:
         click.echo(f"{row['name']}: {row['title']}")
-        click.echo(f"  {row['path'] or 'not here'}; checksum: {row['pinned']}")
+        click.echo(f"  {row['path'] or ('not here' if row['files'] else 'by hand')}")
         click.echo(f"  {row['licence']}; {row['page']}")
 
 
@@ -77,20 +57,18 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
 @click.argument("name", type=Named(data_sets))
 @with_options(DATA_DIR, JSON)
 def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
-    """Download the data set NAME from its publisher, or check an earlier download.
+    """Download the data set NAME from its publisher.
 
-    An interrupted download resumes with the same command. Files are checked against their
-    checksums, or, if none is published, against those of the first download.
+    Each file is checked against the SHA-256 of the catalogue. After an interruption the same
+    command keeps the files that are complete.
     """
     from fala_sim.convert.formats import find_data_set
     from fala_sim.data.fetch import fetch
     from fala_sim.data.location import data_folder
 
-    data = fetch(find_data_set(name), data_folder(data_dir), log)
+    data_set, folder = find_data_set(name), data_folder(data_dir)
+    new, path = fetch(data_set, folder, log), folder / data_set.folders[0]
     if as_json:
-        about = {"name": name, "path": str(data.path), "new": data.new, "checked": {**data.checked}}
-        click.echo(json.dumps(about))
-        return
-    for file, check in data.checked.items():
-        click.echo(f"{file}: {_CHECKS[check]}", err=True)
-    click.echo(f"{data.path}" if data.new else f"{data.path} (it was there)")
+        click.echo(json.dumps({"name": name, "path": str(path), "new": new}))
+    else:
+        click.echo(f"{path}" if new else f"{path} (it was there)")

@@ -2,147 +2,104 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pooch
+import requests
 from filelock import FileLock, Timeout
 
 from fala import DataError
 from fala_sim.convert.format import DataSet, File
 from fala_sim.convert.formats import FORMATS
-from fala_sim.convert.output import save
-from fala_sim.data.download import Resuming, published_md5
-from fala_sim.digests import file_digest
 from fala_sim.engine.job import Log
 
 _ARCHIVES = (".zip", ".tar.gz")
+_SECONDS = 30  # without a byte from the publisher
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """A data set on this machine.
-
-    Attributes:
-        path: Its folder.
-        new: Whether it was downloaded by this call.
-        checked: How each download was checked, by name: ``"sha256"`` (of the catalogue), ``"md5"``
-            (the publisher's), ``"first"`` (that of the first download) or ``"none"`` (this is the
-            first download; its checksum is stored).
-    """
-
-    path: Path
-    new: bool
-    checked: Mapping[str, str]
-
-
-def receipt_path(data_set: DataSet, folder: Path) -> Path:
-    """The file of the stored checksums, beside the data."""
-    return folder / f"{data_set.folders[0]}.json"
-
-
-def read_receipt(data_set: DataSet, folder: Path) -> dict[str, dict[str, str]]:
-    """Checksums by file, of ``"downloads"`` and of the data's ``"files"``; empty before the first.
-
-    Raises:
-        DataError: If the receipt is damaged.
-    """
-    path = receipt_path(data_set, folder)
-    try:
-        receipt = json.loads(path.read_text(encoding="utf-8"))
-        return {part: dict(receipt[part]) for part in ("downloads", "files")}
-    except FileNotFoundError:
-        return {"downloads": {}, "files": {}}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: cannot be read; delete it to trust the next download: {error}"
-        ) from error
-
-
-def fetch(data_set: DataSet, folder: Path, log: Log) -> Fetched:
-    """Download a data set, or check an earlier download.
+def fetch(data_set: DataSet, folder: Path, log: Log) -> bool:
+    """Download a data set, if it is missing; each file is checked against its SHA-256.
 
     Args:
         data_set: The data set.
         folder: The folder of data sets.
-        log: Receives its licence, and a warning about files without a checksum.
+        log: Receives its licence.
+
+    Returns:
+        Whether it was downloaded.
 
     Raises:
-        DataError: If the publisher offers it only by hand, cannot be reached or sends other files;
-            or if the files here have changed since the download.
+        DataError: If it must be downloaded by hand, or if the publisher cannot be reached or sends
+            other files.
     """
-    path = folder / data_set.folders[0]
-    if path.is_dir():
-        _check(data_set, folder, path)
-        return Fetched(path, new=False, checked={})
-    terms = f"its licence: {data_set.licence} ({data_set.page})"
+    target = folder / data_set.folders[0]
+    if target.is_dir():
+        return False
+    patterns = FORMATS[data_set.format].files
     if not data_set.files:
-        files = " and ".join(FORMATS[data_set.format].files)
         raise DataError(
-            f"{data_set.name}: the publisher asks you to accept terms at {data_set.page} "
-            f"({data_set.licence}); then put {files} into {path}"
+            f"{data_set.name}: {data_set.by_hand} at {data_set.page} ({data_set.licence}); "
+            f"then put {' and '.join(patterns)} into {target}"
         )
-    log(f"{data_set.name}: {terms}")
+    log(f"{data_set.name}: its licence: {data_set.licence} ({data_set.page})")
     downloads = folder / ".downloads" / data_set.folders[0]
-    with download_folder(data_set.name, path, downloads):
-        checked = _fetch(data_set, folder, path, downloads, log)
-    return Fetched(path, new=True, checked=checked)
+    with download_folder(data_set.name, target, downloads):
+        paths = _download(data_set, downloads, target)
+        unpacked = downloads / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
+        for path in paths:
+            if path.name.endswith(_ARCHIVES):
+                unpack(path, unpacked)
+                path.unlink()
+            else:
+                path.replace(unpacked / path.name)
+        unpacked.replace(target)
+    return True
 
 
-def _fetch(
-    data_set: DataSet, folder: Path, target: Path, downloads: Path, log: Log
-) -> dict[str, str]:
-    receipt = read_receipt(data_set, folder)
-    checks: dict[str, str] = {}
-    paths: list[Path] = []
-    for file in data_set.files:
+def _download(data_set: DataSet, downloads: Path, target: Path) -> list[Path]:
+    """Download the files, but those that an earlier call has downloaded."""
+    pooch.get_logger().setLevel("ERROR")
+    registry = pooch.create(
+        path=downloads, base_url="",
+        registry={file.name: f"sha256:{file.sha256}" for file in data_set.files},
+        urls={file.name: file.url for file in data_set.files},
+    )  # fmt: skip
+    get = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_SECONDS)
+
+    def fetched(file: File) -> Path:
         try:
-            checksum, check = _expected(file, receipt["downloads"])
-            paths.append(_download(file, checksum, downloads))
-        except DataError as error:
+            return Path(registry.fetch(file.name, downloader=get))
+        except ValueError as error:
             raise DataError(
-                f"{error}. Without a network: put {file.url} ({data_set.licence}) "
-                f"{'unpacked ' if file.name.endswith(_ARCHIVES) else ''}into {target}"
+                f"{file.url}: not the file that was expected (SHA-256 {file.sha256}); it was "
+                "removed"
             ) from error
-        checks[file.name] = check
-        if check == "none":
-            log(f"{file.name}: no checksum is published; that of this first download is kept")
-    unpacked = downloads / "unpacked"
-    shutil.rmtree(unpacked, ignore_errors=True)
-    unpacked.mkdir()
-    for path in paths:
-        if path.name.endswith(_ARCHIVES):
-            unpack(path, unpacked)
-        else:
-            shutil.copyfile(path, unpacked / path.name)
-    for pattern in FORMATS[data_set.format].files:
-        if not any(unpacked.glob(pattern)):
-            shutil.rmtree(downloads)
-            downloads.mkdir()
-            raise DataError(f"{data_set.name}: the download has no {pattern}; see {data_set.page}")
-    receipt = {
-        "downloads": {path.name: file_digest(path) for path in paths},
-        "files": {
-            path.relative_to(unpacked).as_posix(): file_digest(path)
-            for path in sorted(unpacked.rglob("*"))
-            if path.is_file()
-        },
-    }
-    about = {"name": data_set.name, "page": data_set.page, "licence": data_set.licence}
-    content = json.dumps({**about, **receipt}, indent=1) + "\n"
-    # The receipt first: after a kill between the two the data is missing, and downloaded again.
-    save([content.encode()], receipt_path(data_set, folder))
-    unpacked.replace(target)
-    shutil.rmtree(downloads)
-    downloads.mkdir()
-    return checks
+        except requests.RequestException as error:
+            raise DataError(
+                f"{file.url}: {_problem(error)}. Without a network: put {file.url} "
+                f"({data_set.licence}) {'unpacked ' * file.name.endswith(_ARCHIVES)}into {target}"
+            ) from error
+
+    return [fetched(file) for file in data_set.files]
+
+
+def _problem(error: requests.RequestException) -> str:
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the publisher answered {error.response.status_code}"
+    if isinstance(error, (requests.exceptions.ProxyError, requests.exceptions.InvalidURL)):
+        return "cannot be reached over the proxy that https_proxy, http_proxy or all_proxy names"
+    if isinstance(error, (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)):
+        return "broke off; the same command tries again"
+    return "cannot be reached"
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -170,7 +127,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 @contextmanager
 def download_folder(name: str, target: Path, downloads: Path) -> Iterator[None]:
-    """A folder of downloads, locked for one process; tidied at the end.
+    """A folder of downloads, locked for one process, and removed once it is empty.
 
     Args:
         name: Of the data set or model, for errors.
@@ -193,43 +150,10 @@ def download_folder(name: str, target: Path, downloads: Path) -> Iterator[None]:
 
 
 def _tidy(downloads: Path) -> None:
-    """Remove empty folders and the lock; partial downloads stay, so that they can resume."""
+    """Remove empty folders and the lock; complete downloads stay for the next call."""
     try:
         downloads.rmdir()
         downloads.with_name(f"{downloads.name}.lock").unlink(missing_ok=True)
         downloads.parent.rmdir()
     except OSError:  # not empty, or never created
         return
-
-
-def _expected(file: File, first_checksums: Mapping[str, str]) -> tuple[str | None, str]:
-    if file.sha256:
-        return f"sha256:{file.sha256}", "sha256"
-    if file.md5_url and (md5 := published_md5(file.md5_url)):
-        return f"md5:{md5}", "md5"
-    if file.name in first_checksums:
-        return f"sha256:{first_checksums[file.name]}", "first"
-    return None, "none"
-
-
-def _download(file: File, checksum: str | None, downloads: Path) -> Path:
-    pooch.get_logger().setLevel("ERROR")  # progress is reported here
-    resuming = Resuming(downloads / f"{file.name}.part")
-    try:
-        return Path(
-            pooch.retrieve(file.url, checksum, fname=file.name, path=downloads, downloader=resuming)
-        )
-    except ValueError as error:
-        resuming.forget()
-        raise DataError(
-            f"{file.url}: not the file that was expected ({checksum}); it was removed"
-        ) from error
-
-
-def _check(data_set: DataSet, folder: Path, target: Path) -> None:
-    for name, sha256 in read_receipt(data_set, folder)["files"].items():
-        path = target / name
-        if not path.is_file() or file_digest(path) != sha256:
-            raise DataError(
-                f"{path}: changed since its download; move {target} away to download it again"
-            )

