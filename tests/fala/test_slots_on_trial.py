@@ -1,5 +1,6 @@
 """A new release is on trial; if it fails, the device falls back. Processes are really killed."""
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -147,7 +148,8 @@ def test_concurrent_attempts_count_once(replaced):
     assert stored_trial(replaced).tries == 0
 
 
-def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded):
+def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded, monkeypatch):
+    monkeypatch.setattr("fala.slots.tries._passed", {})  # as in another process
     with Device.open(replaced) as device:
         assert device.status().release == "mid" and encoded == []
         device.predict_proba(PROBES)
@@ -158,6 +160,50 @@ def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded):
         device.predict_proba(PROBES[:1])
         device.learn(LATER[:1], ["1"])
         assert encoded == [PROBES[0], LATER[0]]
+
+
+def probed(path, encoded):
+    """Whether the release is probed at the first prediction of the device, opened again."""
+    encoded.clear()
+    with Device.open(path) as device:
+        device.predict_proba(PROBES[:1])
+        assert device.status().on_trial
+    assert encoded[-1:] == PROBES[:1]
+    return len(encoded) > 1
+
+
+def test_a_process_remembers_which_files_have_passed(replaced, encoded):
+    assert not probed(replaced, encoded)  # installing has run it
+    (name,) = sql(replaced, "SELECT bundle FROM slots WHERE name = 'b'")[0]
+    file = replaced / "bundles" / f"{name}.fala"
+    file.write_bytes(file.read_bytes())  # the same bytes, in a file that was changed
+    assert probed(replaced, encoded) and not probed(replaced, encoded)
+    die(replaced, 1)
+    assert probed(replaced, encoded) and not probed(replaced, encoded)
+    with Device.open(replaced) as device:
+        device.rollback()
+        device.rollback()
+    assert probed(replaced, encoded) and not probed(replaced, encoded)  # another trial
+    child = os.fork()
+    if not child:
+        os._exit(not probed(replaced, encoded))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_an_encoder_of_the_app_is_probed_whenever_it_is_opened(tmp_path):
+    def encode(texts):
+        calls.append(texts)
+        return [[len(text), 1.0] for text in texts]
+
+    path, calls = tmp_path / "own", []
+    with Device.create(path, labels=["no", "yes"], encoder=encode, encoder_name="1") as device:
+        device.learn(["a", "bb"], ["no", "yes"])
+        device.replace(encoder=encode, encoder_name="2")
+    for _ in range(2):
+        with Device.open(path, encoder={"1": encode, "2": encode}) as device:
+            calls.clear()
+            device.predict(["text"])
+            assert device.status().on_trial and calls[-2:] == [["text"], ["text"]]
 
 
 def test_a_damaged_release_on_trial_falls_back_on_opening(replaced, before):

@@ -28,6 +28,19 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _log = logging.getLogger("fala.store")
 
 
+#: A file's device, inode, size in bytes, and time of its last change in nanoseconds.
+Identity = tuple[int, int, int, int]
+
+
+def identity_of(path: Path) -> Identity | None:
+    """A file's identity, which changes with its content; None if it cannot be read."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def check_path(value: object, name: str) -> Path:
     """A path from an app or vendor, checked.
 

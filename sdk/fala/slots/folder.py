@@ -20,7 +20,7 @@ from fala.slots.admit import Signed
 from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
 from fala.slots.sharing import backbone_of, giving_back, open_bundle
 from fala.slots.snapshot import Change, OpenSlot, Release
-from fala.slots.trial import Trials
+from fala.slots.tries import Trials
 from fala.store.database import damaged, doctor
 from fala.store.settings import Trial
 from fala.store.slots import TaskState, Version

@@ -20,13 +20,11 @@ from fala.backbones.backbone import AdaptedBackbone
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import give_back
 from fala.base.errors import BundleFormatError, BundleMismatchError
+from fala.base.files import Identity, identity_of
 from fala.base.forks import keep_in_forks
 from fala.bundle.reading import Bundle
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-
-#: A file's device, inode, size and time of its last change.
-_Identity = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +41,7 @@ class Parts:
     bundle: Bundle
     head: Head
     bridges: Mapping[str, Bridge]
-    files: set[_Identity] = field(default_factory=set)
+    files: set[Identity] = field(default_factory=set)
 
 
 class _Shared:
@@ -73,7 +71,7 @@ def open_bundle(path: Path, *, hold: bool = False) -> Bundle:
     Raises:
         BundleError: See ``Bundle.open``.
     """
-    identity = _identity(path)
+    identity = identity_of(path)
     with _shared.lock:
         for parts in _shared.parts.values():
             if identity in parts.files:
@@ -96,7 +94,7 @@ def parts_of(bundle: Bundle) -> Parts:
         BundleMismatchError: It is a backbone only.
         BundleError: A part of it cannot be read, or does not fit the others.
     """
-    identity = _identity(bundle.path)
+    identity = identity_of(bundle.path)
     with _shared.lock:
         parts = _shared.parts.get(bundle.digest)
         if parts is None:
@@ -173,12 +171,3 @@ def _loaded(digest: str, load: Callable[[], Backbone]) -> Backbone:
         if backbone is None:
             backbone = _shared.backbones[digest] = load()
     return backbone
-
-
-def _identity(path: Path) -> _Identity | None:
-    """A file's identity; None where there is none, and opening it raises the error."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,7 +1,7 @@
 """Which release is active: use it, fall back, install, roll back, load and delete adapters.
 
 Every change of release is here, one transaction each. A release on trial that fails gives way to
-the previous one.
+the previous one, by the rules of ``fala.slots.trial``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from fala.base.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
 from fala.base.examples import Example
-from fala.base.files import device_errors, remove
+from fala.base.files import device_errors, identity_of, remove
 from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder, Snapshot, Task
 from fala.slots.installing import BUNDLES, bundle_path
 from fala.slots.snapshot import Change, Release, slot_record, vendor_record
-from fala.slots.trial import TRIES, blames_release
+from fala.slots.trial import after, event_of
+from fala.slots.tries import Files
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
 from fala.store.settings import Trial
 from fala.store.slots import SlotRecord, slots_of
@@ -62,7 +63,7 @@ def use(
     while True:
         snapshot = snapshot or opened(task)
         own = opened(folder.own) if task.name else snapshot
-        if own.trial is not None and not folder.trials.has_passed(own.trial.began):
+        if own.trial is not None and not _has_passed(folder, own, own.trial):
             _probe(folder, own, own.trial, () if task.name else examples)
             snapshot = None
             continue
@@ -98,8 +99,11 @@ def give_up(folder: Folder, error: BundleError | DeviceChangedError) -> bool:
         the release, or the previous slot fails, too.
     """
     trial = folder.trials.running()
-    faulty = isinstance(error, BundleError) and blames_release(error)
-    return trial is not None and faulty and fall_back(folder, trial, str(error))
+    return (
+        trial is not None
+        and after(trial, event_of(error)) == "fall back"
+        and fall_back(folder, trial, str(error))
+    )
 
 
 def check_tries(folder: Folder) -> None:
@@ -110,13 +114,32 @@ def check_tries(folder: Folder) -> None:
     """
     trials = folder.trials
     trial = trials.running()
-    if trial is None or trial.tries < TRIES:
+    if trial is None or after(trial, "load") != "fall back":
         return
     with trials.exclusive() as exclusive:  # else the last try is still running
         trial = trials.running()
-        if exclusive and trial is not None and trial.tries >= TRIES:
+        if exclusive and trial is not None and after(trial, "load") == "fall back":
             reason = f"{trial.tries} processes in a row ended while it was loaded or probed"
             fall_back(folder, trial, reason)
+
+
+def _has_passed(folder: Folder, own: Snapshot, trial: Trial) -> bool:
+    """Whether a release on trial has passed its probes in this process."""
+    trials = folder.trials
+    if trials.has_passed(trial):
+        return True
+    files = _files(folder, own)
+    return files is not None and trials.recall(trial, files)
+
+
+def _files(folder: Folder, own: Snapshot) -> Files | None:
+    """The files of all slots; None where the app's own encoder is loaded, too."""
+    if own.release.bundle.external:
+        return None
+    digests = folder.store.slots.bundles()
+    files = {digest: identity_of(bundle_path(folder.path, digest)) for digest in digests}
+    known = {digest: identity for digest, identity in files.items() if identity is not None}
+    return known if len(known) == len(files) else None
 
 
 def _probe(folder: Folder, own: Snapshot, trial: Trial, examples: Sequence[Example]) -> None:
@@ -130,12 +153,13 @@ def _probe(folder: Folder, own: Snapshot, trial: Trial, examples: Sequence[Examp
         check_tries(folder)
         with trials.exclusive() as exclusive:
             running = trials.running()
-            if running is None or running.began != trial.began or trials.has_passed(trial.began):
+            if running is None or running.began != trial.began or trials.has_passed(trial):
                 return  # its trial has ended meanwhile, or another thread has probed it
+            files = _files(folder, own)  # before they are read
             try:
                 with trials.counted(running) if exclusive else contextlib.nullcontext():
                     _run_probes(folder, own, examples)
-                    trials.passed(trial.began, running.predictions)
+                    trials.passed(running, files)
             except BundleError as error:
                 if not give_up(folder, error):
                     raise
@@ -172,7 +196,8 @@ def fall_back(folder: Folder, trial: Trial, reason: str) -> bool:
             if running is None or running.began != trial.began:
                 return True  # another thread or process was first
             base = _go_back(folder, give_up=True)
-            trials.end(reason)
+            store.settings.set_trial(None)
+            store.settings.set_fell_back(reason)
     except (BundleError, DeviceError) as error:
         _log.warning("the previous slot cannot take over: %s", error)
         return False
@@ -187,20 +212,19 @@ def roll_back(folder: Folder) -> None:
         DeviceError: If no previous model is kept, or an adapter was loaded since.
         BundleError: The previous release is damaged; the device stays as it is.
     """
-    store = folder.store
+    store, trials = folder.store, folder.trials
     with store.transaction():
         _go_back(folder)
-        state = store.slots.state()
-        folder.trials.resume(state.slot, state.version.generation)
+        store.settings.set_fell_back(None)
+        if (trial := trials.running()) is not None:
+            trials.write(trial, "resume", store.slots.version().generation)
 
 
 def confirm(folder: Folder) -> None:
     """End the trial of the active release, if it is on trial."""
-    store = folder.store
-    with store.transaction():
-        if folder.trials.running() is not None:
-            folder.trials.end()
-            store.slots.advance(store.slots.version().generation, to_fit=None)
+    with folder.store.transaction():
+        if (trial := folder.trials.running()) is not None:
+            folder.trials.write(trial, "confirm")
 
 
 def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
@@ -313,9 +337,10 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
             )
             installed = [_write(folder, move, in_place=in_place) for move in moves]
             folder.note_active(installed[0].bundle.digest)
+            trial = None
             if not in_place:
                 state = store.slots.state()
-                folder.trials.begin(state.slot, state.version.generation)
+                trial = folder.trials.begin(state.slot, state.version.generation)
                 manifest = own.release.bundle.manifest
                 store.settings.note_version(manifest.product, manifest.version)
             store.prune(set().union(*(move.sources for move in moves)))
@@ -323,7 +348,9 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
         folder.hold(base)
         for release in installed[1:]:
             folder.hold(Release.of_adapter(release.bundle, base), base)
-        folder.own.snapshot()
+        snapshot = folder.own.snapshot()
+        if trial is not None:
+            folder.trials.passed(trial, _files(folder, snapshot))
     finally:
         sweep(folder)
 

@@ -1,0 +1,207 @@
+"""The trial of a device's folder: its counts on the disk, and what this process knows of it.
+
+No prediction waits for another writer: meanwhile a try is not counted, and what ends it is written
+later. A process remembers which releases have passed their probes in it, so that a device that is
+opened again does not run them again. Only the same files in the same store are remembered, and
+a forked process remembers nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+
+from fala.base.errors import DeviceError
+from fala.base.files import Identity, identity_of
+from fala.slots.trial import End, Event, after
+from fala.store.interrupts import interruptible
+from fala.store.settings import Trial
+from fala.store.store import Store
+from fala.store.turns import FileLock
+
+_log = logging.getLogger("fala.store")
+
+#: Empty; locked by the process that counts a try. The lock ends with its process.
+_LOCK = "store.sqlite3.trial"
+
+#: The files that a trial's slots depend on, by digest.
+Files = dict[str, Identity]
+# The trials that passed in this process: by process and store, when each began, and its files.
+_Key = tuple[int, int, int]
+_passed: dict[_Key, tuple[int, Files]] = {}
+_remembering = Lock()
+# A few hundred bytes each.
+_MOST_REMEMBERED = 10_000
+
+
+class Trials:
+    """The trial of a device's folder.
+
+    Args:
+        path: The folder.
+        store: Its store.
+    """
+
+    def __init__(self, path: Path, store: Store) -> None:
+        self._path, self._store = path, store
+        self._lock = Lock()
+        self._counting = FileLock(path / _LOCK)
+        #: The trial that passed in this process, as it was written last; its predictions that are
+        #: not written yet, and whether its try has ended, and is still counted.
+        self._trial: Trial | None = None
+        self._fresh, self._late = 0, False
+
+    def running(self) -> Trial | None:
+        """The trial of the active slot, as it is on the disk; None where that is not on trial."""
+        trial = self._store.settings.trial()
+        return trial if trial is not None and trial.slot == self._store.slots.state().slot else None
+
+    def begin(self, slot: str, generation: int) -> Trial:
+        """Put a slot on trial. In a transaction."""
+        trial = Trial(slot, generation)
+        self._store.settings.set_trial(trial)
+        self._store.settings.set_fell_back(None)
+        return trial
+
+    def write(self, trial: Trial, event: Event, number: int = 0) -> Trial | End:
+        """Write what an event makes of a trial. In a transaction.
+
+        Returns:
+            See ``after``. A fall back is written by whoever makes the other slot active.
+        """
+        settings, slots = self._store.settings, self._store.slots
+        current = settings.trial()
+        if current is None or current.began != trial.began:
+            return "over"
+        result = after(current, event, number)
+        if isinstance(result, Trial):
+            settings.set_trial(result)
+        elif result == "over":
+            settings.set_trial(None)
+            slots.advance(slots.version().generation, to_fit=None)
+            _log.info("%s: the trial of the release ended well", self._path)
+        return result
+
+    def has_passed(self, trial: Trial) -> bool:
+        """Whether a trial's slot has passed since this folder was opened."""
+        return self._trial is not None and self._trial.began == trial.began
+
+    def recall(self, trial: Trial, files: Files) -> bool:
+        """Take over that a trial has passed in this process, with the same files in this store.
+
+        Returns:
+            Whether it has. After a try that did not end, it has to pass again.
+        """
+        key, now = self._key(), self.running()
+        if key is None or now is None or now.began != trial.began or now.tries:
+            return False
+        if _passed.get(key) != (now.began, files):
+            return False
+        self._note_passed(now)
+        return True
+
+    def passed(self, trial: Trial, files: Files | None) -> None:
+        """Note that a trial's slot has passed in this process.
+
+        Args:
+            trial: The trial.
+            files: The files that it was loaded from; None where it depends on more than files, so
+                that it is checked whenever the folder is opened.
+        """
+        self._note_passed(trial)
+        key = self._key()
+        if key is None or files is None:
+            return
+        with _remembering:
+            _passed.pop(key, None)  # else it would keep its place in the order
+            if len(_passed) >= _MOST_REMEMBERED:
+                del _passed[next(iter(_passed))]
+            _passed[key] = trial.began, files
+
+    @interruptible
+    def exclusive(self) -> Iterator[bool]:
+        """Hold the right to count a try; yields whether no other process holds it.
+
+        Concurrent tries would count each other as failed. A try that is not counted is no loss:
+        the same failure ends the process that counts.
+        """
+        try:
+            try:
+                taken = self._counting.take()
+            except OSError:  # a disk that cannot be written
+                taken = True
+            yield taken
+        finally:
+            self._counting.free()
+
+    @contextlib.contextmanager
+    def counted(self, trial: Trial) -> Iterator[None]:
+        """Count a try of this process, until it ends with an answer or an error."""
+        counted = isinstance(self._note(trial, "load"), Trial)
+        try:
+            yield
+        except BaseException:
+            if counted:
+                self._note(trial, "survive")
+            raise
+        self._late = counted and self._note(trial, "answer") is None
+
+    def count_predictions(self, count: int) -> None:
+        """Count predictions, in memory; written when they are enough, once no one else writes."""
+        with self._lock:
+            if self._trial is None:
+                return
+            self._fresh += count
+            enough = self._late or after(self._trial, "predict", self._fresh) == "over"
+        if enough:
+            self.flush(wait=False)
+
+    def flush(self, *, wait: bool = True) -> None:
+        """Write the predictions counted so far; the trial ends if they are enough.
+
+        Args:
+            wait: Wait for other writers; else they stay counted in memory.
+        """
+        with self._lock:
+            trial, fresh, self._fresh = self._trial, self._fresh, 0
+        if trial is None:
+            return
+        if self._late:
+            self._late = self._note(trial, "answer", wait=wait) is None
+        result = self._note(trial, "predict", fresh, wait=wait) if fresh else trial
+        with self._lock:
+            if self._trial is None or self._trial.began != trial.began:
+                return
+            if result is None:
+                self._fresh += fresh
+            else:
+                self._trial = result if isinstance(result, Trial) else None
+
+    def close(self) -> None:
+        """Close the lock's file."""
+        self._counting.close()
+
+    def _note_passed(self, trial: Trial) -> None:
+        with self._lock:
+            self._trial, self._fresh, self._late = trial, 0, False
+
+    def _key(self) -> _Key | None:
+        """This process, which a fork is not, and the store's file, without what writers change."""
+        identity = identity_of(self._store.path)
+        return None if identity is None else (os.getpid(), *identity[:2])
+
+    def _note(
+        self, trial: Trial, event: Event, number: int = 0, *, wait: bool = False
+    ) -> Trial | End | None:
+        """Write what an event makes of a trial; None where others write, or the disk is full."""
+        try:
+            with self._store.turn(wait=wait), self._store.transaction():
+                return self.write(trial, event, number)
+        except DeviceError as error:  # must not stop predictions
+            if wait or event == "load":
+                _log.warning("the trial of the active slot is not counted: %s", error)
+            return None
