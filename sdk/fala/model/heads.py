@@ -135,6 +135,10 @@ class Head:
             raise DimensionError(
                 f"a query of shape ({self.dimension},) expected, not {query.shape}"
             )
+        #: Columns of the inputs that are one block of features each.
+        self.parts = tuple(
+            slice(start, start + self.dimension) for start in range(0, columns, self.dimension)
+        )
         if lexical is not None and len(lexical.weight) != logits:
             raise BundleFormatError(
                 f"a lexical view of {counted(len(lexical.weight), 'logit')} for a head of {logits}"
@@ -143,12 +147,6 @@ class Head:
         self.weight = _finite(weight)
         self.bias = _finite(bias)
         self.query = None if query is None else _finite(query)
-
-    @property
-    def parts(self) -> tuple[slice, ...]:
-        """Columns of the inputs that are one block of features each."""
-        starts = range(0, self.weight.shape[1], self.dimension)
-        return tuple(slice(start, start + self.dimension) for start in starts)
 
     def inputs(self, examples: Sequence[Example], embeddings: Mapping[str, Vectors]) -> Vectors:
         """The inputs of some examples.
@@ -373,6 +371,17 @@ class OwnWords:
         weight[:, self.buckets] = self.weight
         return weight
 
+    def at(self, vendor: Vectors, buckets: NDArray[np.int32]) -> Vectors:
+        """V at some buckets (nnz,), shape (C, nnz), beside the vendor's (C, buckets)."""
+        if len(buckets) > len(self.buckets):
+            return self.dense(vendor)[:, buckets]
+        # A prediction of a few texts touches little of the large arrays.
+        weight = self.factor[:, None] * vendor[:, buckets]
+        place = self.buckets.searchsorted(buckets.astype(np.uint16))
+        own = self.buckets.take(place, mode="clip") == buckets
+        weight[:, own] = self.weight[:, place[own]]
+        return weight
+
 
 class PersonalModel:
     """A head with a user's own weights omega, v and bias b: z = omega . x + v . words + b.
@@ -477,11 +486,13 @@ class PersonalModel:
             DataError: If the head has a lexical view, and there are no words.
         """
         z = inputs @ self.weight.T + self.bias
-        if (lexical := self.lexical) is None:
+        if (vendor := self._vendor_lexical) is None:
             return z
         if words is None:
             raise DataError("this head has a lexical view: pass the examples' words, Head.words")
-        return np.asarray(z + words.times(lexical), dtype=np.float32)
+        buckets = words.buckets
+        weight = vendor[:, buckets] if self.words is None else self.words.at(vendor, buckets)
+        return np.asarray(z + words.times_entries(weight), dtype=np.float32)
 
     def probabilities(
         self, inputs: Vectors, words: SparseRows | None = None

@@ -65,14 +65,16 @@ def normal(text: str) -> str:
     return folded.replace("i\u0307", "i").replace("ı", "i")
 
 
-def classes(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Classes of characters by their code points, of the same shape."""
+def _classes(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], bool]:
+    """Classes of characters by their code points, of the same shape; and whether one is a mark."""
     kinds = _table[codes]
-    if not kinds.all():
+    found = kinds.tobytes()
+    if UNKNOWN in found:
         for code in set(codes[kinds == UNKNOWN].tolist()):
             _table[code] = _class(chr(code))
         kinds = _table[codes]
-    return kinds
+        found = kinds.tobytes()
+    return kinds, JOINED in found
 
 
 def _class(character: str) -> int:
@@ -95,8 +97,6 @@ LONGEST = 1 << 16
 
 #: The result of ``ngrams``: starts (n + 1,) and buckets (nnz,).
 Ngrams = tuple[NDArray[np.intp], NDArray[np.int32]]
-#: Hashes of n-grams of one kind before they are mixed, and the number of each one's text * BUCKETS.
-Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
 
 _CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
 _BLOCK = 10_000  # texts whose n-grams are weighted at a time
@@ -118,7 +118,8 @@ _PAIR = _MARKS[1]
 # B^0, B^1 and so on: no token of a chunk's texts is longer.
 _POWERS = np.multiply.accumulate(np.append(np.uint64(1), np.full(LONGEST - 1, _BASE)))
 _SHIFT, _TOP = np.uint64(32), np.uint64(48)
-_START, _END = np.uint64(ord("<")), np.uint64(ord(">"))
+_START, _END = np.array([ord("<")], np.uint64), np.array([ord(">")], np.uint64)
+_TRUE = np.ones(1, dtype=np.bool_)
 
 
 def ngrams(texts: Sequence[str]) -> Ngrams:
@@ -138,13 +139,13 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
         starts (n + 1,), and buckets (nnz,): those of text i are from starts[i] to starts[i + 1],
         in ascending order.
     """
-    starts, buckets = [np.zeros(1, dtype=np.intp)], [np.empty(0, dtype=np.int32)]
-    for chunk in _chunks(texts):
-        keys = _keys(chunk)
-        ends = np.searchsorted(keys, np.arange(1, len(chunk) + 1, dtype=np.uint32) * BUCKETS)
-        starts.append(starts[-1][-1] + ends)
-        buckets.append((keys % BUCKETS).astype(np.int32))
-    return np.concatenate(starts), np.concatenate(buckets)
+    parts = [_of_chunk(chunk) for chunk in _chunks(texts)]
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0, *(len(buckets) for _, buckets in parts)])
+    starts = [part[0][:-1] + first for part, first in zip(parts, before, strict=False)]
+    buckets = [np.empty(0, dtype=np.int32), *(part[1] for part in parts)]
+    return np.concatenate([*starts, before[-1:]]), np.concatenate(buckets)
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -161,81 +162,82 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _keys(texts: list[str]) -> NDArray[np.uint32]:
-    """Number of the text * BUCKETS + bucket of all n-grams of texts in normal form, ascending."""
+# A prediction of one text finds nothing of this in the processor's cache, where the backbone's
+# weights are: so each of NumPy's functions costs ten times its usual time, and those in Python the
+# most. The following uses few, and methods of arrays where there are some.
+
+
+def _of_chunk(texts: list[str]) -> Ngrams:
+    """See ``ngrams``, for texts in normal form."""
     joined = "\n".join(texts).encode("utf-32-le", "surrogatepass")
     codes = np.frombuffer(joined, dtype="<u4")
     visible, word, token = _boundaries(codes)
-    codes = codes[visible].astype(np.uint64)
-    if not len(codes):
-        return np.empty(0, dtype=np.uint32)
-    numbers = np.arange(len(texts), dtype=np.uint32) * np.uint32(BUCKETS)
-    text = np.repeat(numbers, [len(text) + 1 for text in texts])[:-1][visible]
-
-    hashed, rows = zip(*_of_tokens(codes, text, token), *_of_words(codes, text, word), strict=True)
-    mixed = np.concatenate(hashed)
-    mixed ^= mixed >> _SHIFT
-    mixed *= np.repeat(_MARKS, [len(kind) for kind in hashed])
-    mixed >>= _TOP
-    keys = np.concatenate(rows)
-    keys += mixed.astype(np.uint32)
-    keys.sort()
-    new = np.ones(len(keys), dtype=np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=new[1:])
-    return keys[new]
+    numbers = np.arange(len(texts) + 1, dtype=np.uint32) * np.uint32(BUCKETS)
+    keys = numbers[:0]
+    if len(at := visible.nonzero()[0]):
+        text = numbers[:-1].repeat([len(text) + 1 for text in texts])[at]
+        codes = codes[at].astype(np.uint64)
+        kinds = (*_of_tokens(codes, text, token[at]), *_of_words(codes, word[at]))
+        mixed = np.concatenate([hashed for hashed, _ in kinds])
+        mixed ^= mixed >> _SHIFT
+        mixed *= _MARKS.repeat([len(hashed) for hashed, _ in kinds])
+        mixed >>= _TOP
+        keys = text[np.concatenate([first for _, first in kinds])]
+        keys += mixed.astype(np.uint32)
+        keys.sort()
+        keys = keys[np.concatenate((_TRUE, keys[1:] != keys[:-1]))]
+    return keys.searchsorted(numbers), (keys % np.uint32(BUCKETS)).astype(np.int32)
 
 
 def _boundaries(
     codes: NDArray[np.uint32],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which characters are visible; and which of those begin a word, and a token."""
-    kind = classes(codes)
-    first = np.ones(len(kind), dtype=np.bool_)
-    mark = kind == JOINED
-    marked = bool(mark.any())
+    """Which characters are visible, which begin a word, and which a token."""
+    kind, marked = _classes(codes)
     if marked:
-        before = np.maximum.accumulate(np.where(mark, 0, np.arange(len(kind))))
-        kind = kind[before]
+        mark = kind == JOINED
+        kind = kind[np.maximum.accumulate(np.where(mark, 0, np.arange(len(kind))))]
         kind[mark & ((kind == SPACE) | (kind == JOINED))] = WORD  # a mark without a character
-    np.not_equal(kind[1:], kind[:-1], out=first[1:])
     symbol, alone = kind == SYMBOL, kind == UNSPACED
     if marked:
         symbol &= ~mark
         alone &= ~mark
-    word = first | symbol
-    visible = kind != SPACE
-    return visible, word[visible], (word | alone)[visible]
+    word = symbol
+    word[:1] = True
+    word[1:] |= kind[1:] != kind[:-1]
+    return kind != SPACE, word, word | alone
+
+
+#: Hashes of n-grams of one kind before they are mixed, and the positions of their first characters.
+Hashed = tuple[NDArray[np.uint64], NDArray[np.intp]]
 
 
 def _of_tokens(
     codes: NDArray[np.uint64], text: NDArray[np.uint32], token: NDArray[np.bool_]
-) -> list[Hashed]:
+) -> tuple[Hashed, Hashed]:
     """The tokens, and their pairs."""
-    starts = np.flatnonzero(token)
-    ends = np.append(starts[1:], len(codes))
-    behind = np.repeat(ends - 1, ends - starts) - np.arange(len(codes))
+    starts = token.nonzero()[0]
+    ends = np.concatenate((starts[1:], [len(codes)]))
+    behind = (ends - 1).repeat(ends - starts) - np.arange(len(codes))
     hashed = np.add.reduceat(codes * _POWERS[behind], starts)
     rows = text[starts]
-    pair = np.flatnonzero(rows[1:] == rows[:-1])
-    return [(hashed, rows), (hashed[pair] * _PAIR + hashed[pair + 1], rows[pair])]
+    pair = (rows[1:] == rows[:-1]).nonzero()[0]
+    return (hashed, starts), (hashed[pair] * _PAIR + hashed[pair + 1], starts[pair])
 
 
-def _of_words(
-    codes: NDArray[np.uint64], text: NDArray[np.uint32], word: NDArray[np.bool_]
-) -> list[Hashed]:
+def _of_words(codes: NDArray[np.uint64], word: NDArray[np.bool_]) -> tuple[Hashed, Hashed, Hashed]:
     """The runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
-    last = np.append(word[1:], True)
-    before = np.append(_START, codes[:-1])
+    last = np.concatenate((word[1:], _TRUE))
+    before = np.concatenate((_START, codes[:-1]))
     before[word] = _START
-    after = np.append(codes[1:], _END)
+    after = np.concatenate((codes[1:], _END))
     after[last] = _END
     three = (before * _BASE + codes) * _BASE + after
-    begin = np.flatnonzero(~last)
+    begin = (~last).nonzero()[0]
     four = three[begin] * _BASE + after[begin + 1]
-    inner = np.flatnonzero(~last[begin + 1])
+    inner = (~last[begin + 1]).nonzero()[0]
     five = four[inner] * _BASE + after[begin[inner] + 2]
-    rows = text[begin]
-    return [(three, text), (four, rows), (five, rows[inner])]
+    return (three, np.arange(len(codes))), (four, begin), (five, begin[inner])
 
 
 class Lexicon:
@@ -263,18 +265,14 @@ class Lexicon:
             text_ngrams: Their n-grams, if the caller has them.
         """
         starts, buckets = ngrams(texts) if text_ngrams is None else text_ngrams
-        plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
-        for first in range(0, len(texts), _BLOCK):  # in place: the arrays of many texts are large
-            last = min(first + _BLOCK, len(texts))
-            block = slice(starts[first], starts[last])
-            values = plain.values[block]
-            part = SparseRows(
-                starts[first : last + 1] - starts[first], buckets[block], values, BUCKETS
-            )
+        rows = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
+        for first in range(0, len(rows), _BLOCK):  # in place: the arrays of many texts are large
+            part = rows.between(first, first + _BLOCK)
             lengths = np.sqrt(part.squared_lengths())
             lengths[lengths == 0] = 1.0
-            values /= np.repeat(lengths, np.diff(part.starts))
-        return plain
+            values = part.values
+            values /= lengths.repeat(part.starts[1:] - part.starts[:-1])
+        return rows
 
     def __eq__(self, other: object) -> bool:
         """Whether it computes the same features."""

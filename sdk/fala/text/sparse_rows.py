@@ -44,19 +44,26 @@ class SparseRows:
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """Logits X W' of a weight (C, width), shape (n, C)."""
         buckets, values = self._wide
-        return np.stack([self._sums(row.take(buckets) * values) for row in weight], axis=1)
+        logits = np.empty((len(self), len(weight)))
+        for column, row in enumerate(weight):
+            logits[:, column] = self._sums(row.take(buckets) * values)
+        return logits
+
+    def times_entries(self, weight: NDArray[np.floating]) -> Floats:
+        """As ``times``, with the weight of every entry's column, shape (C, nnz)."""
+        logits = np.empty((len(self), len(weight)))
+        for column, row in enumerate(weight):
+            logits[:, column] = self._sums(np.multiply(row, self.values, dtype=np.float64))
+        return logits
 
     def gather(self, numbers: Floats) -> Floats:
         """X' A of numbers (n, C), transposed: shape (C, width)."""
         buckets, values = self._wide
         counts = np.diff(self.starts)
-        return np.stack(
-            [
-                np.bincount(buckets, np.repeat(column, counts) * values, self.width)
-                for column in numbers.T
-            ],
-            dtype=np.float64,  # bincount of no numbers returns integers
-        )
+        gathered = np.empty((numbers.shape[1], self.width))
+        for row, column in zip(gathered, numbers.T, strict=True):
+            row[:] = np.bincount(buckets, np.repeat(column, counts) * values, self.width)
+        return gathered
 
     def gram(self, *, single: bool = False) -> Floats:
         """Inner products of the rows, shape (n, n).
@@ -135,15 +142,26 @@ class SparseRows:
 
     def squared_lengths(self) -> Floats:
         """|x|^2 of every row, shape (n,)."""
-        return np.asarray(self._sums(np.square(self.values, dtype=np.float64)))
+        return self._sums(np.square(self.values, dtype=np.float64))
 
     def _sums(self, numbers: Floats) -> Floats:
         """Sums over every row's entries of numbers (nnz,), shape (n,)."""
+        first = self.starts[:-1]
+        filled = first != self.starts[1:]
+        if filled.all():
+            return np.asarray(np.add.reduceat(numbers, first))
         sums = np.zeros(len(self))
-        filled = np.flatnonzero(self.starts[1:] != self.starts[:-1])
-        if len(filled):
-            sums[filled] = np.add.reduceat(numbers, self.starts[filled])
+        if filled.any():
+            sums[filled] = np.add.reduceat(numbers, first[filled])
         return sums
+
+    def between(self, first: int, behind: int) -> SparseRows:
+        """The rows from one position to before another, as a view of these."""
+        starts = self.starts[first : behind + 1]
+        entries = slice(starts[0], starts[-1])
+        return SparseRows(
+            starts - starts[0], self.buckets[entries], self.values[entries], self.width
+        )
 
     def take(self, positions: Sequence[int] | NDArray[np.integer]) -> SparseRows:
         """Some of the rows, by position."""
