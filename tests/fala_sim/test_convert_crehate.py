@@ -48,9 +48,9 @@ def test_annotations_are_joined_with_the_posts(tmp_path):
         "left out 1 annotations of people who did not know",
         "left out 1 annotations by a person who had labelled the same text",
         "warning: left out 1 annotations without a label, an annotator or a text; the first: "
-        "CREHate_raw_annotations.csv, line 7",
+        "CREHate_raw_annotations.csv, row 6",
         "warning: left out 1 annotations of unknown posts; the first: "
-        "CREHate_raw_annotations.csv, line 8",
+        "CREHate_raw_annotations.csv, row 7",
     ]
 
 
@@ -62,12 +62,11 @@ def test_one_joined_file_is_read_too(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("annotator,text\na,b\n", r"rows.csv, line 1: no column 'hateful'"),
-        ("", r"rows.csv, line 1: no column 'annotator'"),
-        ("annotator,text,hateful\na,b\n", r"rows.csv, line 2: a wrong number of columns"),
-        ("annotator,text,hateful\na,b,1,2\n", r"rows.csv, line 2: a wrong number of columns"),
-        ('annotator,text,hateful\na,"b,1\n', r"rows.csv: not a CSV file in UTF-8"),
-        ("annotator,text,hateful\na,\udcff,1\n", r"rows.csv: not a CSV file in UTF-8"),
+        ("annotator,text\na,b\n", r"rows.csv: no column 'hateful'"),
+        ("", r"rows.csv: not such a table: No columns"),
+        ("annotator,text,hateful\na,b,1,2\n", r"rows.csv, row 1: more values than columns"),
+        ('annotator,text,hateful\na,"b,1\n', r"rows.csv: not such a table: .*EOF inside string"),
+        ("annotator,text,hateful\na,\udcff,1\n", r"rows.csv: not UTF-8"),
     ],
 )
 def test_a_damaged_file_is_an_error(tmp_path, content, message):

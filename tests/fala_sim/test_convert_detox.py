@@ -68,7 +68,7 @@ def test_the_same_text_in_two_revisions_is_one_document(tmp_path):
 
 
 def test_damage_is_counted(tmp_path):
-    comments = [comment(1, "one"), comment(2, "NEWLINE_TOKEN"), comment("x", "two"), "3\ttorn\n"]
+    comments = [comment(1, "one"), comment(2, "NEWLINE_TOKEN"), comment("x", "two"), "3\n"]
     verdicts = [
         score(1, 5, -1),
         score(2, 5, 0),
@@ -82,18 +82,21 @@ def test_damage_is_counted(tmp_path):
     documents, left_out = read(write(tmp_path, comments, verdicts))
     assert documents == [Document("one", {"5": 1})]
     assert left_out.counts() == {
-        "damaged lines of aggression_annotated_comments.tsv": 3,
+        "damaged rows of aggression_annotated_comments.tsv": 3,
         "annotations of unknown comments": 2,
-        "damaged lines of aggression_annotations.tsv": 5,
+        "damaged rows of aggression_annotations.tsv": 5,
     }
-    assert "first: line 3: an empty comment" in left_out.lines()[0]
+    assert "first: row 2: no revision" in left_out.lines()[0]
     assert "first: rev_id '2' in aggression_annotations.tsv" in left_out.lines()[1]
-    assert "first: line 5: a score that is no number from -3 to 3" in left_out.lines()[2]
+    assert (
+        "first: row 4: no number of a revision or a worker, or no score from -3 to 3"
+        in left_out.lines()[2]
+    )
 
 
 def test_an_attack_is_zero_or_one(tmp_path):
     write(tmp_path, [comment(1, "one")], ["1\t5\t0.0\t0.0\t0.0\t0.0\t0.5\n"], "attack")
-    with pytest.raises(DataError, match=r"annotations.tsv, line 2: an attack that is neither 0"):
+    with pytest.raises(DataError, match=r"annotations.tsv, row 1: .* no indicator, 0 or 1"):
         read(tmp_path)
 
 

@@ -76,7 +76,7 @@ def test_the_format(tmp_path):
 
 def test_damaged_lines_are_counted(tmp_path):
     time = "11/12/2019 2:14:46 PM"
-    news = [article(1, "One"), article(2, " "), "N3\tnews\tnewsworld\ttorn"]
+    news = [article(1, "One"), article(2, " "), "N3\tnews\tnewsworld"]
     behaviors = [
         shown(1, "U7", time, "N1", "N1-1"),
         shown(2, "U7", time, "N1", "N1-1 N2"),
@@ -92,11 +92,11 @@ def test_damaged_lines_are_counted(tmp_path):
     assert read_news(tmp_path / "news.tsv", left_out) == {"N1": "One"}
     assert len(list(read_impressions(tmp_path / "behaviors.tsv", left_out))) == 1
     assert left_out.counts() == {
-        "damaged lines of news.tsv": 2,
-        "damaged lines of behaviors.tsv": 7,
+        "damaged rows of news.tsv": 2,
+        "damaged rows of behaviors.tsv": 7,
     }
-    assert "line 2: news 'N2' has no title" in left_out.lines()[0]
-    assert "line 2: candidates that are not ids with -0 or -1" in left_out.lines()[1]
+    assert "row 2: news without a title" in left_out.lines()[0]
+    assert "row 2: no user, no time like" in left_out.lines()[1]
 
 
 def test_the_latest_impressions_are_tested():
@@ -174,8 +174,8 @@ def test_the_command(tmp_path):
     expected, _ = divide(impressions, history=2, negatives=3)
     assert done.stdout_bytes == b"".join(expected.lines())
     assert done.stderr.splitlines()[:2] == [  # read twice, counted once
-        "warning: left out 1 damaged lines of behaviors.tsv; the first: line 21: 1 column "
-        "instead of 5",
+        "warning: left out 1 damaged rows of behaviors.tsv; the first: row 21: no user, no "
+        "time like 11/12/2019 2:14:46 PM, or no ids of news",
         "u: 40 examples, 30.0 % test, 25.0 % label 1",
     ]
 

@@ -55,7 +55,7 @@ def test_a_film_is_its_title_and_genres(tmp_path):
 
 
 def test_damage_is_counted(tmp_path):
-    movies = ["1,One,Drama", '2,"torn,Drama', "3, ,Drama", "4,ONE,Drama"]
+    movies = ["1,One,Drama", "2,", "3, ,Drama", "4,ONE,Drama"]
     ratings = [
         "7,1,4.0,100", "7,2,4.0,100", "7,4,1.0,90", "7,1,9.0,100", "7,1,good,100", "7,1,4.0",
         ",1,4.0,100", "7,1,nan,100",
@@ -64,8 +64,8 @@ def test_damage_is_counted(tmp_path):
     # The same film twice: the earlier rating counts.
     assert parsed == {"7": [Rating(90, "ONE [Drama]", False)]}
     assert left_out.counts() == {
-        "damaged lines of movies.csv": 2,
-        "damaged lines of ratings.csv": 5,
+        "damaged rows of movies.csv": 2,
+        "damaged rows of ratings.csv": 5,
         "ratings of unknown films": 1,
         "ratings of a film that their user had rated": 1,
     }

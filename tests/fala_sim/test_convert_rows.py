@@ -9,7 +9,7 @@ from fala.base.errors import DataError
 from fala_sim.convert.conversion import Conversion, MatchRow, TextRow, folded
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.convert.tables import read_lines, read_table
+from fala_sim.convert.tables import filled, keep, read_chunks, read_lines, read_table
 from sim_command import fails
 
 
@@ -41,8 +41,8 @@ def test_folding_ignores_case_spaces_and_spelling():
 
 def test_counts_are_those_of_the_rows():
     left_out = LeftOut()
-    left_out.add("damaged lines of x", "line 3: torn")
-    left_out.add("damaged lines of x", "line 4: torn")
+    left_out.add("damaged rows of x", "line 3: torn")
+    left_out.add("damaged rows of x", "line 4: torn")
     left_out.add("ratings below 4", count=7)
     left_out.add("nothing at all", count=0)
     rows = [TextRow("v", "public", "a", label) for label in (0, 1, 2)]
@@ -61,10 +61,10 @@ def test_counts_are_those_of_the_rows():
                    "labels": {"0": 1, "1": 1, "2": 1}},
         "documents": 3,
         "test_documents": 2,
-        "left_out": {"damaged lines of x": 2, "ratings below 4": 7},
+        "left_out": {"damaged rows of x": 2, "ratings below 4": 7},
     }  # fmt: skip
     assert conversion.summary() == [
-        "warning: left out 2 damaged lines of x; the first: line 3: torn",
+        "warning: left out 2 damaged rows of x; the first: line 3: torn",
         "left out 7 ratings below 4",
         "u: 3 examples, 66.7 % test, 33.3 % label 2",
         "1 user: 3 documents, 2 of them test only",
@@ -72,67 +72,49 @@ def test_counts_are_those_of_the_rows():
     ]
 
 
-def table(path, content, columns, *, delimiter="\t"):
-    path.write_bytes(content)
-    left_out = LeftOut()
-
-    def parse(fields):
-        if fields[0] == "bad":
-            raise DataError("a bad field")
-        return fields
-
-    return list(read_table(path, columns, parse, left_out, delimiter=delimiter)), left_out
-
-
-def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path):
-    content = "\ufeffa\tb\n1\t2\r\n\n3\nbad\t4\n5\t6\t7\n8\t\u20289".encode()
-    rows, left_out = table(tmp_path / "t.tsv", content, ("b", "a"))
-    assert rows == [["2", "1"], ["4", "bad"], ["\u20289", "8"]]
-    assert left_out.lines() == [
-        "warning: left out 2 damaged lines of t.tsv; the first: line 4: 1 column instead of 2"
-    ]
-    rows, left_out = table(tmp_path / "t.tsv", b"1\t2\nbad\t3\n\xff\t4\n5\t6", 2)
-    assert rows == [["1", "2"], ["5", "6"]]
-    assert left_out.counts() == {"damaged lines of t.tsv": 2}
-    rows, left_out = table(tmp_path / "t.tsv", b"1\t2\n3\t\xff\n", 2)
-    assert "the first: line 2: byte 3 is not UTF-8" in left_out.lines()[0]
-
-
-def test_commas_may_be_quoted(tmp_path):
-    content = b'a,b\n1,"two, ""three"""\n2,"torn\n3,four\n'
-    rows, left_out = table(tmp_path / "t.csv", content, ("a", "b"), delimiter=",")
-    assert rows == [["1", 'two, "three"'], ["3", "four"]]
-    assert left_out.counts() == {"damaged lines of t.csv": 1}
-    assert "line 3" in left_out.lines()[0]
+def test_a_table_is_text_by_row(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_bytes("\ufeffa\tb\n1\tNA\r\n\n3\nbad\t4\n8\t\u20289".encode())
+    frame, left_out = read_table(path, ("b", "a")), LeftOut()
+    assert [*frame.itertuples(name=None)] == [
+        (1, "NA", "1"), (2, "", "3"), (3, "4", "bad"), (4, "\u20289", "8"),
+    ]  # fmt: skip
+    kept = keep(frame, filled(frame["b"]), "no b", path, left_out)
+    assert kept.index.tolist() == [1, 3, 4]
+    assert left_out.lines() == ["warning: left out 1 damaged rows of t.tsv; the first: row 2: no b"]
+    with pytest.raises(DataError, match=r"t.tsv, row 2: no b"):
+        keep(frame[1:2], filled(frame["b"])[1:2], "no b", path, left_out)
+    path.write_bytes(b'a,b\n1,"two, ""three"""\n')
+    assert read_table(path, ("b",), sep=",")["b"].tolist() == ['two, "three"']
+    path.write_bytes(b"1\t2\n3\t4\n5\t6\n")
+    chunks = read_chunks(path, ("a", "b"), header=False, rows=2)
+    assert [chunk["b"].tolist() for chunk in chunks] == [["2", "4"], ["6"]]
 
 
 @pytest.mark.parametrize(
-    ("content", "columns", "words"),
+    ("content", "words"),
     [
-        (b"a\tc\n1\t2\n", ("a", "b"), r"t.tsv, line 1: no column 'b'; expected a, b"),
-        (b"", ("a",), r"t.tsv, line 1: no column 'a'"),
-        (b"a\tb\n", ("a", "b"), r"t.tsv has no rows"),
-        (b"", 2, r"t.tsv has no rows"),
-        (b"1,2\n3,4\n", 2, r"t.tsv, line 1: 1 column instead of 2"),
-        (b"bad\t2\n", 2, r"t.tsv, line 1: a bad field"),
-        (b"\xff\n\xff\n", 2, r"t.tsv, line 1: byte 1 is not UTF-8"),
+        (b"a\tc\n1\t2\n", r"t.tsv: no column 'b'; expected a, b"),
+        (b"", r"t.tsv: not such a table: No columns"),
+        (b"a\tb\n", r"t.tsv has no rows"),
+        (b"a\tb\n1\t2\t3\n", r"t.tsv, row 1: more values than columns"),
+        (b"a\tb\n1\t2\n1\t2\t3\n", r"t.tsv: not such a table: .*Expected 2 fields in line 3"),
+        (b"a\tb\n1\t\xff\n", r"t.tsv: not UTF-8"),
     ],
 )
-def test_an_unusable_table_is_an_error(tmp_path, content, columns, words):
+def test_an_unusable_table_is_an_error(tmp_path, content, words):
+    (tmp_path / "t.tsv").write_bytes(content)
     with pytest.raises(DataError, match=words):
-        table(tmp_path / "t.tsv", content, columns)
+        read_table(tmp_path / "t.tsv", ("a", "b"))
 
 
 def test_an_unreadable_file_is_an_error(tmp_path):
-    path = tmp_path / "zeros"
-    with path.open("wb") as file:
-        file.truncate(2**24 + 1)
-    with pytest.raises(DataError, match="line 1: a line of 16 MiB or more"):
-        list(read_lines(path, LeftOut()))
-    with pytest.raises(DataError, match=r"cannot read .*absent"):
-        list(read_lines(tmp_path / "absent", LeftOut()))
-    with pytest.raises(DataError, match="cannot read"):
-        list(read_lines(tmp_path, LeftOut()))
+    for read in (read_lines, lambda path: read_table(path, ("a",))):
+        for path in (tmp_path / "absent", tmp_path):
+            with pytest.raises(DataError, match="cannot read"):
+                read(path)
+    (tmp_path / "lines").write_bytes(b"one\r\n\ntwo\x0b")
+    assert read_lines(tmp_path / "lines") == ["one", "", "two\x0b"]
 
 
 def test_save_is_atomic(tmp_path):

@@ -12,7 +12,7 @@ ANIME_FILES = {
         "3\tRoberta&#039;s é\tAction, Drama\tTV\t12\t8.1\t99\n"
         "4\tAlone\t\t\t1\t6.2\t9\n"
         "5\t \tDrama\tTV\t1\t6.2\t9\n"
-        "6\ttorn\tDrama\n"
+        "6\t\tDrama\n"
     ),
     "anime_ratings.dat": (
         "User_ID\tAnime_ID\tFeedback\n"
@@ -53,10 +53,10 @@ def test_anime_have_names_kinds_and_genres(tmp_path):
         Document("Alone", {"1": 0}),
     ]
     assert left_out.counts() == {
-        "damaged lines of anime_info.dat": 2,
+        "damaged rows of anime_info.dat": 2,
         "ratings of what their user had rated": 1,
         "ratings of unknown items": 1,
-        "damaged lines of anime_ratings.dat": 4,
+        "damaged rows of anime_ratings.dat": 4,
     }
     rated, _ = read(tmp_path, ANIME, rated=True)
     assert [document.labels for document in rated] == [{"1": 8.0, "2": 10.0}, {"1": 7.0}]
@@ -69,7 +69,7 @@ def test_books_have_titles_and_authors(tmp_path):
         Document("Twins & Others, by B. Two", {"1": 1}),
     ]
     assert left_out.counts() == {
-        "damaged lines of items_info.dat": 1,
+        "damaged rows of items_info.dat": 1,
         "ratings of unknown items": 1,
     }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.tables import read_csv
+from fala_sim.convert.tables import read_table
 
 _ANNOTATIONS = "CREHate_raw_annotations.csv"
 _TEXTS = ("CREHate_CP.csv", "CREHate_SBIC.csv")
@@ -37,18 +37,19 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     """
     documents = Documents()
     if (path := folder / _JOINED).is_file():
-        joined = read_csv(path, ("annotator", "text", "hateful"))
-        for line, (annotator, text, label) in joined:
-            _add(documents.find(text), annotator, label, left_out, f"{path.name}, line {line}")
+        table = read_table(path, ("annotator", "text", "hateful"), sep=",")
+        for row, annotator, text, label in table.itertuples():
+            _add(documents.find(text), annotator, label, left_out, f"{path.name}, row {row}")
         return documents.all()
     texts = {
         post: documents.find(text)
         for name in _TEXTS
-        for _, (post, text) in read_csv(folder / name, ("ID", "Text"))
+        for _, post, text in read_table(folder / name, ("ID", "Text"), sep=",").itertuples()
     }
     path = folder / _ANNOTATIONS
-    for line, (post, annotator, label) in read_csv(path, ("ID", "annotator_id", "annotation")):
-        position = f"{path.name}, line {line}"
+    columns = ("ID", "annotator_id", "annotation")
+    for row, post, annotator, label in read_table(path, columns, sep=",").itertuples():
+        position = f"{path.name}, row {row}"
         if post in texts:
             _add(texts[post], annotator, label, left_out, position)
         else:

@@ -13,15 +13,19 @@ aggressive; 0 is neutral. Toxicity has a score of the same kind. Attack is 0 or 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fala import DataError
-from fala.model.labels import number_of
 from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
-from fala_sim.convert.tables import read_table
+from fala_sim.convert.tables import filled, keep, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The column of the label, by kind.
 KINDS = {"aggression": "aggression_score", "attack": "attack", "toxicity": "toxicity_score"}
@@ -33,7 +37,7 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
 
     Args:
         folder: Has the two files of one kind.
-        left_out: Counts damaged lines.
+        left_out: Counts damaged rows.
 
     Returns:
         The documents, labelled 1 (aggressive, an attack, toxic) or 0 by worker.
@@ -52,54 +56,51 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     kind = kinds[0]
     documents = Documents()
     by_revision: dict[str, Document] = {}
-    comments = folder / f"{kind}_annotated_comments.tsv"
-    for revision, text in read_table(comments, ("rev_id", "comment"), _parse_comment, left_out):
+    path = folder / f"{kind}_annotated_comments.tsv"
+    comments = read_table(path, ("rev_id", "comment"))
+    texts = comments["comment"].str.replace("NEWLINE_TOKEN", "\n").str.replace("TAB_TOKEN", "\t")
+    good = _is_number(comments["rev_id"]) & filled(texts)
+    comments = keep(comments, good, "no revision's number, or no comment", path, left_out)
+    for revision, text in zip(_numbers(comments["rev_id"]), texts[good], strict=True):
         by_revision.setdefault(revision, documents.find(text))
 
     path = folder / f"{kind}_annotations.tsv"
-    columns = ("rev_id", "worker_id", KINDS[kind])
-    parse = _parse_indicator if KINDS[kind] == kind else _parse_score
-    for revision, worker, label in read_table(path, columns, parse, left_out):
+    for revision, worker, label in _read_annotations(path, KINDS[kind], left_out):
         if revision not in by_revision:
             left_out.add("annotations of unknown comments", f"rev_id {revision!r} in {path.name}")
         elif worker in (labels := by_revision[revision].labels):
             left_out.add("annotations by a worker who had labelled the same text")
         else:
-            labels[worker] = label
+            labels[sys.intern(worker)] = label  # a worker has hundreds of annotations
     return documents.all()
 
 
-def _parse_comment(fields: list[str]) -> tuple[str, str]:
-    revision, comment = fields
-    text = comment.replace("NEWLINE_TOKEN", "\n").replace("TAB_TOKEN", "\t")
-    if not text.strip():
-        raise DataError("an empty comment")
-    return _number(revision), text
+def _read_annotations(path: Path, column: str, left_out: LeftOut) -> Iterator[tuple[str, str, int]]:
+    """Revision, worker and label of each annotation."""
+    import pandas as pd  # slow to load
+
+    table = read_table(path, ("rev_id", "worker_id", column))
+    value = pd.to_numeric(table[column], errors="coerce")
+    if column.endswith("_score"):
+        valid, kind = value.between(-_LARGEST_SCORE, _LARGEST_SCORE), "score from -3 to 3"
+        label = (value < 0).astype(int)
+    else:
+        valid, kind, label = value.isin((0, 1)), "indicator, 0 or 1", value
+    good = _is_number(table["rev_id"]) & _is_number(table["worker_id"]) & valid
+    table = keep(table, good, f"no number of a revision or a worker, or no {kind}", path, left_out)
+    return zip(
+        _numbers(table["rev_id"]), _numbers(table["worker_id"]), label[good].astype(int),
+        strict=True,
+    )  # fmt: skip
 
 
-def _parse_score(fields: list[str]) -> tuple[str, str, int]:
-    revision, worker, score = fields
-    value = number_of(score)
-    if not -_LARGEST_SCORE <= value <= _LARGEST_SCORE:
-        raise DataError(f"a score that is no number from -{_LARGEST_SCORE} to {_LARGEST_SCORE}")
-    return _number(revision), _number(worker), int(value < 0)
+def _is_number(identifiers: pd.Series[str]) -> pd.Series[bool]:
+    return identifiers.str.fullmatch(r"[0-9]+(\.0)?")
 
 
-def _parse_indicator(fields: list[str]) -> tuple[str, str, int]:
-    revision, worker, indicator = fields
-    label = indicator.removesuffix(".0")
-    if label not in ("0", "1"):
-        raise DataError("an attack that is neither 0 nor 1")
-    return _number(revision), _number(worker), int(label)
-
-
-def _number(identifier: str) -> str:
-    """An identifier; some files write it as 2232.0."""
-    number = identifier.removesuffix(".0")
-    if not number.isascii() or not number.isdigit():
-        raise DataError("an identifier that is no number")
-    # A worker has hundreds of annotations.
-    return sys.intern(number)
+def _numbers(identifiers: pd.Series[str]) -> pd.Series[str]:
+    """Identifiers without the ".0" with which some files write them."""
+    return identifiers.str.removesuffix(".0")
 
 
 FORMATS = {

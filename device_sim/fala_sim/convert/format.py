@@ -90,7 +90,7 @@ class Format:
     """A format.
 
     Attributes:
-        open: Opens a folder (for ``rows``, a file), and counts damaged lines.
+        open: Opens a folder (for ``rows``, a file), and counts damaged rows.
         files: Patterns of its files in a folder; empty if it reads a single file, with its own
             public.
         help: Help of the command; "" if there is no command.

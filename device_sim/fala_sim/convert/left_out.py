@@ -8,7 +8,7 @@ from collections import Counter
 class LeftOut:
     """Counts by reason; damage has the position of its first case.
 
-    A reason is a plural after a number: ``"damaged lines of ratings.csv"``.
+    A reason is a plural after a number: ``"damaged rows of ratings.csv"``.
     """
 
     def __init__(self) -> None:

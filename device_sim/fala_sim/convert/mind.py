@@ -17,28 +17,30 @@ to find the busiest users, then to collect their impressions and a sample of the
 
 from __future__ import annotations
 
-import contextlib
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from fala import DataError
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.format import DataSet, Format, Offers, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
-from fala_sim.convert.tables import read_table
+from fala_sim.convert.tables import filled, keep, read_chunks, read_table
 
 NEGATIVES = 4  # unopened candidates per opened one, as in the paper
 HISTORY = 50  # latest articles, as usual for MIND
 
-_HISTORY = re.compile(r"\w+( \w+)*|")
-_SHOWN = re.compile(r"\w+-[01]( \w+-[01])*")
+_NEWS = (
+    "article", "category", "subcategory", "title", "abstract", "address", "title_entities",
+    "abstract_entities",
+)  # fmt: skip
+_BEHAVIORS = ("number", "user", "time", "history", "shown")
+_HISTORY = r"\w+( \w+)*|"
+_SHOWN = r"\w+-[01]( \w+-[01])*"
 _TIME = "%m/%d/%Y %I:%M:%S %p"
 
 
@@ -70,44 +72,32 @@ def read_news(path: Path, left_out: LeftOut) -> dict[str, str]:
     Raises:
         DataError: If the file cannot be read, or has no line that can be used.
     """
-    news: dict[str, str] = {}
-    for article, title in read_table(path, 8, _parse_news, left_out):
-        news.setdefault(article, title)
-    return news
+    table = read_table(path, _NEWS, header=False)
+    table = keep(table, filled(table["title"]), "news without a title", path, left_out)
+    titles = zip(table["article"], table["title"].str.strip(), strict=True)
+    return dict(reversed([*titles]))  # the first of each
 
 
 def read_impressions(path: Path, left_out: LeftOut) -> Iterator[Impression]:
     """Read impressions one by one, in order of the file.
 
     Raises:
-        DataError: If the file cannot be read, or has no line that can be used.
+        DataError: If the file cannot be read.
     """
-    return read_table(path, 5, _parse_impression, left_out)
+    import pandas as pd  # slow to load
 
-
-def _parse_news(fields: list[str]) -> tuple[str, str]:
-    article, title = fields[0], fields[3].strip()
-    if not title:
-        raise DataError(f"news {article!r} has no title")
-    return article, title
-
-
-def _parse_impression(fields: list[str]) -> Impression:
-    _, user, time, history, shown = fields
-    history, shown = history.strip(), shown.strip()
-    if not user.strip():
-        raise DataError("an impression without a user")
-    if not _HISTORY.fullmatch(history):
-        raise DataError("a history that is not ids with spaces between")
-    if not _SHOWN.fullmatch(shown):
-        raise DataError("candidates that are not ids with -0 or -1 and spaces between")
-    return Impression(user, _parse_time(time.strip()), history, shown)
-
-
-def _parse_time(text: str) -> datetime:
-    with contextlib.suppress(ValueError):
-        return datetime.strptime(text, _TIME)
-    raise DataError("a time that is not like 11/12/2019 2:14:46 PM")
+    for chunk in read_chunks(path, _BEHAVIORS, header=False):
+        history, shown = chunk["history"].str.strip(), chunk["shown"].str.strip()
+        time = pd.to_datetime(chunk["time"].str.strip(), format=_TIME, errors="coerce")
+        good = (
+            filled(chunk["user"]) & history.str.fullmatch(_HISTORY) & shown.str.fullmatch(_SHOWN)
+            & time.notna()
+        )  # fmt: skip
+        problem = "no user, no time like 11/12/2019 2:14:46 PM, or no ids of news"
+        chunk = keep(chunk, good, problem, path, left_out)
+        yield from map(
+            Impression, chunk["user"], time[good].dt.to_pydatetime(), history[good], shown[good]
+        )
 
 
 def convert(
@@ -222,7 +212,7 @@ def _open(folder: Path, left_out: LeftOut) -> Opened:
     people = busiest(news, read_impressions(path, left_out), left_out)
 
     def divide(*, users: Sequence[str], seed: int, left_out: LeftOut, **options: int) -> Conversion:
-        # The log is too large to keep. Its damaged lines are counted already.
+        # The log is too large to keep. Its damaged rows are counted already.
         log = read_impressions(path, LeftOut())
         return convert(news, log, users=users, seed=seed, left_out=left_out, **options)
 

@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fala import DataError
-from fala.model.labels import number_of
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion, folded
 from fala_sim.convert.format import DataSet, File, Format, Offers, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
-from fala_sim.convert.tables import read_table
+from fala_sim.convert.tables import filled, keep, read_table
 
 LIKED = 4.0  # stars
 #: Unrated films per liked film. The paper has four; here films of test rows are never trained on,
@@ -61,7 +59,7 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
 
     Args:
         folder: Has the two files.
-        left_out: Counts damaged lines.
+        left_out: Counts damaged rows.
 
     Returns:
         Ratings by user, oldest first, each film once.
@@ -69,21 +67,35 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
     Raises:
         DataError: If a file cannot be read, lacks a column, or has no line that can be used.
     """
+    path = folder / "movies.csv"
+    movies = read_table(path, ("movieId", "title", "genres"), sep=",")
+    movies = keep(movies, filled(movies["title"]), "a film without a title", path, left_out)
     films: dict[str, str] = {}
-    movies = read_table(
-        folder / "movies.csv", ("movieId", "title", "genres"), _parse_film, left_out, delimiter=","
-    )
-    for film, text in movies:
+    for film, title, genres in zip(
+        movies["movieId"], movies["title"].str.strip(), movies["genres"], strict=True
+    ):
+        known = genres not in ("", "(no genres listed)")
+        text = f"{title} [{', '.join(genres.split('|'))}]" if known else title
         films.setdefault(film, text)
     ratings: dict[str, list[Rating]] = {}
-    columns = ("userId", "movieId", "rating", "timestamp")
-    table = read_table(folder / "ratings.csv", columns, _parse_rating, left_out, delimiter=",")
-    for user, film, stars, time in table:
+    for user, film, stars, time in _read_ratings(folder / "ratings.csv", left_out):
         if film in films:
             ratings.setdefault(user, []).append(Rating(time, films[film], stars >= LIKED))
         else:
             left_out.add("ratings of unknown films", f"movieId {film!r} of user {user!r}")
     return {user: _in_order(user_ratings, left_out) for user, user_ratings in ratings.items()}
+
+
+def _read_ratings(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str, float, int]]:
+    import pandas as pd  # slow to load
+
+    table = read_table(path, ("userId", "movieId", "rating", "timestamp"), sep=",")
+    stars = pd.to_numeric(table["rating"], errors="coerce")
+    time = pd.to_numeric(table["timestamp"], errors="coerce")
+    good = filled(table["userId"]) & stars.between(0, _LARGEST_RATING, "right") & (time % 1 == 0)
+    problem = f"no user, no rating above 0 and up to {_LARGEST_RATING:g}, or no time in seconds"
+    table = keep(table, good, problem, path, left_out)
+    return zip(table["userId"], table["movieId"], stars[good], time[good].astype(int), strict=True)
 
 
 def _in_order(ratings: list[Rating], left_out: LeftOut) -> list[Rating]:
@@ -92,27 +104,6 @@ def _in_order(ratings: list[Rating], left_out: LeftOut) -> list[Rating]:
         distinct.setdefault(folded(rating.film), rating)
     left_out.add("ratings of a film that their user had rated", count=len(ratings) - len(distinct))
     return list(distinct.values())
-
-
-def _parse_film(fields: list[str]) -> tuple[str, str]:
-    film, title, genres = fields
-    if not title.strip():
-        raise DataError("a film without a title")
-    if genres in ("", "(no genres listed)"):
-        return film, title.strip()
-    return film, f"{title.strip()} [{', '.join(genres.split('|'))}]"
-
-
-def _parse_rating(fields: list[str]) -> tuple[str, str, float, int]:
-    user, film, rating, timestamp = fields
-    stars, time = number_of(rating), number_of(timestamp)
-    if not 0 < stars <= _LARGEST_RATING:
-        raise DataError(f"a rating that is no number above 0 and up to {_LARGEST_RATING:g}")
-    if not time.is_integer():
-        raise DataError("a time that is no whole number of seconds")
-    if not user.strip():
-        raise DataError("a rating without a user")
-    return user, film, stars, int(time)
 
 
 def convert(

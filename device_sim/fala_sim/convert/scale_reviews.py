@@ -34,7 +34,7 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
 
     Args:
         folder: Has the writers' folders.
-        left_out: Counts damaged lines.
+        left_out: Counts reviews without a text or a label.
         rated: Whether labels are the writers' ratings instead of classes.
 
     Returns:
@@ -59,17 +59,15 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
     for writer in writers:
         review_path = folder / writer / f"subj.{writer}"
         label_path = folder / writer / f"{kind}.{writer}"
-        reviews = dict(read_lines(review_path, left_out))
-        labels = dict(read_lines(label_path, left_out))
+        reviews = read_lines(review_path)
+        labels = read_lines(label_path)
         if len(reviews) != len(labels):
             raise DataError(
                 f"{review_path} has {counted(len(reviews), 'line')}, but {label_path} has "
                 f"{len(labels)}: labels cannot be assigned to reviews"
             )
-        for number, text in reviews.items():
-            label = _label(labels[number], rated=rated)
-            if text is None:
-                continue  # counted already
+        for number, (text, line) in enumerate(zip(reviews, labels, strict=True), start=1):
+            label = _label(line, rated=rated)
             if not text.strip():
                 left_out.add("empty reviews", f"{review_path.name}, line {number}")
             elif label is None:
@@ -83,10 +81,10 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
     return random.Random(0).sample(reviews_of_all, len(reviews_of_all))
 
 
-def _label(line: str | None, *, rated: bool) -> float | None:
+def _label(line: str, *, rated: bool) -> float | None:
     """The label of a line; None if it is not a label."""
-    if line is None or not rated:
-        return _CLASSES.get((line or "").strip())
+    if not rated:
+        return _CLASSES.get(line.strip())
     try:
         number = float(line)
     except ValueError:

@@ -21,13 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fala import DataError
-from fala.model.labels import number_of
 from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
-from fala_sim.convert.tables import read_table
+from fala_sim.convert.tables import filled, keep, read_lines, read_table
 
 #: The range of the ratings.
 RATING = (1.0, 10.0)
@@ -52,31 +50,25 @@ class Items:
 
 
 def _read_anime(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str]]:
-    return read_table(path, ("anime_ids", "name", "genre", "type"), _parse_anime, left_out)
-
-
-def _parse_anime(fields: list[str]) -> tuple[str, str]:
-    anime, name, genres, kind = fields
-    if not name.strip():
-        raise DataError("an anime without a name")
-    described = f"{html.unescape(name).strip()}{f' ({kind})' if kind else ''}"
-    return anime, f"{described} [{genres}]" if genres else described
+    table = read_table(path, ("anime_ids", "name", "genre", "type"))
+    table = keep(table, filled(table["name"]), "an anime without a name", path, left_out)
+    for _, anime, name, genres, kind in table.itertuples():
+        described = f"{html.unescape(name).strip()}{f' ({kind})' if kind else ''}"
+        yield anime, f"{described} [{genres}]" if genres else described
 
 
 def _read_books(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str]]:
-    return read_table(path, None, _parse_book, left_out)
-
-
-def _parse_book(fields: list[str]) -> tuple[str, str]:
-    # The publisher's file has a tab for each semicolon, also for those of "&amp;".
-    year = next((at for at in range(4, len(fields)) if fields[at].isdigit()), None)
-    if year is None:
-        raise DataError("a book without a year")
-    title = html.unescape(";".join(fields[2 : year - 1])).strip()
-    if not title:
-        raise DataError("a book without a title")
-    author = html.unescape(fields[year - 1]).strip()
-    return fields[0], f"{title}, by {author}" if author else title
+    # The publisher's file has a tab for each semicolon, also for those of "&amp;", so that a row
+    # has any number of values; the year is the first number after the title and the author.
+    for number, line in enumerate(read_lines(path)[1:], start=1):
+        fields = line.split("\t")
+        year = next((at for at in range(4, len(fields)) if fields[at].isdigit()), 0)
+        title = html.unescape(";".join(fields[2 : max(year - 1, 0)])).strip()
+        if not title:
+            left_out.add(f"damaged rows of {path.name}", f"row {number}: no title, or no year")
+            continue
+        author = html.unescape(fields[year - 1]).strip()
+        yield fields[0], f"{title}, by {author}" if author else title
 
 
 ANIME = Items("anime_info.dat", _read_anime, "anime_ratings.dat",
@@ -91,7 +83,7 @@ def read_folder(
 
     Args:
         folder: Has the two files.
-        left_out: Counts damaged lines.
+        left_out: Counts damaged rows.
         items: What people rate.
         rated: Whether labels are the ratings, instead of 1 (8 or more) and 0.
 
@@ -105,25 +97,24 @@ def read_folder(
     by_item: dict[str, Document] = {}
     for item, text in items.read(folder / items.info, left_out):
         by_item.setdefault(item, documents.find(text))
+    import pandas as pd  # slow to load
+
     path = folder / items.ratings
-    for user, item, rating in read_table(path, items.columns, _parse_rating, left_out):
+    table = read_table(path, items.columns)
+    table.columns = pd.Index(("user", "item", "rating"))
+    ratings = pd.to_numeric(table["rating"], errors="coerce")
+    good = filled(table["user"]) & ratings.between(*RATING)
+    problem = f"no user, or no rating from {RATING[0]:g} to {RATING[1]:g}"
+    table = keep(table, good, problem, path, left_out)
+    for user, item, rating in zip(table["user"], table["item"], ratings[good], strict=True):
         if item not in by_item:
             left_out.add("ratings of unknown items", f"item {item!r} in {path.name}")
         elif user in (labels := by_item[item].labels):
             left_out.add("ratings of what their user had rated")
         else:
-            labels[user] = rating if rated else int(rating >= LIKED)
+            # A user has hundreds of ratings.
+            labels[sys.intern(user)] = float(rating) if rated else int(rating >= LIKED)
     return documents.all()
-
-
-def _parse_rating(fields: list[str]) -> tuple[str, str, float]:
-    user, item, rating = fields
-    number = number_of(rating)
-    if not RATING[0] <= number <= RATING[1]:
-        raise DataError(f"a rating that is no number from {RATING[0]:g} to {RATING[1]:g}")
-    if not user.strip():
-        raise DataError("a rating without a user")
-    return sys.intern(user), item, number  # a user has hundreds of ratings
 
 
 FORMATS = {

@@ -125,8 +125,8 @@ class Source:
 
 def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
     rows: list[_Labelled] = []
-    for number, line in read_lines(path, left_out):
-        if line is None or not line.strip():
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
             continue
         cells = line.split("\t")
         label = cells[1] if task == "cola" and len(cells) > 1 else cells[0]
