@@ -30,7 +30,7 @@ from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize,
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.onnx_file import OnnxFile
-from fala_export.models.sentence_encoder import LAYER_POOLINGS
+from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.source import Source
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
 from fala_export.settings import ExportOptions
@@ -109,7 +109,7 @@ def convert(
     Raises:
         ExportError: The model cannot be exported so, or its mean cosine is below the floor.
     """
-    if encoder.pooling in LAYER_POOLINGS and options.adapters:
+    if encoder.pooling == LAYERS and options.adapters:
         raise ExportError(f"adapters need another pooling than {encoder.pooling}")
     table = encoder.table if isinstance(encoder, OnnxFile) else None
     if table is not None and options.adapters:

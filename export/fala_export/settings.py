@@ -25,12 +25,9 @@ from fala_export.options import (
 
 #: How the states of a text's tokens become its embedding, where the backbone is not trained:
 #: by the pooling of the model's files, by a mode of the last layer's states, or of three layers'.
-FrozenPooling: TypeAlias = Literal["own", "mean", "cls", "lasttoken", "layers", "layers+max"]
+FrozenPooling: TypeAlias = Literal["own", "mean", "cls", "lasttoken", "layers"]
 #: Attention is learned, so only a training offers it.
 AnyPooling: TypeAlias = Literal[FrozenPooling, "attention"]
-#: A release's rows choose among the frozen ones.
-RecipePooling: TypeAlias = Literal[AnyPooling, "auto"]
-
 
 #: Settings of a model's files that change its embeddings, and that a bundle may do without.
 Ignored: TypeAlias = Literal["prompts", "truncate_dim", "truncation_side"]

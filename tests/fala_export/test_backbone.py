@@ -114,9 +114,8 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
     np.testing.assert_allclose(Bundle.open(out).backbone().encode(TEXTS), encoded, atol=1e-5)
     again = load_encoder_of(Bundle.open(out), str(folder))
     np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-6)
-    for pooling in ("layers", "layers+max"):
-        message = failed(*words, "--pooling", pooling, "--adapters", "--out", tmp_path / "y.fala")
-        assert "adapters need another pooling" in message
+    message = failed(*words, "--pooling", "layers", "--adapters", "--out", tmp_path / "y.fala")
+    assert "adapters need another pooling" in message
 
 
 def test_a_model_is_cut_after_a_layer(tiny, tmp_path):
@@ -147,19 +146,6 @@ def test_a_model_is_cut_after_a_layer(tiny, tmp_path):
     np.testing.assert_allclose(encoded[0], mean / np.linalg.norm(mean), atol=1e-5)
     message = failed(*words, "--layers", 3, "--out", out)
     assert "has 2 layers, and cannot be cut after layer 3" in message
-
-
-def test_the_maxima_of_three_layers_follow_their_means():
-    plain, both = (make_encoder(pooling, normalize=False) for pooling in ("layers", "layers+max"))
-    ids = plain.token_ids(TEXTS, POSITIONS)
-    means, joined = plain.encode(TEXTS, POSITIONS), both.encode(TEXTS, POSITIONS)
-    np.testing.assert_allclose(joined[:, : 2 * DIMENSION], means, atol=1e-6)
-    for row, tokens in zip(joined, ids, strict=True):
-        with torch.no_grad():
-            output = both.module.transformer(torch.tensor([tokens]), output_hidden_states=True)
-        parts = [output.hidden_states[layer][0].amax(dim=0).numpy() for layer in (1, 2)]
-        expected = np.concatenate([part / np.linalg.norm(part) for part in parts])
-        np.testing.assert_allclose(row[2 * DIMENSION :], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("layers", [3, 6, 12, 24])

@@ -11,7 +11,7 @@ import pytest
 
 import embed_together
 from embed_together import TEXTS, Recorder
-from fala_export.embedding import Embedder, Embeddings, Table, seconds_of
+from fala_export.embedding import Embedder, Embeddings, Table
 from fala_export.embedding.table import keys_of
 from fala_export.errors import ExportError
 from full_disk import files_of_at_most
@@ -192,16 +192,6 @@ class Slow:
         padded = sum(8 * lengths[min(at + 7, len(lengths) - 1)] for at in range(0, len(lengths), 8))
         time.sleep(0.01 + padded * 5e-6)
         return np.ones((len(texts), 1), dtype=np.float32)
-
-
-def test_the_seconds_of_an_embedding_are_estimated(tmp_path):
-    lengths = np.random.default_rng(0).lognormal(4, 0.8, 3000).astype(int) + 1
-    texts = ["x" * length for length in lengths]
-    start = time.perf_counter()
-    Embedder().embed(Slow(), "", texts, "")
-    seconds = time.perf_counter() - start
-    assert seconds_of(Slow(), texts) == pytest.approx(seconds, rel=0.3)
-    assert seconds_of(Slow(), []) == 0
 
 
 @pytest.mark.slow

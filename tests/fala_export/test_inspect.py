@@ -1,10 +1,7 @@
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from bundles import (
     DIMENSION,
@@ -21,7 +18,6 @@ from export_command import done, failed, works
 from fala.base.errors import install_hint
 from fala_export import write_bundle, write_external
 from fala_export.release import inspection
-from fala_export.release.footprint import measure
 from fala_export.release.inspection import inspect
 
 pytestmark = pytest.mark.slow
@@ -30,20 +26,13 @@ PARITY = {"mean_cosine": 0.9912345, "worst_cosine": 0.97, "texts": 64}
 COST = {"parameters": 22_700_000, "flops": {"16": 0.68e9, "64": 2.7e9, "128": 5.5e9}}
 
 
-@pytest.fixture
-def unmeasured(monkeypatch):
-    """Skip the measurement, which takes a second, in tests of other parts."""
-    measured = {"milliseconds": {}, "megabytes": None}
-    monkeypatch.setattr(inspection, "measure", lambda bundle, texts: measured)
-
-
 def write_noted(path, **details):
     manifest = onnx_manifest(details={"pad_id": 0, **details})
     write_bundle(path, manifest, onnx_files())
     return path
 
 
-def test_inspect_describes_a_release(tmp_path, unmeasured):
+def test_inspect_describes_a_release(tmp_path):
     head = make_head(labels=("calm", "rude", "vile"))
     bundle = write_onnx_release(tmp_path / "r.fala", head)
     report = inspect(tmp_path / "r.fala")
@@ -58,7 +47,7 @@ def test_inspect_describes_a_release(tmp_path, unmeasured):
     assert inspect(write_noted(tmp_path / "x.fala"))["digests"]["head"] is None
 
 
-def test_inspect_lists_files_with_their_shares(tmp_path, unmeasured):
+def test_inspect_lists_files_with_their_shares(tmp_path):
     write_onnx_release(tmp_path / "r.fala")
     report = inspect(tmp_path / "r.fala")
     sizes = {name: len(data) for name, data in entries_of(tmp_path / "r.fala")}
@@ -69,7 +58,7 @@ def test_inspect_lists_files_with_their_shares(tmp_path, unmeasured):
     assert report["parts"] == sorted(report["parts"], key=lambda part: -part["bytes"])
 
 
-def test_inspect_shows_figures_of_the_export(tmp_path, unmeasured):
+def test_inspect_shows_figures_of_the_export(tmp_path):
     write_noted(tmp_path / "x.fala", parity=PARITY, cost=COST, versions={"torch": "2.13"}, seed=7)
     report = inspect(tmp_path / "x.fala")
     assert (report["parity"], report["cost"]) == (PARITY, COST)
@@ -85,7 +74,7 @@ def test_inspect_shows_figures_of_the_export(tmp_path, unmeasured):
 @pytest.mark.parametrize(
     "cost", [5, {}, {"parameters": "many", "flops": {}}, {"parameters": 1, "flops": {"16": "x"}}]
 )
-def test_an_invalid_recorded_cost_is_recomputed(tmp_path, unmeasured, cost):
+def test_an_invalid_recorded_cost_is_recomputed(tmp_path, cost):
     write_bundle(
         tmp_path / "x.fala", word_vector_manifest(details={"cost": cost}), word_vector_files()
     )
@@ -97,37 +86,9 @@ def test_cost_of_word_vectors_is_that_of_their_sum(tmp_path):
     write_word_vectors(tmp_path / "w.fala", words=["a", "b", "c"], dimension=5)
     report = done("inspect", tmp_path / "w.fala")
     assert report["cost"] == {"parameters": 15, "flops": {"16": 80, "64": 320, "128": 640}}
-    assert list(report["measured"]["milliseconds"]) == ["16", "64", "128"]
 
 
-def test_memory_is_measured_in_a_child_process(tmp_path):
-    if not Path("/proc/self/status").exists():
-        pytest.skip("memory is read from /proc, which this system has not")
-    megabytes = {}
-    for rows in (5_000, 50_000):
-        words = [f"word{i}" for i in range(rows)]
-        bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=200)
-        ballast = np.ones(50_000_000)  # 400 MB of this process do not count
-        megabytes[rows] = measure(bundle, {"2": "word1 word2"})["megabytes"]
-        del ballast
-    # 45,000 vectors of 200 numbers in float16 are 18 MB, and their words need an index.
-    assert 18 < megabytes[50_000]["loading"] - megabytes[5_000]["loading"] < 45
-    for figures in megabytes.values():
-        assert figures["peak"] >= figures["loading"]
-        assert 10 < figures["runtime"] < 300
-
-
-def test_measured_texts_have_their_number_of_tokens(tmp_path, monkeypatch):
-    seen = {}
-    monkeypatch.setattr(inspection, "measure", lambda bundle, texts: seen.update(texts))
-    manifest = onnx_manifest(max_length=64)
-    write_bundle(tmp_path / "x.fala", manifest, onnx_files())
-    inspect(tmp_path / "x.fala")
-    tokenizer = Tokenizer.from_str(onnx_files()["backbone/tokenizer.json"].decode())
-    assert {n: len(tokenizer.encode(text).ids) for n, text in seen.items()} == {"16": 16, "64": 64}
-
-
-def test_a_missing_cost_is_counted_in_the_model(tmp_path, unmeasured, monkeypatch):
+def test_a_missing_cost_is_counted_in_the_model(tmp_path, monkeypatch):
     def count(model):
         assert model.SerializeToString() == onnx_files()["backbone/model.onnx"]
         return COST
@@ -136,14 +97,14 @@ def test_a_missing_cost_is_counted_in_the_model(tmp_path, unmeasured, monkeypatc
     assert inspect(write_noted(tmp_path / "x.fala"))["cost"] == COST
 
 
-def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, unmeasured, monkeypatch):
+def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, monkeypatch):
     write_noted(tmp_path / "x.fala")
     monkeypatch.setitem(sys.modules, "onnx", None)
     shown = works("inspect", tmp_path / "x.fala").stdout
     assert f"unknown: not noted at export; to count it: {install_hint('export')}" in shown
 
 
-def test_control_characters_of_a_bundle_are_not_printed(tmp_path, unmeasured):
+def test_control_characters_of_a_bundle_are_not_printed(tmp_path):
     # A name with such characters is rejected; details may have them.
     manifest = word_vector_manifest(details={"note": "\x07bell \x1b[2J"})
     write_bundle(tmp_path / "x.fala", manifest, word_vector_files())
@@ -157,15 +118,6 @@ def test_a_foreign_or_missing_file_ends_in_one_line(tmp_path):
     assert "bad.fala: no such file" in failed("inspect", bad)
     bad.write_bytes(b"only words here\n")
     assert "not a bundle" in failed("inspect", bad)
-
-
-def test_the_measuring_process_loads_only_fala():
-    program = (
-        "import sys; from fala_export.release import footprint\n"
-        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
-        "assert not loaded & {'torch', 'transformers', 'onnx', 'optimum', 'click'}, loaded\n"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_release_for_the_apps_own_encoder(tmp_path):

@@ -162,7 +162,7 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     release(kitchen)
     assert (kitchen / "second.fala").read_bytes() == first
     # Changed rows affect all steps; a changed check affects no earlier step.
-    assert {cost["texts"] for cost in dry_run(kitchen)["costs"]} == {0}
+    assert set(dry_run(kitchen)["embed"].values()) == {0}
     write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
     assert list(dry_run(kitchen)["steps"].values()) == ["done"] * 4 + ["to do"] * 4
     with (kitchen / "posts.csv").open("a") as stream:
@@ -330,17 +330,8 @@ def test_a_dry_run_lists_the_steps(kitchen):
         "to do",
     )
     assert plan["users"] == 24
-    costs = {cost["work"]: cost["texts"] for cost in plan["costs"]}
-    assert costs.pop("playing 3 devices, with posts (first)") == 3 * 36
-    assert costs.pop("embedding with posts (first)") == plan["texts"]
-    assert costs == dict.fromkeys(
-        [
-            "loading libraries", "fitting: head", "fitting: bridge from posts (first)",
-            "fitting: scales", "fitting: all rows", "playing 3 devices: fits",
-        ],
-        0,
-    )  # fmt: skip
-    assert plan["seconds"] == pytest.approx(sum(cost["seconds"] for cost in plan["costs"]))
+    assert plan["embed"]["posts (first)"] == plan["texts"] == plan["embed"]["the release"]
+    assert plan["embed"]["the simulated users' devices"] == 3 * 36
 
 
 def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):

@@ -25,7 +25,7 @@ class Backbone:
         out: Bundle to write.
         pooling: Default: "layers", the means of three layers, concatenated; of a model without
             inner layers "own". "own" is that of the model's sentence-transformers files, or the
-            mean; "layers+max" adds the maxima of the three layers.
+            mean.
         tokenizer: The tokenizer.json of an ONNX file.
         parity_text: Texts, one a line, to compare the bundle with the model.
         trim_vocabulary: Public texts, one a line or a file of rows, plain or .gz. A transformer's

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fala.cli import progress
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File
 
@@ -17,9 +16,7 @@ _FLOPS = {"GFLOP": 1_000_000_000, "MFLOP": 1_000_000, "kFLOP": 1_000}
 
 
 def _to_text(report: Mapping[str, Any]) -> str:
-    lines = [*_identity(report), "", *_parts(report)]
-    if report["measured"] is not None:
-        lines += ["", *_cost(report)]
+    lines = [*_identity(report), "", *_parts(report), "", *_cost(report)]
     for title, key in {
         "parity with the fp32 model": "parity",
         "other details": "details",
@@ -76,30 +73,17 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cost(report: Mapping[str, Any]) -> Iterator[str]:
-    cost, measured = report["cost"], report["measured"]
-    unit = "words" if report["kind"] == "word-vectors" else "tokens"
-    flops = {} if cost is None else cost["flops"]
-    times = measured["milliseconds"]
-    lengths = sorted({*flops, *times}, key=lambda length: (len(length), length))
-    yield f"{'a text of':24}" + "".join(f"{length:>10}" for length in lengths) + f"  {unit}"
+    cost = report["cost"]
     if cost is None:
         yield f"{'FLOPs, parameters':24}  unknown: {report['cost_unknown']}"
-    else:
-        most = max(flops.values(), default=0)
-        unit, size = next((item for item in _FLOPS.items() if item[1] <= most), ("FLOP", 1))
-        counts = (f"{flops[n] / size:.3g}" if n in flops else "-" for n in lengths)
-        yield f"{unit + ' a text':24}" + "".join(f"{count:>10}" for count in counts)
-    counts = (f"{times[n]:.3g}" if n in times else "-" for n in lengths)
-    yield f"{'ms on one thread':24}" + "".join(f"{count:>10}" for count in counts)
-    if cost is not None:
-        yield f"{'parameters':24}{cost['parameters'] / _MILLION:10.2f}  million"
-    if measured["megabytes"] is not None:
-        for title, key in {
-            "memory: Python and fala": "runtime",
-            "  added by loading": "loading",
-            "  added at the peak": "peak",
-        }.items():
-            yield f"{title:24}{measured['megabytes'][key]:10.1f}  MB"
+        return
+    flops = dict(sorted(cost["flops"].items(), key=lambda item: (len(item[0]), item[0])))
+    unit = "words" if report["kind"] == "word-vectors" else "tokens"
+    yield f"{'a text of':24}" + "".join(f"{length:>10}" for length in flops) + f"  {unit}"
+    most = max(flops.values(), default=0)
+    unit, size = next((item for item in _FLOPS.items() if item[1] <= most), ("FLOP", 1))
+    yield f"{unit + ' a text':24}" + "".join(f"{count / size:>10.3g}" for count in flops.values())
+    yield f"{'parameters':24}{cost['parameters'] / _MILLION:10.2f}  million"
 
 
 def _tree(value: object) -> Iterator[str]:
@@ -135,12 +119,7 @@ class Inspect:
 
 @command(Inspect, _to_text)
 def inspect(settings: Inspect) -> Summary:
-    """Show what a bundle is, how large its parts are, and what it costs a device.
-
-    Memory and time are measured: a fresh process with fala alone loads the backbone, and encodes
-    one text of each length on one thread.
-    """
+    """Show what a bundle is, how large its parts are, and what a forward pass costs."""
     from fala_export.release import inspection
 
-    with progress("measuring"):
-        return inspection.inspect(settings.bundle)
+    return inspection.inspect(settings.bundle)

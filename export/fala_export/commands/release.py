@@ -20,7 +20,7 @@ class Release:
         recipe: The recipe.
         out: Bundle to write (default: named after the recipe's name, beside the recipe).
         work: Folder of finished steps, which do not run again (default: beside the recipe).
-        dry_run: Print the steps and an estimate of their time, without running them.
+        dry_run: Print the steps, the texts to embed, and the sizes, without running them.
         lexical: Whether the head has weights of words, too (default: the recipe's setting).
         users: Number of simulated users of [check], up to what the rows allow (default: the
             recipe's setting).

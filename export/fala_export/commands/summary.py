@@ -58,21 +58,6 @@ def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
     yield size
 
 
-def _pooling_choice(choice: Mapping[str, Any]) -> Iterator[str]:
-    people = f" of {choice['annotators']}" if choice["annotators"] else ""
-    yield f"  pooling by the {choice['measure']}{people}, {choice['rows']} rows:"
-    for each in choice["candidates"]:
-        layers = ", ".join(map(str, each["layers"]))
-        chosen = (each["pooling"], each["layers"][-1]) == (choice["pooling"], choice["layers"])
-        note = "  chosen" if chosen else "" if each["within"] else "  over the budget"
-        loss = _figure(each["loss"], each["margin"])
-        yield (
-            f"    {each['pooling']:<10} of layers {layers:<10} {loss}  "
-            f"{each['numbers']} numbers, {each['megabytes']} MB, "
-            f"{each['operations'] / 1e9:.3g} GFLOP at 64 tokens{note}"
-        )
-
-
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
     data, figures = training["data"], training["figures"]
     yield f"  trained on {data['training']['rows']} rows"
@@ -238,10 +223,15 @@ def _steps(steps: Mapping[str, str]) -> Iterator[str]:
         yield f"  step: {name}: {state}"
 
 
-def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for cost in costs:
-        texts = f"{cost['texts']} texts, " if cost["texts"] else ""
-        yield f"  {cost['work']}: {texts}about {cost['seconds']:.0f} s"
+def _megabytes(sizes: Mapping[str, float] | float) -> Iterator[str]:
+    """The size of a bundle; in a plan those of the files that are read."""
+    for name, size in sizes.items() if isinstance(sizes, Mapping) else (("megabytes", sizes),):
+        yield f"  {name}: {size}" if name == "megabytes" else f"  {name}: {size} MB"
+
+
+def _embed(texts: Mapping[str, int]) -> Iterator[str]:
+    for name, count in texts.items():
+        yield f"  texts to embed for {name}: {count:,}"
 
 
 def _not_kept(settings: Mapping[str, str]) -> Iterator[str]:
@@ -253,5 +243,5 @@ _PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
     "parity": _parity, "training": _training, "cost": _cost, "scales": _scales,
     "scales_from": _scales_from,
     "bridges": _bridges, "check": _check, "published": _published, "steps": _steps,
-    "costs": _costs, "not_kept": _not_kept, "pooling_choice": _pooling_choice,
+    "megabytes": _megabytes, "embed": _embed, "not_kept": _not_kept,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Embed a corpus by any backbone, once: the embeddings stay in a table on disk."""
 
 from fala_export.embedding.embedder import Embedder, Embeddings, open_earlier
-from fala_export.embedding.encoding import embed, seconds_of
+from fala_export.embedding.encoding import embed
 from fala_export.embedding.table import Table
 
-__all__ = ["Embedder", "Embeddings", "Table", "embed", "open_earlier", "seconds_of"]
+__all__ = ["Embedder", "Embeddings", "Table", "embed", "open_earlier"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
@@ -20,8 +19,6 @@ from fala_export.embedding.ranks import Ranks
 _CHARACTERS = 1 << 14
 # Characters of a text that count: a transformer reads hardly more.
 _LONGEST = 1 << 11
-# Texts of the first sample whose time is measured, and seconds that are enough.
-_FIRST_SAMPLE, _MEASURABLE = 64, 1.0
 
 
 def chunks(texts: Sequence[str]) -> Iterator[list[int]]:
@@ -67,35 +64,3 @@ def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
             embeddings[positions] = vectors
             bar.update(len(positions))
     return embeddings
-
-
-def seconds_of(backbone: Backbone, texts: Sequence[str]) -> float:
-    """Estimate the seconds that embedding n texts takes, by embedding some of them.
-
-    ``encoded`` reads texts of similar length together, so the sample is a few groups of them. It
-    grows until it takes long enough to be measured.
-    """
-    if not texts:
-        return 0.0
-    by_length = sorted(texts, key=len)
-    for _ in encoded(backbone, by_length[:1]):  # the first time is slower
-        pass
-    size = _FIRST_SAMPLE
-    while True:
-        groups = _groups(by_length, size)
-        start = time.perf_counter()
-        for group in groups:
-            for _ in encoded(backbone, group):
-                pass
-        seconds = time.perf_counter() - start
-        if seconds >= _MEASURABLE or len(groups) == 1:
-            return seconds / sum(map(_weight, chain(*groups))) * sum(map(_weight, texts))
-        size *= 4
-
-
-def _groups(by_length: Sequence[str], size: int) -> list[Sequence[str]]:
-    """The middle texts of each quarter, as many in all; or all texts, if they are few."""
-    if size >= len(by_length):
-        return [by_length]
-    middles = [part * len(by_length) // 8 for part in (1, 3, 5, 7)]
-    return [by_length[middle - size // 8 : middle + size // 8] for middle in middles]

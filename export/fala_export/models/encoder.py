@@ -48,7 +48,7 @@ from fala_export.models.folder import (
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
 from fala_export.models.sentence_encoder import (
-    LAYER_POOLINGS,
+    LAYERS,
     LayerPooling,
     SentenceEncoder,
     has_layers,
@@ -278,7 +278,7 @@ def _load(
         hub.fetch_weights(modules.transformer)
     with loading("weights"), without_bars():
         transformer = _load_weights(inner, kind, config)
-    if (shortened or pooling in LAYER_POOLINGS) and not has_layers(transformer):
+    if (shortened or pooling == LAYERS) and not has_layers(transformer):
         raise ExportError(
             f"a {config.model_type} model does not return the states of its layers one by one: "
             "choose --pooling own, without --layers"

@@ -34,7 +34,7 @@ from fala_export.models.folder import (
 )
 from fala_export.models.onnx_reading import normal_form, read_graph
 from fala_export.models.onnx_steps import Cut, add_steps, modes, read_steps, run_steps, widths
-from fala_export.models.sentence_encoder import LAYER_POOLINGS
+from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.static_table import StaticTable
 from fala_export.models.tokenizer import check_agreement, lower_case, put_before
 from fala_export.quiet import first_line
@@ -214,7 +214,7 @@ def load_onnx(
             is not one of an encoder, or an embedding cannot be exported as the files describe it.
     """
     with naming(str(path)):
-        if pooling in LAYER_POOLINGS:
+        if pooling == LAYERS:
             raise ExportError("an ONNX file returns no inner layers; export the folder")
         folder = path.parent.parent if path.parent.name == "onnx" else path.parent
         if tokenizer is None:

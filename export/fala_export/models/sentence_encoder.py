@@ -23,8 +23,8 @@ _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), se
 _WEIGHTS = "model.safetensors"
 # Names of settings with a value for each layer: "layer_types", "attention_window".
 _EACH_LAYER = re.compile("layer|window")
-LAYER_POOLINGS: tuple[Literal["layers"], Literal["layers+max"]] = ("layers", "layers+max")
-"""Names of ``LayerPooling``, without and with the maxima."""
+LAYERS: Literal["layers"] = "layers"
+"""The name of ``LayerPooling``."""
 
 
 class AttentionPooling(nn.Module):
@@ -65,7 +65,7 @@ class AttentionPooling(nn.Module):
 
 
 class LayerPooling(nn.Module):
-    """The mean states of a text's tokens in three layers, concatenated; on request the maxima, too.
+    """The mean states of a text's tokens in three layers, concatenated.
 
     A pre-trained model's last layer serves its own task; inner layers keep more of the wording
     (Liu et al., "Linguistic Knowledge and Transferability of Contextual Representations", NAACL
@@ -75,23 +75,18 @@ class LayerPooling(nn.Module):
     Args:
         dimension: Length of a token's state.
         layers: Number of the transformer's layers.
-        maxima: Whether each layer's largest states over the tokens follow the means.
     """
 
-    def __init__(self, dimension: int, layers: int, *, maxima: bool = False) -> None:
+    def __init__(self, dimension: int, layers: int) -> None:
         super().__init__()
         self.layers = sorted({max(1, round(layers * third / 3)) for third in (1, 2, 3)})
-        self.maxima = maxima
-        self.pooling_output_dimension = dimension * len(self.layers) * (1 + maxima)
+        self.pooling_output_dimension = dimension * len(self.layers)
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         """Pool ``all_layer_embeddings``, from the embeddings on, each (n, length, dim)."""
         mask = features["attention_mask"].unsqueeze(-1)
         states = [features["all_layer_embeddings"][layer] for layer in self.layers]
         parts = [(mask * layer).sum(dim=1) for layer in states]  # with the direction of the mean
-        if self.maxima:
-            least = torch.finfo(states[0].dtype).min
-            parts += [layer.masked_fill(mask == 0, least).amax(dim=1) for layer in states]
         parts = [nn.functional.normalize(part, dim=1) for part in parts]
         return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
 
@@ -101,8 +96,8 @@ class SentenceEncoder(nn.Module):
 
     Args:
         transformer: A ``transformers`` encoder.
-        pooling: ``"layers"`` or ``"layers+max"``; a mode of sentence-transformers' ``Pooling``,
-            such as ``"mean"`` (masked) or ``"cls"`` (the first token); or a module that pools.
+        pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``, such as ``"mean"``
+            (masked) or ``"cls"`` (the first token); or a module that pools.
         normalize: Whether embeddings are scaled to length 1.
         steps: Modules of sentence-transformers between the pooling and that, such as ``Dense``.
         cut: The embedding is the first numbers of what they return (Kusupati et al., "Matryoshka
@@ -122,9 +117,8 @@ class SentenceEncoder(nn.Module):
         self.transformer = transformer
         width = state_width(transformer)
         self.pooler: Pooling | AttentionPooling | LayerPooling
-        if pooling in LAYER_POOLINGS:
-            maxima = pooling == LAYER_POOLINGS[1]
-            self.pooler = LayerPooling(width, layer_count(transformer.config), maxima=maxima)
+        if pooling == LAYERS:
+            self.pooler = LayerPooling(width, layer_count(transformer.config))
         else:
             self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
         self.steps = nn.Sequential(*steps)
@@ -133,11 +127,11 @@ class SentenceEncoder(nn.Module):
 
     @property
     def pooling(self) -> str:
-        """``"attention"``, one of ``LAYER_POOLINGS``, or the library's modes."""
+        """``"attention"``, ``"layers"``, or the library's modes."""
         if isinstance(self.pooler, AttentionPooling):
             return "attention"
         if isinstance(self.pooler, LayerPooling):
-            return LAYER_POOLINGS[self.pooler.maxima]
+            return LAYERS
         mode = self.pooler.pooling_mode
         return mode if isinstance(mode, str) else "+".join(mode)
 

@@ -36,11 +36,6 @@ _LARGEST = 1e6
 # How many labels a recipe's comments list, and how many characters of each.
 _SHOWN, _LONGEST = 10, 30
 
-_POOLING = (
-    '# pooling = "auto"  # chosen by the rows in place of three layers, if wished within\n'
-    "#                   # max_megabytes, and max_operations of a pass of 64 tokens\n"
-)
-
 # Ignored between near copies: addresses, user names, and everything but letters.
 _NAMES, _NO_LETTERS = re.compile(r"https?://\S+|@\w+"), re.compile(r"[\W\d_]+")
 
@@ -247,18 +242,16 @@ def _source_table(source: str | None, revision: str | None, out: Path) -> str:
     if source is None:
         return (
             "# A model's folder; or its name on the hub, with revision = its full commit.\n"
-            f'[backbone]\nsource = "path/to/model"\n{_POOLING}'
+            '[backbone]\nsource = "path/to/model"\n'
         )
     path = Path(source)
     if not path.exists():
         from fala_export.models.hub import commit_of
 
         commit = commit_of(source, revision)
-        return f"[backbone]\nsource = {_quoted(source)}\nrevision = {_quoted(commit)}\n{_POOLING}"
+        return f"[backbone]\nsource = {_quoted(source)}\nrevision = {_quoted(commit)}\n"
     line = f"source = {_quoted(_relative(out, path))}\n"
-    if path.is_dir():
-        return f"[backbone]\n{line}{_POOLING}"
-    is_model = path.suffix == ".onnx" or _is_bundle(path)
+    is_model = path.is_dir() or path.suffix == ".onnx" or _is_bundle(path)
     return f"[backbone]\n{line}" if is_model else f"[word-vectors]\n{line}"
 
 

@@ -1,28 +1,26 @@
-"""Inspect a bundle: its manifest, the size of its parts, and its cost on a device."""
+"""Inspect a bundle: its manifest, the size of its parts, and the cost of a forward pass."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fala import Bundle, BundleFormatError
-from fala.backbones.word_vectors import words
+from fala import Bundle
 from fala.base.errors import install_hint
-from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VECTOR_TABLES, VOCABULARY
+from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, VECTOR_TABLES, VOCABULARY
 from fala_export.families.adapters.bundle import config_of
 from fala_export.graph.cost import LENGTHS, cost
-from fala_export.release.footprint import measure
 
 # Details of the manifest that have a section of their own in the report.
 _APART = ("cost", "parity", "versions")
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """Describe a bundle; measuring memory and time in a fresh process takes seconds.
+    """Describe a bundle.
 
     Args:
         path: The bundle's file.
@@ -32,18 +30,14 @@ def inspect(path: Path) -> dict[str, Any]:
         digest, sites, size, parameters and configuration of an ``adapter``, or None; ``digests``;
         ``bytes`` in all, and of each of the ``parts``; ``parity``, ``versions`` and other
         ``details`` as stored at export; ``cost`` (parameters, and FLOPs of a forward pass by
-        length; None, with the reason as ``cost_unknown``); ``encoder``, the app's own encoder of
-        an external release, or None; and ``measured``, the result of ``footprint.measure``, None
-        for external releases and adapters, which cost nothing by themselves.
+        length; None, with the reason as ``cost_unknown``); and ``encoder``, the app's own encoder
+        of an external release, or None.
 
     Raises:
         BundleError: Not a bundle, or a damaged one.
-        ExportError: The backbone cannot be loaded.
     """
     bundle = Bundle.open(path)
     manifest = bundle.manifest
-    longest = manifest.max_length or LENGTHS[-1]
-    lengths = [length for length in LENGTHS if length <= longest] or [longest]
     return {
         "bundle": str(path),
         "name": manifest.name,
@@ -68,9 +62,6 @@ def inspect(path: Path) -> dict[str, Any]:
         "details": {key: value for key, value in manifest.details.items() if key not in _APART},
         **_cost(bundle),
         "encoder": bundle.encoder,
-        "measured": (
-            None if bundle.base or bundle.external else measure(bundle, _texts(bundle, lengths))
-        ),
     }
 
 
@@ -153,34 +144,3 @@ def _cost_of_table(bundle: Bundle) -> dict[str, Any]:
         "parameters": vocabulary * dimension,
         "flops": {str(length): length * dimension for length in LENGTHS},
     }
-
-
-def _texts(bundle: Bundle, lengths: Sequence[int]) -> dict[str, str]:
-    """A text of each length, by its length."""
-    if bundle.manifest.kind in VECTOR_TABLES:
-        vocabulary = bundle.read(VOCABULARY).decode(errors="replace").split("\n")
-        terms = [word for word in vocabulary[: 10 * max(lengths)] if words(word) == [word]] or ["a"]
-        return {
-            str(length): " ".join(terms[i % len(terms)] for i in range(length))
-            for length in lengths
-        }
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode())
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        texts = {}
-        for length in lengths:
-            count = 1
-            while count < length and len(tokenizer.encode(" ".join("a" * count)).ids) < length:
-                count += 1
-            texts[str(length)] = " ".join("a" * count)
-    except BaseException as error:
-        # The library has no class for its errors, and a panic in its Rust is not an Exception.
-        if isinstance(error, KeyboardInterrupt | MemoryError):
-            raise
-        raise BundleFormatError(
-            f"{bundle.path}: the tokenizer cannot be loaded: {error}"
-        ) from error
-    return texts

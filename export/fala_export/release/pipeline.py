@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +27,6 @@ from fala_export.fitting.population.left_out import EVERY_ROW
 from fala_export.models.source import Source, load_source
 from fala_export.population import check_annotators, write_scales
 from fala_export.release.check import check_limits, play_devices
-from fala_export.release.pooling_choice import choose_pooling
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, code_digest
 from fala_export.rows.data_set import AllRows
@@ -42,7 +40,7 @@ from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import digest_of, megabytes, write_file, writing
+from fala_export.writing import digest_of, megabytes, writing
 
 
 class Pipeline:
@@ -132,7 +130,7 @@ class Pipeline:
         """
         if table.bundle is not None:
             return open_earlier(table.bundle)
-        pooling = "own" if table.pooling == "auto" else table.pooling  # before the choice
+        pooling = table.pooling
         if (training := self.recipe.training) is not None:
             task, seed = self.rows.task, training.seed
             return load_to_train(table.model, pooling, seed, task, table.export)
@@ -159,9 +157,6 @@ class Pipeline:
         inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of, self._files())]
         if (check := recipe.check) is not None and self._read.division:
             inputs.append(self._read.division)
-        if isinstance(recipe.source, BackboneTable) and recipe.source.pooling == "auto":
-            choose = partial(self._choose_pooling, recipe.source)
-            steps.add("pooling", "pooling_choice", inputs, choose)
         steps.add("backbone", "", inputs, self._backbone)
         if recipe.data is not None:
             if recipe.training is None:
@@ -210,27 +205,13 @@ class Pipeline:
             files.append(model if model.exists() else None)
         return [file for file in files if file is not None]
 
-    def _choose_pooling(self, table: BackboneTable, _: Path, out: Path) -> Mapping[str, Any]:
-        """A file with the pooling of the backbone, and the compared ones."""
-        choice = choose_pooling(
-            table.model, table.export, self.rows, table.max_megabytes, table.max_operations
-        )
-        write_file(out, json.dumps(choice).encode())
-        return choice
-
-    def _backbone(self, before: Path, out: Path) -> Mapping[str, Any]:
+    def _backbone(self, _: Path, out: Path) -> Mapping[str, Any]:
         """A backbone's bundle; with a training its release."""
         recipe, table = self.recipe, self.recipe.source
         if recipe.training is not None:
             return self._train(recipe.training, out)
         if isinstance(table, VectorsTable):
             return self._export_vectors(table, out)
-        export = recipe.export
-        if table.pooling == "auto":
-            choice = json.loads(before.read_bytes())
-            model = replace(table.model, layers=choice["layers"])
-            table = replace(table, model=model, pooling=choice["pooling"])
-            export = replace(export, details={**export.details, "pooling_choice": choice})
         source = self._loaded(table)
         if isinstance(source, Bundle):
             details = {**source.manifest.details, **recipe.details}
@@ -239,8 +220,8 @@ class Pipeline:
             write_bundle(out, manifest, files)
             return {"bundle": str(out), "name": recipe.name, "precision": manifest.precision}
         if recipe.data is None:
-            return export_encoder(source, out, export)
-        return export_learned(source, self.rows.rows, out, export)
+            return export_encoder(source, out, recipe.export)
+        return export_learned(source, self.rows.rows, out, recipe.export)
 
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"

@@ -19,16 +19,16 @@ from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_name
 from fala_export.errors import ExportError
-from fala_export.options import Only, Options, Positive, T
+from fala_export.options import Only, Options, T
 from fala_export.rows.columns import Columns
 from fala_export.settings import (
+    AnyPooling,
     BridgeSettings,
     CheckSettings,
     ExportOptions,
     HubName,
     ModelSource,
     PublishSettings,
-    RecipePooling,
     ScalesSettings,
     SignSettings,
     VectorOptions,
@@ -57,17 +57,12 @@ class BackboneTable:
     Attributes:
         model: Its folder, its ONNX file beside its tokenizer.json, or its name on the hub with the
             full commit as revision, since a branch moves; or a bundle.
-        pooling: None takes three layers, or the own of a matcher that is trained; ``"auto"``
-            chooses by the public rows.
-        max_megabytes: With ``"auto"``: most megabytes of the model and its tokenizer.
-        max_operations: With ``"auto"``: most operations of a pass of 64 tokens.
+        pooling: None takes three layers, or the own of a matcher that is trained.
         export: The export options.
     """
 
     model: ModelSource
-    pooling: RecipePooling | None = None
-    max_megabytes: Positive | None = None
-    max_operations: Positive | None = None
+    pooling: AnyPooling | None = None
     export: Annotated[ExportOptions, _EXPORT]
 
     def resolve(self, folder: Path) -> BackboneTable:
@@ -91,8 +86,7 @@ class BackboneTable:
         """Its keys and values, for a manifest."""
         export = asdict(self.export)
         options = {key: export[key] for key in _EXPORT}
-        budget = {"max_megabytes": self.max_megabytes, "max_operations": self.max_operations}
-        return {**asdict(self.model), "pooling": self.pooling, **budget, **options}
+        return {**asdict(self.model), "pooling": self.pooling, **options}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,12 +317,6 @@ def _check(recipe: Recipe) -> None:
         return
     if table.pooling == "attention" and recipe.training is None:
         raise ExportError('pooling = "attention" is trained: add [training]')
-    if table.pooling == "auto" and recipe.data is None:
-        raise ExportError('pooling = "auto" needs data: name a file of rows')
-    if table.pooling != "auto" and (table.max_megabytes or table.max_operations):
-        raise ExportError('max_megabytes and max_operations are for pooling = "auto"')
-    if table.pooling == "auto" and recipe.training is not None:
-        raise ExportError('pooling = "auto" is of a model that is not trained: omit [training]')
     source, revision = table.model.source, table.model.revision
     if table.bundle is not None:
         alone = BackboneTable(model=ModelSource(source), export=ExportOptions())
