@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +16,9 @@ from fala_export.fitting.population.scales import (
     LEAST_ANNOTATORS,
     LEAST_ROWS,
     AnnotatedRows,
-    Map,
 )
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.unseen import unseen_rows
-
-# N-grams of a row, about; and the numbers of all rows below which other processes do not pay: the
-# search of scales for 1,200 rows of 4 numbers took twice the processor time with them.
-_NGRAMS, _LITTLE = 500, 1 << 22
 
 
 def check_annotators(public: PublicRows) -> None:
@@ -73,35 +65,10 @@ def write_scales(
     bundle, head, public = _open(release, public, trained_on)
     check_annotators(public)  # before minutes of embedding
     rows = _annotate(bundle, head, public, embedder or Embedder())
-    with processes(numbers_of(*rows.inputs.shape)) as run:
-        scales, origin = learn_scales(rows, progress, run)
+    scales, origin = learn_scales(rows, progress)
     before, notes = release.stat().st_size, {"scales": scales, "scales_from": origin}
     write_again(out, bundle, notes)
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}
-
-
-@contextmanager
-def processes(numbers: float = math.inf) -> Iterator[Map]:
-    """Give a ``map`` in processes on all cores: small fits hold Python's lock most of the time.
-
-    Large arrays are passed as files, once, which all processes map. Where there is little to do it
-    is the built-in ``map``: other processes would take longer to start, and to be asked.
-
-    Args:
-        numbers: ``numbers_of`` the people who are fitted.
-    """
-    if numbers < _LITTLE:
-        yield map
-        return
-    from joblib import Parallel, cpu_count, delayed
-
-    with Parallel(cpu_count(), return_as="generator") as parallel:
-        yield lambda function, of: parallel(delayed(function)(each) for each in of)
-
-
-def numbers_of(rows: int, dimension: int) -> int:
-    """Numbers of all rows: their embeddings of that length, and some n-grams each."""
-    return rows * (dimension + _NGRAMS)
 
 
 def _open(

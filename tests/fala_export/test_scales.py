@@ -11,7 +11,7 @@ from export_command import done, failed, works
 from fala import Bundle
 from fala.cli import progress
 from fala.model.heads import Head
-from fala.model.losses import cross_entropy
+from fala.model.links import LABELS, TAGS, Rating
 from fala.model.scales import Scales, scales_at
 from fala_export.embedding import Embedder
 from fala_export.fitting import samples
@@ -20,12 +20,12 @@ from fala_export.fitting.device_fit import (
     DENSE_SCALE,
     SLOPE_SCALE,
     Inputs,
-    LeftOut,
     TrainingSet,
     blocks_of,
     default_scales,
     fit_device,
 )
+from fala_export.fitting.devices import Devices
 from fala_export.fitting.population import learning
 from fala_export.fitting.population import scales as scales_module
 from fala_export.fitting.population.learning import annotated, learn_scales
@@ -36,7 +36,6 @@ from fala_export.fitting.population.scales import (
     training_sets,
     trials,
 )
-from fala_export.population import processes
 from fala_export.rows.user_rows import Row
 from public_data import write_rows
 from public_people import verdicts
@@ -91,8 +90,6 @@ def test_the_planted_spread_is_chosen():
     ticks = []
     sets = sets_of(head, people(head, [10.0]))
     scales = choose_scales(sets, 50, ticks.append)
-    with processes() as run:
-        assert choose_scales(sets, 50, run=run) == scales
     assert DENSE_SCALE * 10 <= scales.blocks[0] <= DENSE_SCALE * 30
     assert (scales.labels, scales.trust) == (50, 1.0)
     assert sum(ticks) == 16 * trials(1)
@@ -132,8 +129,7 @@ def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
 
     def lost(block):
         numbers = Scales((0.0, block), scales.slope, scales.bias)
-        devices = [LeftOut.of(training) for (training,) in sets]
-        return np.mean([device.losses(device.full(numbers)[0]).mean() for device in devices])
+        return Devices.of(sets).losses(numbers, (1.0,))[0].mean()
 
     assert min(lost(3 * DENSE_SCALE), lost(10 * DENSE_SCALE)) < lost(DENSE_SCALE)
 
@@ -314,24 +310,40 @@ def test_too_few_annotators_are_refused_before_their_texts_are_embedded(folder, 
     assert release.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("labels", [("0", "1"), ("a", "b", "c")])
-def test_left_out_losses_are_those_of_the_devices_fit(labels):
+RATING = Rating(1.0, 5.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "link"),
+    [
+        (("0", "1"), LABELS), (("a", "b", "c"), LABELS), (("a", "b"), TAGS),
+        (("rating",), RATING),
+    ],
+)  # fmt: skip
+def test_left_out_losses_are_those_of_the_devices_fit(labels, link):
     rng = np.random.default_rng(3)
-    head = make_head(labels=labels, dimension=D, words=True)
-    inputs = rng.normal(size=(40, D)).astype(np.float32)
-    words = head.words([f"word {at % 7} of {at}" for at in range(40)])
-    shares = head.label_shares(rng.choice(labels, size=40).tolist())
-    training = TrainingSet(
-        blocks_of(head, Inputs(inputs), words),
-        head.bias,
-        shares,
-        np.full(shares.shape, np.nan),
-    )
-    left_out, near = LeftOut.of(training), None
+    head = make_head(labels=labels, dimension=D, words=True, link=link)
+    sets = []
+    for person in range(5):  # the second has two devices
+        inputs = rng.normal(size=(40, D)).astype(np.float32)
+        words = head.words([f"word {at % 7} of {at} {person}" for at in range(40)])
+        given = {
+            "labels": lambda: rng.choice(labels, size=40).tolist(),
+            "tags": lambda: [{tag for tag in labels if rng.random() < 0.5} for _ in range(40)],
+            "rating": lambda: rng.uniform(1, 5, size=40).tolist(),
+        }[link.kind]()
+        shares = head.label_shares(given)
+        blocks = blocks_of(head, Inputs(inputs), words)
+        sets.append(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan), link))
+    devices, near = Devices.of([sets[:1], sets[1:3], sets[3:4], sets[4:]]), None
     for numbers in ((1.0, 3.0, 1.0, 1.0), (0.1, 0.0, 0.4, 0.1), (10.0, 0.3, 0.0, 0.0)):
         scales = Scales.of_numbers(numbers)
-        fitted = fit_device(training, scales)
-        full, near = left_out.full(scales, near)
-        for ours, theirs in ((full, fitted.full), (left_out.calibrated(scales), fitted.calibrated)):
-            expected = cross_entropy(shares, theirs.left_out)
-            assert left_out.losses(ours).mean() == pytest.approx(expected.mean(), rel=1e-5)
+        losses, near = devices.losses(scales, (0.0, 1.0), near)
+        fits = [fit_device(training, scales) for training in sets]
+        for column, model in enumerate(("calibrated", "full")):
+            each = [
+                link.losses(one.labels, getattr(fit, model).left_out).mean()
+                for one, fit in zip(sets, fits, strict=True)
+            ]
+            expected = [each[0], (each[1] + each[2]) / 2, each[3], each[4]]
+            np.testing.assert_allclose(losses[:, column], expected, rtol=1e-4)

@@ -19,7 +19,7 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import add_bridge, write_again, write_release
 from fala_export.fitting.bridge import fit_bridge
-from fala_export.fitting.heads import fit_head, kind_of
+from fala_export.fitting.heads import PublicRows, fit_joint_head, kind_of
 from fala_export.fitting.metrics import interval
 from fala_export.fitting.played import Side, fits
 from fala_export.fitting.population.learning import annotated, annotated_rows, learn_scales
@@ -105,11 +105,14 @@ def _side(
     if has_head and head is not None:
         return Side(name, bundle.path, head, embeddings, has_head=True)
     labels = [row.label for row in rows.public if row.label is not None]
-    head = fit_head(
+    public_rows = PublicRows.of(
         backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings,
         **kind_of(rows.link),
     )  # fmt: skip
-    write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
+    head, joint = fit_joint_head(public_rows)
+    # The penalties serve the heads that leave documents out, too.
+    details = {"head": f"fitted on {rows.source}", "training": {"words": joint.details()}}
+    write_release(release, bundle, head, details)
     scales = _add_scales(release, head, rows, embeddings, show)
     return Side(name, release, head, embeddings, has_head=False, scales=scales)
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fala.base.errors import DataError, counted, type_of
 from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
-from fala.model.scales import Scales
-from fala.solver.design import GramRows
 from fala.solver.fit import (
     BIAS_SCALE,
     DENSE_SCALE,
@@ -21,17 +17,12 @@ from fala.solver.fit import (
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
-from fala.solver.forms import Form, Work, minimize
+from fala.solver.forms import Work
 from fala.solver.gaussian import (
     SLOPE_DEVIATION,
-    Gaussian,
-    calibrate,
-    evidence_of,
-    gaussian_around,
     whiten,
 )
 from fala.solver.judge import judge
-from fala.solver.newton import Problem
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 
@@ -43,7 +34,6 @@ __all__ = [
     "SLOPE_SCALE",
     "Block",
     "Inputs",
-    "LeftOut",
     "SparseRows",
     "TrainingSet",
     "Work",
@@ -55,66 +45,6 @@ __all__ = [
     "one_blas_thread",
     "whiten",
 ]
-
-
-@dataclass(frozen=True, eq=False)
-class LeftOut:
-    """Leave-one-out logits at any scales, faster than by ``fit_device``.
-
-    Attributes:
-        gaussian: The prior with all scales 1.
-        vendor: The vendor's logits, shape (n, C).
-        problem: The objective with all scales 1, without its rows.
-        grams: The Gram matrix of each of k blocks' rows, shape (k, n, n), in float32.
-    """
-
-    gaussian: Gaussian
-    vendor: Floats
-    problem: Problem[GramRows]
-    grams: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, training: TrainingSet) -> LeftOut:
-        """For examples that all have a label."""
-        vendor = training.vendor_logits()
-        gaussian = gaussian_around(
-            training, vendor, Scales((1.0,) * len(training.blocks), 1.0, 1.0)
-        )
-        evidence = evidence_of(training, beside_labels=True)
-        problem = gaussian.problem(training, vendor, evidence)
-        grams = [part.gram().astype(np.float32) for part in problem.rows.parts]
-        nothing = GramRows(np.empty((0, 0)))
-        return cls(gaussian, vendor, problem.over(nothing), np.stack(grams))
-
-    def full(self, scales: Scales, near: Floats | None = None) -> tuple[Floats, Floats]:
-        """The full fit's leave-one-out logits (n, C), and its minimum.
-
-        Args:
-            scales: Of the Gaussian.
-            near: The start, such as the minimum at other scales; None starts at 0.
-        """
-        gram = np.full(self.grams[0].shape, self.gaussian.deviation**2 * scales.bias)
-        for block, scale in zip(self.grams, scales.blocks, strict=True):
-            if scale:
-                gram += scale * block
-        problem = self.problem.over(GramRows(gram))
-        column = np.sqrt(scales.slope) * problem.slope_column
-        scaled = replace(problem, slope_column=column)
-        minimum = minimize(Form(scaled, scaled.rows.gram), near)
-        return minimum.left_out, minimum.start
-
-    def calibrated(self, scales: Scales) -> Floats:
-        """The calibrated model's leave-one-out logits (n, C)."""
-        gaussian = replace(
-            self.gaussian, slope=self.gaussian.slope * float(np.sqrt(scales.slope)),
-            deviation=self.gaussian.deviation * float(np.sqrt(scales.bias)),
-        )  # fmt: skip
-        return calibrate(gaussian, self.vendor, self.problem.evidence).left_out
-
-    def losses(self, logits: Floats) -> Floats:
-        """The examples' losses by logits (n, C), in nats, shape (n,)."""
-        evidence = self.problem.evidence
-        return evidence.link.losses(evidence.labels, logits)
 
 
 def fit_personal(

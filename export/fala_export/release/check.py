@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from fala_export.errors import ExportError
 from fala_export.fitting.metrics import defined, interval, margin_of
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
 from fala_export.fitting.population.left_out import was_fitted_to_every_row
-from fala_export.population import numbers_of, processes
 from fala_export.rows.data_set import AllRows
 from fala_export.settings import CheckSettings
 
@@ -34,6 +33,8 @@ _FIGURES = {
     "rating": ("rmse", "rank_correlation"),
 }
 _DIGITS = 4
+# The numbers of all rows below which other processes would take longer to start.
+_LITTLE = 1 << 22
 
 
 def play_devices(
@@ -90,11 +91,9 @@ def play_devices(
     ]
     results = []
     played = sum(len(user.train) + len(user.test) for user in rows.users.values())
-    with (
-        processes(numbers_of(played, new.manifest.dimension)) as run,
-        progress("playing devices", len(calls)) as bar,
-    ):
-        for result in run(lambda call: run_user(*call, budget), calls):
+    many = played * new.manifest.dimension > _LITTLE
+    with progress("playing devices", len(calls)) as bar:
+        for result in _results(calls, budget, cores=None if many else 1):
             results.append(result)
             bar.update(1)
     if was_fitted_to_every_row(old):  # these test rows are among them, perhaps
@@ -104,6 +103,19 @@ def play_devices(
             if "negative_flips" in result:  # of its decisions
                 result["negative_flips"] = dict.fromkeys(result["negative_flips"])
     return {"from": old.manifest.title, "of": count, **verdict(results, after.head.link)}
+
+
+def _results(
+    calls: Sequence[tuple[str, AllRows, Side, Side]], budget: Budget, cores: int | None
+) -> Iterator[dict[str, Any]]:
+    """Play devices one after another, or in processes on all cores: fits hold Python's lock."""
+    if cores == 1:
+        yield from (run_user(*call, budget) for call in calls)
+        return
+    from joblib import Parallel, cpu_count, delayed
+
+    parallel = Parallel(cores or cpu_count(), return_as="generator")
+    yield from parallel(delayed(run_user)(*call, budget) for call in calls)
 
 
 def _of_user(side: Side, user: str, rows: AllRows) -> Side:

@@ -16,7 +16,7 @@ from fala_export.errors import RowError
 from fala_export.fitting.device_fit import one_blas_thread
 from fala_export.fitting.population import scales
 from fala_export.fitting.population.left_out import Show, cross_fitted_logits, was_trained
-from fala_export.fitting.population.scales import AnnotatedRows, Map
+from fala_export.fitting.population.scales import AnnotatedRows
 from fala_export.fitting.samples import drawn_rows, evenly, mean_length, most_documents, numbers_of
 from fala_export.rows.user_rows import Row, label_names, shown_labels
 
@@ -122,14 +122,13 @@ def annotated_rows(
 
 
 def learn_scales(
-    rows: AnnotatedRows, show: Show, run: Map = map
+    rows: AnnotatedRows, show: Show
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
     """Choose the scales with the least loss on annotators, by number of labels.
 
     Args:
         rows: The annotators' rows.
         show: Shows progress.
-        run: See ``choose_scales``.
 
     Returns:
         The table of scales, as of a manifest, and the manifest's details of its origin; None if too
@@ -143,7 +142,7 @@ def learn_scales(
         people = max(people, len(sets))
         length = len(sets) * scales.trials(len(sets[0][0].blocks) - 1)
         with show(f"choosing scales for {labels} labels", length) as bar, one_blas_thread():
-            table.append(scales.choose_scales(sets, labels, bar.update, run).to_details())
+            table.append(scales.choose_scales(sets, labels, bar.update).to_details())
     if not table:
         return None, None
     return table, {"annotators": people, "of": max(rows.available, people)}

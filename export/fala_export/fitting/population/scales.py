@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +14,13 @@ from fala.model.scales import Scales, scales_at
 from fala_export.fitting.device_fit import (
     Block,
     Inputs,
-    LeftOut,
     SparseRows,
     TrainingSet,
     blocks_of,
     default_scales,
     one_blas_thread,
 )
+from fala_export.fitting.devices import Devices
 from fala_export.fitting.samples import drawn
 
 #: The numbers of labels for which scales are chosen.
@@ -41,27 +39,10 @@ LEAST_ANNOTATORS = 20
 MOST_ANNOTATORS = 200
 # Of one annotator that many groups of labels, and rows of all, for one number of labels.
 _MOST_GROUPS, _MOST_ROWS = 4, 20_000
-_PARTS = 16  # parts of the people that are tried side by side
 # Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
 # A change of a scale lowers the loss by that many standard errors over people.
 _CLEAR = 2.0
-
-#: The groups of some people, and each one's last minimum.
-_Part: TypeAlias = "tuple[list[list[LeftOut]], list[list[Floats | None]]]"
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-class Map(Protocol):
-    """The built-in ``map``, or one that uses several processes."""
-
-    def __call__(
-        self, function: Callable[[_Item], _Result], of: Iterable[_Item], /
-    ) -> Iterable[_Result]:
-        """Return a function's results for arguments, in their order."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +134,6 @@ def choose_scales(
     people: Sequence[Sequence[TrainingSet]],
     labels: int,
     tick: Callable[[int], None] = lambda _: None,
-    run: Map = map,
 ) -> Scales:
     """The scales with the least leave-one-out loss of people with some number of labels.
 
@@ -168,26 +148,20 @@ def choose_scales(
         people: ``training_sets``, of two people or more.
         labels: Their number of labels.
         tick: Called with the number of new trials, ``trials`` for each person in all.
-        run: Runs the trials of parts of the people, which are independent of each other.
     """
-    devices = [[LeftOut.of(each) for each in sets] for sets in people]
-    parts: list[_Part] = [
-        (of_part, [[None] * len(each) for each in of_part])
-        for first in range(min(_PARTS, len(people)))
-        if (of_part := devices[first::_PARTS])
-    ]
+    minima: Floats | None = None
+    devices = Devices.of(people)
     known: dict[tuple[float, ...], Floats] = {}
     blocks = people[0][0].blocks[1:]
     start = scales_at(default_scales(blocks), labels)
 
     def by_share(numbers: tuple[float, ...], shares: tuple[float, ...]) -> Floats:
         """The mean loss of each person at each share of the full fit, shape (people, shares)."""
-        found: list[Floats] = []
-        run_part = partial(_part_losses, beside_vendor(Scales.of_numbers(numbers)), shares)
-        for part, results in zip(parts, run(run_part, parts), strict=True):
-            part[1][:] = [minima for _, minima in results]
-            found += [loss for loss, _ in results]
-        return np.array(found)
+        nonlocal minima
+        with one_blas_thread():
+            scales = beside_vendor(Scales.of_numbers(numbers))
+            losses, minima = devices.losses(scales, shares, minima)
+        return losses
 
     def losses(numbers: tuple[float, ...]) -> Floats:
         """The mean loss of each person by the full fit."""
@@ -215,24 +189,6 @@ def choose_scales(
 def beside_vendor(scales: Scales) -> Scales:
     """The scales with one of 0 for the fixed first block of ``training_sets``."""
     return replace(scales, blocks=(0.0, *scales.blocks))
-
-
-def _part_losses(
-    scales: Scales, shares: tuple[float, ...], part: _Part
-) -> list[tuple[Floats, list[Floats | None]]]:
-    """The mean losses of each person of a part, by share of the full fit, and the minima."""
-    results = []
-    with one_blas_thread():
-        for devices, starts in zip(*part, strict=True):
-            losses, minima = [], list[Floats | None]()
-            for device, near in zip(devices, starts, strict=True):
-                full, minimum = device.full(scales, near)
-                calibrated = full if shares == (1.0,) else device.calibrated(scales)
-                mixed = (calibrated + share * (full - calibrated) for share in shares)
-                losses.append([device.losses(logits).mean() for logits in mixed])
-                minima.append(minimum)
-            results.append((np.mean(losses, axis=0), minima))
-    return results
 
 
 def _is_lower(losses: Floats, than: Floats) -> bool:
