@@ -62,7 +62,7 @@ from fala.report import (
 )
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
-from fala.slots.folder import Folder, Snapshot, Task
+from fala.slots.folder import Snapshot, Task
 from fala.slots.installing import ReleaseFiles, release_files
 from fala.slots.own import OwnRelease, on_encoder, with_labels
 from fala.slots.own_arguments import (
@@ -112,14 +112,15 @@ class Device:
         The examples of the methods continue with this device.
     """
 
-    def __init__(self, folder: Folder | None = None, *args: object, **kwargs: object) -> None:
-        if not isinstance(folder, Folder) or args or kwargs:
+    def __init__(self, own: Task | None = None, *args: object, **kwargs: object) -> None:
+        if not isinstance(own, Task) or args or kwargs:
             raise UsageError(
                 "fala.Device(...) does not open a device: create one with "
                 "fala.Device.create(folder, release), and open it afterwards with "
                 "fala.Device.open(folder)"
             )
-        self._folder = folder
+        self._own, self._folder = own, own.folder
+        self._tasks: dict[str, Task] = {"": own}
         self._learners: dict[str, Learner] = {}
 
     @classmethod
@@ -223,7 +224,7 @@ class Device:
                 folder, file, positive=positive, trust=trust, codec=codec, names=names,
                 encoders=encoders, releases=shared,
             )  # fmt: skip
-        _log.info("%s: created with %s", opened.path, opened.own.held().release.name)
+        _log.info("%s: created with %s", opened.folder.path, opened.held().release.name)
         return cls(opened)
 
     @classmethod
@@ -334,6 +335,8 @@ class Device:
         self._folder.close()
         for learner in self._learners.values():
             learner.close()
+        for task in self._tasks.values():
+            task.drop()
 
     def __enter__(self: _Device) -> _Device:
         return self
@@ -402,7 +405,7 @@ class Device:
 
     def __repr__(self) -> str:
         try:
-            snapshot = self._folder.own.held()
+            snapshot = self._own.held()
         except DeviceError as error:
             return f"<Device {error}>"
         return (
@@ -437,7 +440,7 @@ class Device:
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._folder.own.held().head.task
+        return self._own.held().head.task
 
     @property
     def labels(self) -> tuple[HeadLabel, ...]:
@@ -450,7 +453,7 @@ class Device:
         operation found them, and so the columns of its last ``predict_proba``. ``status`` reads
         what another process has replaced since.
         """
-        return self._folder.own.held().head.labels
+        return self._own.held().head.labels
 
     @property
     def positive(self) -> HeadLabel | None:
@@ -462,14 +465,14 @@ class Device:
         Raises:
             DataError: There are tags, or a rating.
         """
-        snapshot = self._folder.own.held()
+        snapshot = self._own.held()
         snapshot.head.check_exclusive("positive")
         return snapshot.positive
 
     @property
     def model(self) -> PersonalModel:
         """The active personal model."""
-        return self._folder.own.held().model
+        return self._own.held().model
 
     def predict(
         self,
@@ -887,7 +890,7 @@ class Device:
         """
         run, origin = Run(check_budget(budget)), self._folder.signed(trust)
         with self._source(bundle, encoder, encoder_name, dimension, trust) as path:
-            return preview(self._folder, path, run, origin)
+            return preview(self._own, path, run, origin)
 
     def replace(
         self,
@@ -1004,14 +1007,14 @@ class Device:
         if asked is None:
             yield check_release(bundle)
             return
-        with on_encoder(self._folder, asked, named=encoder_name is not None).written() as path:
+        with on_encoder(self._own, asked, named=encoder_name is not None).written() as path:
             yield path
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old = opened(self._folder.own).release.name
+        old = opened(self._own).release.name
         with run:
-            replaced = replace(self._folder, path, run, terms)
+            replaced = replace(self._own, path, run, terms)
         report = replaced_report(old, replaced, run)
         _log.info("%s -> %s: %s", report.old, report.new, report)
         return report
@@ -1065,7 +1068,7 @@ class Device:
         with needs("signed updates need an extra", extra="ota"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
         download, budget = check_update_limits(limits), check_budget(budget)
-        active = opened(self._folder.own).release.bundle.manifest
+        active = opened(self._own).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
         origin = replace_fields(self._folder.signed(None), verified=True)
@@ -1168,13 +1171,13 @@ class Device:
         """
         learner = self._learner()
         learner.ready()
-        own = with_labels(self._folder, check_names(labels, "labels"))
+        own = with_labels(self._own, check_names(labels, "labels"))
         if own is None:
             return learner.fit()
         terms = check_terms("always", self._folder.signed(None), (), allow_older=True)
         run = Run(Budget(forward_passes=0))
         with own.written() as path, run:
-            replaced = replace(self._folder, path, run, terms)
+            replaced = replace(self._own, path, run, terms)
         confirm(self._folder)  # the encoder has been in use
         return learner.report(self._snapshot(None), replaced.prepared.model)
 
@@ -1197,10 +1200,10 @@ class Device:
             The device went from bert back to glove. Active is the personal model, as it was. \
             Labels stay: 4 of 4 examples have one.
         """
-        old = opened(self._folder.own).release.name
+        old = opened(self._own).release.name
         roll_back(self._folder)
         to_fit = [
-            task for task in (self._folder.own, *self._folder.adapted())
+            task for task in (self._own, *self._own.adapted())
             if opened(task).state.to_fit
         ]  # fmt: skip
         for task in to_fit:
@@ -1212,7 +1215,7 @@ class Device:
             now.decision,
             now.examples,
             now.labelled,
-            self._folder.own in to_fit,
+            self._own in to_fit,
             now.on_trial,
         )
         _log.info("%s: %s", self._folder.path, report)
@@ -1281,7 +1284,7 @@ class Device:
         file = check_path(path, "path")
         name = None if name is None else check_adapter_name(name)
         self._learner().ready()
-        name = load(self._folder, file, name, positive, self._folder.signed(trust))
+        name = load(self._own, file, name, positive, self._folder.signed(trust))
         learner = self._learner(name)
         if learner.store.examples.counts()[0]:  # a repair has kept them
             learner.fit()
@@ -1320,7 +1323,11 @@ class Device:
         Raises:
             DataError: The name is invalid.
         """
-        return self._folder.task("" if adapter is None else check_adapter_name(adapter))
+        name = "" if adapter is None else check_adapter_name(adapter)
+        if name not in self._tasks:
+            # Two threads get the same task, even in simultaneous first calls.
+            self._tasks.setdefault(name, Task(self._folder, name, self._own))
+        return self._tasks[name]
 
     def _learner(self, adapter: str | None = None) -> Learner:
         """The learner of a task; see ``_snapshot``."""

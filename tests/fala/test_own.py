@@ -408,7 +408,7 @@ def test_a_damaged_folder_is_repaired_without_a_vendor(tmp_path, old, new):
     with Device.create(folder, ratings=(0, 10), encoder=old, key=key) as device:
         device.learn(LEARNED, [10 * (label == "rude") for label in labels_of(LEARNED)])
         active = device.replace(encoder=new).new
-        (folder / "bundles" / f"{device._folder.own.snapshot().active.record.bundle}.fala").unlink()
+        (folder / "bundles" / f"{device._own.snapshot().active.record.bundle}.fala").unlink()
     assert Device.repair(folder, key=key).active == "WordVectors 100" != active
     with Device.open(folder, encoder=old, key=key) as device:
         rude = np.array(labels_of(UNSEEN)) == "rude"

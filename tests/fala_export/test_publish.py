@@ -48,7 +48,7 @@ def installed_manifest(tmp_path, vendor, root=None, releases=None, product=None)
         Device.create(tmp_path / "device", releases / "old.fala") as device,
     ):
         report = device.update(server.address, root=root or vendor.root, product=product)
-        return device._folder.own.snapshot().release.bundle.manifest if report else None
+        return device._own.snapshot().release.bundle.manifest if report else None
 
 
 class TestCommands:

@@ -410,7 +410,7 @@ class _Carry:
             releases=self._releases,
         ) as device:  # fmt: skip
             folder = device._folder
-            snapshot = opened(folder.own)
+            snapshot = opened(device._own)
             digest = snapshot.release.bundle.digest
             self._parts[digest] = snapshot.release.parts
             if self._is_new(snapshot.release.bundle):
@@ -419,7 +419,7 @@ class _Carry:
                     return _Outcome(path, "already")
                 report = device.refine(budget, progress=counting)
                 return _Outcome(path, "refined", report, counting.encoded)
-            before = folder.own.previous(snapshot)
+            before = device._own.previous(snapshot)
             if before is not None and self._is_new(before.release.bundle):
                 return _Outcome(path, "went_back")
             report = device.replace(

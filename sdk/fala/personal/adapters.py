@@ -12,7 +12,7 @@ from fala.model.active import ActiveModel
 from fala.model.labels import OneLabel
 from fala.personal.prepare import Part, part_for
 from fala.slots.admit import Signed, admit_adapter
-from fala.slots.folder import Folder
+from fala.slots.folder import Task
 from fala.slots.snapshot import Release
 from fala.slots.switching import load_adapter, opened
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
@@ -21,13 +21,12 @@ from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 Adapters = Sequence[Path] | Mapping[str, Path]
 
 
-def adapter_parts(folder: Folder, own: Part, paths: Adapters, origin: Signed) -> list[Part]:
+def adapter_parts(own: Part, paths: Adapters, origin: Signed) -> list[Part]:
     """Open an adapter for every further task of a device.
 
     A task keeps its adapter if that is made for the release's backbone.
 
     Args:
-        folder: The device's folder.
         own: The part of the device's own task, with the release to install.
         paths: The adapters' files.
         origin: How their origin is known.
@@ -42,7 +41,7 @@ def adapter_parts(folder: Folder, own: Part, paths: Adapters, origin: Signed) ->
         BundleMismatchError: An adapter was made for another backbone, or lacks a label.
         BundleError: An adapter cannot be trusted.
     """
-    release, tasks = own.release, folder.adapted()
+    release, tasks = own.release, own.before.task.adapted()
     adapters = _by_name(paths, origin, release)
     for name, adapter in adapters.items():
         if name not in {task.name for task in tasks}:
@@ -65,7 +64,7 @@ def adapter_parts(folder: Folder, own: Part, paths: Adapters, origin: Signed) ->
 
 
 def load(
-    folder: Folder,
+    own: Task,
     path: Path,
     name: str | None,
     positive: OneLabel | None,
@@ -74,7 +73,7 @@ def load(
     """Load an adapter beside the active release; see ``Device.load_adapter``.
 
     Args:
-        folder: The device's folder.
+        own: The device's own task.
         path: The adapter's file.
         name: The task's name; None takes the bundle's own.
         positive: See ``Device.load_adapter``.
@@ -83,7 +82,7 @@ def load(
     Returns:
         The task's name.
     """
-    base = opened(folder.own)
+    base = opened(own)
     adapter = admit_adapter(path, origin, base.release)
     name = adapter.bundle.manifest.name if name is None else name
     if not PRODUCT.fullmatch(name):
@@ -92,10 +91,10 @@ def load(
             "_; pass another with name="
         )
     label = None if positive is None else adapter.head.positive(positive)
-    texts = folder.store.texts.newest(PROBES)
+    texts = own.store.texts.newest(PROBES)
     model = ActiveModel(adapter.head.vendor_model(), adapter.backbone)
     check_own_texts(model, adapter.bundle, [*FEW_EDGE_CASES, *texts])
-    load_adapter(folder.task(name), base, adapter, label)
+    load_adapter(Task(own.folder, name, own), base, adapter, label)
     return name
 
 

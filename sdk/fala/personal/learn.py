@@ -366,9 +366,9 @@ def drop_fits(folder: Folder) -> None:
                 learner._hold(None)
 
 
-def fit_all(folder: Folder) -> None:
-    """Fit the models of all tasks of a folder."""
-    for task in (folder.own, *folder.adapted()):
+def fit_all(own: Task) -> None:
+    """Fit the models of all tasks of a device, which has its own."""
+    for task in (own, *own.adapted()):
         Learner(task).fit()
 
 

@@ -32,7 +32,7 @@ from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
 from fala.selection.representatives import affordable
 from fala.slots.admit import Signed, admit
-from fala.slots.folder import Folder, Snapshot
+from fala.slots.folder import Folder, Snapshot, Task
 from fala.slots.snapshot import Release
 from fala.slots.switching import opened
 from fala.slots.validation import PROBES, check_own_texts
@@ -91,12 +91,12 @@ class Prepared:
 
 @contextmanager
 def opening(
-    folder: Folder, path: Path, run: Run, origin: Signed, *, allow_older: bool
+    task: Task, path: Path, run: Run, origin: Signed, *, allow_older: bool
 ) -> Iterator[Part]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
     Args:
-        folder: The device's folder.
+        task: The device's own task.
         path: The release's file.
         run: Times the stages.
         origin: How its origin is known.
@@ -109,7 +109,7 @@ def opening(
     """
     run.check("open")
     with run.stage("open"):
-        before = opened(folder.own)
+        folder, before = task.folder, opened(task)
         installed = folder.store.slots.bundles()
         release = admit(path, origin, folder.encoders, folder.releases, installed)
         if not allow_older:

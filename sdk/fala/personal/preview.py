@@ -12,25 +12,25 @@ from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Preview
 from fala.slots.admit import Signed
-from fala.slots.folder import Folder
+from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
 from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95
 
 _MEGABYTE = 1e6
 
 
-def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
+def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
     """Prepare a replacement, compare, and discard it.
 
     Args:
-        folder: The device's folder.
+        task: The device's own task.
         path: The release's file.
         run: Has the budget of the replacement.
         origin: How the release's origin is known.
     """
     budget = run.budget
     # A preview of an older release does no harm.
-    with opening(folder, path, run, origin, allow_older=True) as part:
+    with opening(task, path, run, origin, allow_older=True) as part:
         limit = budget.passes(bridged=bool(part.bridges))
         prepared = prepare(part, run, limit, evidence=MIN_REAL)
         probes = check(prepared, run)
@@ -57,7 +57,7 @@ def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
         passes_to_know=passes if comparison.worse is None else 0,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
-        disk_megabytes=_growth(folder, prepared, size, encoded + further) / _MEGABYTE,
+        disk_megabytes=_growth(prepared, size, encoded + further) / _MEGABYTE,
         forward_passes=further + prepared.encoded,
     )
 
@@ -95,9 +95,9 @@ def _further(prepared: Prepared, run: Run) -> int:
     return min(remaining, len(pending))
 
 
-def _growth(folder: Folder, prepared: Prepared, size: int, texts: int) -> int:
+def _growth(prepared: Prepared, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
-    bundle = prepared.part.release.bundle
+    bundle, folder = prepared.part.release.bundle, prepared.part.before.task.folder
     in_use = folder.store.slots.bundles()
     # The idle slot is overwritten, and the bundle that only it uses is deleted.
     idle = in_use - {prepared.part.before.active.record.bundle, bundle.digest}

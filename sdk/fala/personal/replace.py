@@ -20,7 +20,7 @@ from fala.personal.refit import Refit
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Changes, Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.admit import Signed
-from fala.slots.folder import Folder
+from fala.slots.folder import Task
 from fala.slots.switching import Move, install_release, opened
 
 
@@ -92,28 +92,28 @@ class Replaced:
         return float(np.mean(classes(before) == classes(model.left_out[both])))
 
 
-def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
+def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
     """Carry the personal models over to a new release.
 
     Args:
-        folder: The device's folder.
+        task: The device's own task.
         path: The release's file.
         run: The budget, for all tasks together, and the app's progress.
         terms: See above.
     """
-    with opening(folder, path, run, terms.origin, allow_older=terms.allow_older) as first:
+    with opening(task, path, run, terms.origin, allow_older=terms.allow_older) as first:
         with run.stage("open"):
             # A repository verifies the release alone.
             origin = dataclasses.replace(terms.origin, verified=False)
-            parts = [first, *adapter_parts(folder, first, terms.adapters, origin)]
+            parts = [first, *adapter_parts(first, terms.adapters, origin)]
         earlier: dict[str, Prepared] = {}
         try:
-            replaced = _install(folder, parts, run, terms.accept, earlier)
+            replaced = _install(parts, run, terms.accept, earlier)
         except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
-            with folder.store.turn(), run.silence():
+            with task.store.turn(), run.silence():
                 current = [_again(part) for part in parts]
-                replaced = _install(folder, current, run, terms.accept, earlier)
-    return _refine(folder, replaced, run)
+                replaced = _install(current, run, terms.accept, earlier)
+    return _refine(replaced, run)
 
 
 def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
@@ -173,12 +173,11 @@ def _again(part: Part) -> Part:
 
 
 def _install(
-    folder: Folder, parts: Sequence[Part], run: Run, accept: Accept, earlier: dict[str, Prepared]
+    parts: Sequence[Part], run: Run, accept: Accept, earlier: dict[str, Prepared]
 ) -> list[Replaced]:
     """Fit, compare, check and install, every task.
 
     Args:
-        folder: The device's folder.
         parts: The tasks' parts, the device's own first.
         run: See ``replace``.
         accept: See ``Device.replace``.
@@ -210,7 +209,7 @@ def _install(
     probes = [check(first, run) for first in prepared]
     run.check("commit")
     with run.stage("commit"):
-        install_release(folder, [_move(first, encoded) for first in prepared])
+        install_release([_move(first, encoded) for first in prepared])
     run.report("commit", 1, 1)
     return [Replaced(first, count) for first, count in zip(prepared, probes, strict=True)]
 
@@ -243,7 +242,7 @@ def _move(prepared: Prepared, encoded: Mapping[str, Encoded]) -> Move:
     return Move(part.before, part.release, change, teachers, logits, model.rows.reading.data)
 
 
-def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
+def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     """Spend the rest of the budget on every task in turn."""
     remaining = run.budget.passes(bool(replaced[0].prepared.part.bridges))
     remaining -= sum(result.passes for result in replaced)
@@ -251,7 +250,7 @@ def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
     for position, result in enumerate(replaced):
         part = result.prepared.part
         # Without a bridge or n-grams the budget has bought the first model.
-        refinable = part.instant or not folder.store.texts.kept
+        refinable = part.instant or not part.before.task.store.texts.kept
         if refinable and not part.release.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
             refined = refine(part.before.task, run, share, result.prepared.model)

@@ -14,7 +14,7 @@ from fala.bundle.signature import Trust, key_bytes
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
-from fala.slots.folder import EMPTY, STORE, Folder
+from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, ReleaseFiles
 from fala.slots.snapshot import vendor_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
@@ -36,8 +36,8 @@ def create(
     names: TextNames,
     encoders: Encoders,
     releases: ReleaseFiles,
-) -> Folder:
-    """Create a device's folder, with a release installed.
+) -> Task:
+    """Create a device's folder, with a release installed; returns the device's own task.
 
     Args:
         path: See ``Device.create``.
@@ -87,13 +87,14 @@ def create(
             store.settings.set_trust(None if trust is None else key_bytes(trust))
         folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
-        folder.own.snapshot()
+        task = Task(folder)
+        task.snapshot()
         undo.pop_all()
-    return folder
+    return task
 
 
-def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseFiles) -> Folder:
-    """Open a device's folder.
+def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseFiles) -> Task:
+    """Open a device's folder; returns the device's own task.
 
     Args:
         path: The folder.
@@ -123,11 +124,12 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseF
         folder = Folder(path, store, encoders, releases)
         _tidy_bundles(folder)
         check_tries(folder)
-        active = opened(folder.own).release.bundle
+        task = Task(folder)
+        active = opened(task).release.bundle
         if active.encoder is not None and not active.probes[0]:
             encoders.assign(active.encoder)
         store.rest()
-        return folder
+        return task
     except BundleError as error:
         store.close()
         check_access(error)

@@ -51,7 +51,6 @@ class Folder:
         store: See above.
         encoders: See above.
         releases: See above.
-        own: The device's own task.
         opening: Held while a release is opened.
         probing: Held while a release on trial is probed.
         trials: The trial of the active release.
@@ -66,23 +65,8 @@ class Folder:
         self.releases = releases
         self.probing = RLock()
         self.trials = Trials(path, store)
-        self.own = Task(self, "", store)
         self.opening = RLock()
-        self._tasks: dict[str, Task] = {"": self.own}
         self._releases: dict[tuple[str, str], Release] = {}
-
-    def task(self, adapter: str) -> Task:
-        """A task, by the name of its adapter, whether one is loaded or not.
-
-        Two threads get the same task, even in simultaneous first calls.
-        """
-        if adapter not in self._tasks:
-            self._tasks.setdefault(adapter, Task(self, adapter, self.store.of(adapter)))
-        return self._tasks[adapter]
-
-    def adapted(self) -> list[Task]:
-        """The further tasks: one for every adapter that is loaded, in the order of their names."""
-        return [self.task(name) for name in self.store.slots.adapters()]
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, Vectors]) -> None:
         """Store embeddings of a backbone, by text."""
@@ -97,8 +81,6 @@ class Folder:
         self.store.close()
         with self.opening, giving_back():
             self._releases.clear()
-            for task in self._tasks.values():
-                task.drop()
 
     def release(self, digest: str, base: Release | None) -> Release:
         """An installed release, or adapter, verified once."""
@@ -189,19 +171,32 @@ class Task:
 
     Args:
         folder: The device's folder.
-        name: The name of its adapter; empty for the device's own task.
-        store: The task's part of the store.
+        name: The name of its adapter, whether one is loaded or not; empty for the device's own
+            task.
+        own: For an adapter's: the device's own task.
 
     Attributes:
         folder: See above.
         name: See above.
-        store: See above.
+        store: The task's part of the store.
     """
 
-    def __init__(self, folder: Folder, name: str, store: Store) -> None:
-        self.folder, self.name, self.store = folder, name, store
-        self._snapshot: Snapshot | None = None
+    def __init__(self, folder: Folder, name: str = "", own: Task | None = None) -> None:
+        self.folder, self.name, self._own = folder, name, own
+        self.store = folder.store.of(name) if name else folder.store
+        #: The fields of its snapshot; not the snapshot itself, which would refer to it.
+        self._held: tuple[TaskState, OpenSlot, Trial | None, str | None] | None = None
         self._previous: tuple[int, OpenSlot | None] = -1, None
+
+    @property
+    def own(self) -> Task:
+        """The device's own task, which this one may be."""
+        return self if self._own is None else self._own
+
+    def adapted(self) -> list[Task]:
+        """The device's further tasks, one for every adapter that is loaded, by their names."""
+        names = self.store.slots.adapters()
+        return [self if name == self.name else Task(self.folder, name, self.own) for name in names]
 
     def snapshot(self) -> Snapshot:
         """The task as it is now, even if another process has just changed it.
@@ -213,14 +208,13 @@ class Task:
         """
         slots = self.store.slots
         while True:
-            version, snapshot = slots.version(), self._snapshot
-            if snapshot is not None and snapshot.state.version == version:
-                return snapshot
-            if snapshot is not None and snapshot.generation == version.generation:
-                return replace(snapshot, state=replace(snapshot.state, version=version))
+            version, held = slots.version(), self._held
+            if held is not None and held[0].version.generation == version.generation:
+                state, slot, trial, fell_back = held
+                return Snapshot(self, replace(state, version=version), slot, trial, fell_back)
             try:
                 with self.folder.opening:  # one thread opens a release
-                    self._snapshot = self._read()
+                    self._held = self._read()
             except (BundleError, DeviceError):
                 # Another process may have installed a release, and deleted this one.
                 if slots.version().generation == version.generation:
@@ -234,7 +228,7 @@ class Task:
         """
         if closed := self.store.database.turns.closed:
             raise DeviceError(f"{self.folder.path}: {closed}")
-        return self._snapshot or self.snapshot()
+        return self.snapshot() if self._held is None else Snapshot(self, *self._held)
 
     def previous(self, snapshot: Snapshot) -> OpenSlot | None:
         """The slot before the last replacement; None where there is none, or it is damaged."""
@@ -250,8 +244,8 @@ class Task:
         self._previous = -1, None
 
     def drop(self) -> None:
-        """Let go of everything that is in memory."""
-        self._snapshot = None
+        """Let go of the slots."""
+        self._held = None
         self.drop_previous()
 
     def open_slot(
@@ -300,10 +294,10 @@ class Task:
         return committed
 
     def _publish(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self._held = snapshot.state, snapshot.active, snapshot.trial, snapshot.fell_back
 
-    def _read(self) -> Snapshot:
-        base = self.folder.own.snapshot().release if self.name else None
+    def _read(self) -> tuple[TaskState, OpenSlot, Trial | None, str | None]:
+        base = self.own.snapshot().release if self.name else None
         store = self.store
         with store.reading():
             state = store.slots.state()
@@ -311,15 +305,14 @@ class Task:
             store.examples.task = slot.model.head.task
             trial = None if self.name else self.folder.trials.running()
             fell_back = None if self.name else store.settings.fell_back()
-        return Snapshot(self, state, slot, trial, fell_back)
+        return state, slot, trial, fell_back
 
     def _open_previous(self, snapshot: Snapshot) -> OpenSlot | None:
         name, base = snapshot.state.previous, None
         if name is None:
             return None
         if self.name:
-            own = self.folder.own.snapshot()
-            base = self.folder.own.previous(own)
+            base = self.own.previous(self.own.snapshot())
             if base is None:
                 return None
         try:

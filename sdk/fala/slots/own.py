@@ -22,7 +22,7 @@ from fala.model.heads import Head, Lexical
 from fala.model.labels import HeadLabel, finder, named, typed
 from fala.model.links import Link, Rating
 from fala.model.scales import Scales
-from fala.slots.folder import Folder
+from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
 from fala.slots.sharing import open_bundle
 from fala.slots.switching import opened
@@ -91,11 +91,11 @@ class OwnRelease:
             yield path
 
 
-def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
+def on_encoder(task: Task, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
     """A device's labels on another encoder of the app's, whose function the folder then has.
 
     Args:
-        folder: The device's folder.
+        task: The device's own task.
         encoder: The encoder.
         named: Whether the app has named it.
 
@@ -104,12 +104,13 @@ def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnReleas
         DataError: An installed release has another encoder of this name.
         EncoderError: The encoder fails.
     """
+    folder = task.folder
     if folder.store.settings.trust() is not None:
         raise UsageError(
             "this device was created with trust=: it takes releases that the vendor has signed, "
             "and no encoder of your own"
         )
-    active = opened(folder.own)
+    active = opened(task)
     for digest in folder.store.slots.bundles():
         bundle = open_bundle(bundle_path(folder.path, digest))
         if bundle.encoder == encoder.name:
@@ -120,18 +121,18 @@ def on_encoder(folder: Folder, encoder: OwnEncoder, *, named: bool) -> OwnReleas
     return OwnRelease(encoder, head.task, head.labels, head.link, words)
 
 
-def with_labels(folder: Folder, labels: Sequence[HeadLabel]) -> OwnRelease | None:
+def with_labels(task: Task, labels: Sequence[HeadLabel]) -> OwnRelease | None:
     """A device's release with further labels; None where it has them all.
 
     Args:
-        folder: The device's folder.
+        task: The device's own task.
         labels: Labels, or tags; those that it has are ignored.
 
     Raises:
         DataError: One is a text that spells no integer, and the device's are integers.
         UsageError: The device has a vendor's release, or a rating.
     """
-    snapshot = opened(folder.own)
+    snapshot = opened(task)
     release, head = snapshot.release, snapshot.head
     if not release.own:
         raise UsageError(

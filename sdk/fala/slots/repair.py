@@ -40,7 +40,7 @@ from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
-from fala.slots.folder import EMPTY, STORE, Folder
+from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, COPIES
 from fala.slots.sharing import head_of
 from fala.slots.snapshot import Release, vendor_record
@@ -72,7 +72,7 @@ _LOST_TRUST = "it cannot be read which key must have signed its releases"
 #: The active release and the previous one of every task after a repair, by adapter: their bundles,
 #: and heads with the labels in the device's order.
 _Plan = dict[str, list[tuple[Bundle, Head]]]
-_Fit = Callable[[Folder], None]
+_Fit = Callable[[Task], None]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def repair(folder: Path, given: Given, codec: Codec, fit: _Fit) -> RepairReport:
             report = replace(report, whole=True)
             if is_new:
                 try:
-                    fit(Folder(folder, target, Encoders()))
+                    fit(Task(Folder(folder, target, Encoders())))
                 except (FalaError, ArithmeticError, ValueError) as error:
                     _log.warning("the personal models are not fitted yet: %s", error)
                 write_atomically(folder / REBUILT, target.write)
@@ -332,10 +332,11 @@ def _keep_trust(store: DamagedStore, target: Store, plan: _Plan, given: Given | 
 def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -> None:
     """Open the slots of all tasks as the device does, and note what fails."""
     database = Database(store.path, codec=store.codec, connection=store.connection)
-    folder = Folder(path, Store(database), Encoders())
+    own = Task(Folder(path, Store(database), Encoders()))
     bases: dict[int, Release] = {}
     for adapter in sorted(adapter for adapter, releases in had.items() if releases or not adapter):
-        state = store.value("active", folder.task(adapter).store.slots.state)
+        task = Task(own.folder, adapter, own) if adapter else own
+        state = store.value("active", task.store.slots.state)
         if state is None:
             continue
         for count in (state.version.generation, state.version.data):
@@ -343,7 +344,7 @@ def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Installed]) -
         for number, name in enumerate((state.slot, state.previous)):
             if name is not None:
                 base = bases.get(number) if adapter else None
-                slot = store.value(f"slot {name}", folder.task(adapter).open_slot, name, base)
+                slot = store.value(f"slot {name}", task.open_slot, name, base)
                 if slot is not None and not adapter:
                     bases[number] = slot.release
 

@@ -15,7 +15,7 @@ def status(task: Task) -> Status:
         DeviceError: The store is damaged, or the device is closed.
     """
     store, snapshot = task.store, task.snapshot()
-    own = task.folder.own.snapshot() if task.name else snapshot
+    own = task.own.snapshot() if task.name else snapshot
     previous = task.previous(snapshot)
     manifest, head = snapshot.release.bundle.manifest, snapshot.head
     examples, labelled = store.examples.counts()

@@ -62,9 +62,9 @@ def use(
     folder = task.folder
     while True:
         snapshot = snapshot or opened(task)
-        own = opened(folder.own) if task.name else snapshot
-        if own.trial is not None and not _has_passed(folder, own, own.trial):
-            _probe(folder, own, own.trial, () if task.name else examples)
+        own = opened(task.own) if task.name else snapshot
+        if own.trial is not None and not _has_passed(own, own.trial):
+            _probe(own, own.trial, () if task.name else examples)
             snapshot = None
             continue
         try:
@@ -123,31 +123,33 @@ def check_tries(folder: Folder) -> None:
             fall_back(folder, trial, reason)
 
 
-def _has_passed(folder: Folder, own: Snapshot, trial: Trial) -> bool:
+def _has_passed(own: Snapshot, trial: Trial) -> bool:
     """Whether a release on trial has passed its probes in this process."""
-    trials = folder.trials
+    trials = own.task.folder.trials
     if trials.has_passed(trial):
         return True
-    files = _files(folder, own)
+    files = _files(own)
     return files is not None and trials.recall(trial, files)
 
 
-def _files(folder: Folder, own: Snapshot) -> Files | None:
+def _files(own: Snapshot) -> Files | None:
     """The files of all slots; None where the app's own encoder is loaded, too."""
     if own.release.bundle.external:
         return None
+    folder = own.task.folder
     digests = folder.store.slots.bundles()
     files = {digest: identity_of(bundle_path(folder.path, digest)) for digest in digests}
     known = {digest: identity for digest, identity in files.items() if identity is not None}
     return known if len(known) == len(files) else None
 
 
-def _probe(folder: Folder, own: Snapshot, trial: Trial, examples: Sequence[Example]) -> None:
+def _probe(own: Snapshot, trial: Trial, examples: Sequence[Example]) -> None:
     """Run a release on trial on a few texts, before its first use in this process; or fall back.
 
     Raises:
         BundleError: It fails, and there is nothing to fall back to.
     """
+    folder = own.task.folder
     trials = folder.trials
     with folder.probing:
         check_tries(folder)
@@ -155,10 +157,10 @@ def _probe(folder: Folder, own: Snapshot, trial: Trial, examples: Sequence[Examp
             running = trials.running()
             if running is None or running.began != trial.began or trials.has_passed(trial):
                 return  # its trial has ended meanwhile, or another thread has probed it
-            files = _files(folder, own)  # before they are read
+            files = _files(own)  # before they are read
             try:
                 with trials.counted(running) if exclusive else contextlib.nullcontext():
-                    _run_probes(folder, own, examples)
+                    _run_probes(own, examples)
                     trials.passed(running, files)
             except BundleError as error:
                 if not give_up(folder, error):
@@ -166,14 +168,14 @@ def _probe(folder: Folder, own: Snapshot, trial: Trial, examples: Sequence[Examp
         folder.store.rest()  # the probes have written, and read texts
 
 
-def _run_probes(folder: Folder, own: Snapshot, examples: Sequence[Example]) -> None:
+def _run_probes(own: Snapshot, examples: Sequence[Example]) -> None:
     """Run the active models of all tasks on a few texts; see ``check_trial``."""
     # The app's own encoder may be for items without a text.
     edge_cases = () if own.release.bundle.external else FEW_EDGE_CASES
-    newest = folder.store.texts.newest(len(edge_cases)) if edge_cases else []
+    newest = own.task.store.texts.newest(len(edge_cases)) if edge_cases else []
     texts = [*edge_cases, *newest]
     check_trial(own.active.active_model, examples, texts)
-    for task in folder.adapted():
+    for task in own.task.adapted():
         with contextlib.suppress(DeviceError):  # its row is damaged or deleted
             check_trial(task.snapshot().active.active_model, (), texts)
 
@@ -248,8 +250,9 @@ def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
     name = store.slots.state().previous
     if name is None:
         raise DeviceError(f"{folder.path}: there is no earlier model to go back to")
-    base = folder.own.open_slot(name, verify=True)  # before it is active
-    for task in folder.adapted():
+    own = Task(folder)
+    base = own.open_slot(name, verify=True)  # before it is active
+    for task in own.adapted():
         slots = task.store.slots
         previous = slots.state().previous
         try:
@@ -305,7 +308,7 @@ class Move:
         return self.release.sources | self.before.release.sources
 
 
-def install_release(folder: Folder, moves: Sequence[Move]) -> None:
+def install_release(moves: Sequence[Move]) -> None:
     """Install a release, and an adapter for every further task, in one transaction.
 
     The idle slot of every task is overwritten and becomes active, on trial. Files are copied
@@ -317,14 +320,15 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
     slot: the previous slot and the trial stay, too.
 
     Args:
-        folder: The device's folder.
         moves: The moves of all tasks, the device's own first.
 
     Raises:
         DeviceError: The folder cannot be written.
         DeviceChangedError: Another model is active by now, or the tasks have changed.
     """
-    store, own = folder.store, moves[0]
+    own = moves[0]
+    folder = own.before.task.folder
+    store = folder.store
     names = sorted(move.before.task.name for move in moves[1:])
     try:
         with device_errors(folder.path), store.transaction():
@@ -348,9 +352,9 @@ def install_release(folder: Folder, moves: Sequence[Move]) -> None:
         folder.hold(base)
         for release in installed[1:]:
             folder.hold(Release.of_adapter(release.bundle, base), base)
-        snapshot = folder.own.snapshot()
+        snapshot = own.before.task.snapshot()
         if trial is not None:
-            folder.trials.passed(trial, _files(folder, snapshot))
+            folder.trials.passed(trial, _files(snapshot))
     finally:
         sweep(folder)
 
