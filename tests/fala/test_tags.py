@@ -79,7 +79,7 @@ def test_each_tag_is_fitted_like_two_labels(tmp_path):
         ([set(), [], ()], None, "no row has a tag: a head needs rows with a tag"),
         ([{"a"}, np.array("a"), set()], None, "that is an ndarray"),
         ([{"a"}, None, set()], None, "an empty set, not None"),
-        ([{"a"}, {"c"}, set()], ["a"], "a tag of example 1 is none of a"),
+        ([{"a"}, {"c"}, set()], ["a"], "a tag of example 1 is a text of 1 character, not one of a"),
         ([{"a"}, "a", set()], None, "a set of tags, as {'a', 'b'}, or None; that is a str"),
         ([{"a"}, {"a": True}, set()], None, "that is a dict"),
     ],
@@ -204,8 +204,8 @@ def test_sets_are_kept_and_exported(device):
     [
         ("rude", "that of example 1 is a str"), (1, "an int"), (0.5, "a float"), (True, "a bool"),
         ({"rude": 1}, "a dict"), (iter(["rude"]), "a list_iterator"), (b"rude", "a bytes"),
-        ({"rude", "vile"}, "a tag of example 1 is none of funny, rude, short"),
-        ([["rude"]], "a tag of example 1 is none of funny, rude, short"),
+        ({"rude", "vile"}, "not one of funny, rude, short"),
+        ([["rude"]], "not one of funny, rude, short"),
         (np.array(3), "that of example 1 is an ndarray"),
     ],
 )  # fmt: skip
