@@ -6,7 +6,7 @@
 
 Bundles of word vectors, of static embeddings and of an ONNX encoder are changed by seed: bytes of
 any file; values of the manifest and the tokenizer; numbers, names and operators of the graph;
-arrays; and the bundles of fala.testing.hostile and tests/support/hostile_graphs. Every one is
+arrays; and the bundles of tests/support/hostile_bundles and hostile_graphs. Every one is
 offered to a device that has examples, in a process of its own whose memory is limited. The device
 may reject it with a FalaError within 5 s of processor time and 1 GB; it then predicts as before, to
 the last bit. The device may install it, if it then predicts edge-case texts. Any other outcome is

@@ -110,26 +110,3 @@ def fala_clock() -> Iterator[Clock]:
 
     with Clock().ticking() as clock:
         yield clock
-
-
-@pytest.fixture
-def fala_hostile(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
-    """Makes hostile bundles; see ``fala.testing.hostile``."""
-    hostile = pytest.importorskip("fala.testing.hostile")
-
-    def make(
-        kind: str,
-        release: str | os.PathLike[str] = "bert",
-        *,
-        earlier: str | os.PathLike[str] | None = "glove",
-    ) -> Path:
-        named = request.getfixturevalue("fala_releases")
-        sound, before = (
-            None if each is None else named.get(os.fspath(each), each)
-            for each in (release, earlier)
-        )
-        path = tmp_path / f"{kind.replace(' ', '-')}.fala"
-        written: Path = hostile.write_hostile(kind, sound, path, earlier=before)
-        return written
-
-    return make

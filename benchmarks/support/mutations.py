@@ -16,10 +16,10 @@ import numpy as np
 from fala import Bundle
 from fala.bundle.arrays import array_bytes
 from fala.bundle.format import ONNX_MODEL, STATIC_SETTINGS, TOKENIZER
-from fala.testing.hostile import KINDS, Changes, repack, write_hostile
 
-# The graphs of a hostile vendor are the tests'.
+# The bundles and graphs of a hostile vendor are the tests'.
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+from hostile_bundles import KINDS, Changes, repack, write_hostile
 from hostile_graphs import GRAPHS, ONLY_RUN, write_hostile_graph
 
 _PAGE = 4096

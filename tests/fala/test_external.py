@@ -15,10 +15,10 @@ from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Mat
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.many.replacing import replace_all
-from fala.testing.hostile import Changes, repack
 from fala_export import add_bridge, write_external
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
+from hostile_bundles import Changes, repack
 from rated import rmse
 
 

@@ -7,7 +7,7 @@ pytest.importorskip("onnx")
 
 import bundles
 from fala import BundleError, DataError, Device
-from fala.testing.hostile import KINDS, write_hostile
+from hostile_bundles import KINDS, write_hostile
 from hostile_graphs import GRAPHS, write_hostile_graph
 
 pytestmark = pytest.mark.slow

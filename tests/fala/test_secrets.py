@@ -34,8 +34,8 @@ from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala.model.links import TAGS
 from fala.slots.validation import EDGE_CASES
-from fala.testing.hostile import Changes, repack
 from fala_export import fit_head, write_external
+from hostile_bundles import Changes, repack
 from secrets_kept import SECRET, Loud, said_by
 
 #: The tokenizer below panics on it, and quotes it.

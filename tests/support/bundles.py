@@ -208,7 +208,7 @@ def write_onnx_release(path, head=None, **fields):
 
 def with_pattern(release, path, expression):
     """Write a release again whose tokenizer splits texts by a regular expression."""
-    from fala.testing.hostile import Changes, repack
+    from hostile_bundles import Changes, repack
 
     tokenizer = json.loads(Bundle.open(release).read(layout.TOKENIZER))
     tokenizer["pre_tokenizer"] = {

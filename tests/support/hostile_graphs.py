@@ -1,4 +1,4 @@
-"""Graphs of a hostile vendor, beside the kinds of ``fala.testing.hostile``; onnx makes them."""
+"""Graphs of a hostile vendor, beside the kinds of ``hostile_bundles``; onnx makes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.testing.hostile import Changes, repack
+from hostile_bundles import Changes, repack
 
 
 def hostile_onnx() -> Any:

@@ -1,4 +1,4 @@
-"""Fixtures for an app's tests: power cuts, failing disks, a clock, releases, hostile bundles.
+"""Fixtures for an app's tests: power cuts, failing disks, a clock, releases.
 
 If pytest is installed with fala, these fixtures exist without an import. An app outside of tests
 never loads this module:
@@ -47,9 +47,6 @@ never loads this module:
 ``fala_clock``
     Time that only ``fala_clock.forward(days=30)`` moves: for the times of examples and labels, and
     the seconds of budgets.
-``fala_hostile``
-    ``fala_hostile("exponential pattern")`` is the file of a hostile release, with right digests,
-    that a device must reject; the kinds are ``fala.testing.hostile.KINDS``.
 
 The functions behind the fixtures can be imported from here, for scripts and other test runners.
 

@@ -9,8 +9,8 @@ from bundles import DIMENSION, make_head, word_vector_files, word_vector_manifes
 from fala import Bundle, BundleError, BundleFormatError, FalaError
 from fala.base.errors import safe_line
 from fala.model.bridge import Bridge
-from fala.testing.hostile import Changes, repack
 from fala_export import add_bridge, write_bundle, write_release
+from hostile_bundles import Changes, repack
 
 PATHS = [None, 5, b"x.fala", "", "a\0b", [], {"a": 1}, float("nan")]
 

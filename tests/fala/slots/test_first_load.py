@@ -17,8 +17,8 @@ from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.bundle.reading import Bundle
 from fala.slots import validation
 from fala.slots.validation import FORBIDDEN, check_edge_cases, lengths_up_to, validate
-from fala.testing.hostile import Changes, repack
 from fala_export import write_release
+from hostile_bundles import Changes, repack
 from hostile_graphs import write_hostile_graph
 
 pytestmark = pytest.mark.slow

@@ -25,12 +25,12 @@ from fala.model.links import LABELS, TAGS, Rating
 from fala.slots.repair import Given, repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
-from fala.testing.hostile import Changes, repack
 from fala_export import write_external, write_release
 from fala_export.bundles import add_version
 from fala_export.fitting.heads import fit_head
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
+from hostile_bundles import Changes, repack, write_hostile
 
 STORE = "store.sqlite3"
 KEY = bytes(range(32))
@@ -465,12 +465,12 @@ def test_a_repair_takes_no_release_of_other_examples(tmp_path, without_release, 
 
 
 @pytest.mark.parametrize("fault", ["fails", "wrong probes", "invalid probes"])
-def test_a_repair_takes_no_release_that_fails(tmp_path, without_release, fala_hostile, fault):
+def test_a_repair_takes_no_release_that_fails(tmp_path, without_release, fala_releases, fault):
     release = bundles.write_word_vector_release(tmp_path / "right.fala")
     logits = [[9.0]] if fault == "wrong probes" else [["no number"]]
     details = {"probes": {"texts": ["a film"], "logits": logits}}
     bad = (
-        fala_hostile("token far off")
+        write_hostile("token far off", fala_releases["bert"], tmp_path / "bad.fala")
         if fault == "fails"
         else repack(release.path, tmp_path / "bad.fala", Changes(manifest={"details": details}))
     )

@@ -68,9 +68,3 @@ def test_a_full_disk_does_not_change_the_device(fala_folder, fala_releases, fala
     with fala.Device.open(folder) as device:
         assert (device.predict_proba(TEXTS) == before).all()
         assert device.replace(fala_releases["bert"]).new == "bert"
-
-
-def test_a_hostile_vendor_is_rejected(fala_device, fala_hostile):
-    device = fala_device("glove", TEXTS, labels_of(TEXTS))
-    with pytest.raises(fala.FalaError):
-        device.replace(fala_hostile("empty vocabulary"))

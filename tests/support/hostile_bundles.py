@@ -1,6 +1,6 @@
 """Bundles of a hostile vendor: signed correctly, and made to harm the device that installs them.
 
-    from fala.testing.hostile import KINDS, write_hostile
+    from hostile_bundles import KINDS, write_hostile
     for kind in KINDS:
         write_hostile(kind, "release.fala", f"{kind}.fala", earlier="old.fala")
 
