@@ -368,20 +368,21 @@ def test_one_of_several_concurrent_creations_succeeds(tmp_path, releases):
 # Deleted files
 
 
-@pytest.mark.parametrize("operation", ["predict", "learn", "backbone"])
+@pytest.mark.parametrize("operation", ["predict", "learn", "status"])
 def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monkeypatch, operation):
     """Two replacements happen between reading the active slot and opening its file."""
     examples, deleted = {row.example for row in device.examples()}, []
-    method = "bridges" if operation == "backbone" else "backbone"
+    file = path / "bundles" / f"{Bundle.open(releases['mid']).digest}.fala"
+    method = "verified" if operation == "status" else "backbone"
     original = getattr(Bundle, method)
 
-    def delete_release(self, *arguments):
-        if not deleted and self.manifest.name == "mid" and self.path.parent.name == "bundles":
-            deleted.append(self.manifest.name)
+    def delete_release(read, *arguments, **options):
+        if not deleted and file in (getattr(read, "path", None), read):
+            deleted.append("mid")
             writer.replace(releases["new"], Budget(0))
             writer.replace(releases["old"], Budget(0))
-            assert not self.path.exists()
-        return original(self, *arguments)
+            assert not file.exists()
+        return original(read, *arguments, **options)
 
     with Device.open(path) as reader, Device.open(path) as writer:
         reader.predict(PROBES)
@@ -390,7 +391,7 @@ def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monk
         assert writer.status().release == "mid"
         monkeypatch.setattr(sharing, "_shared", type(sharing._shared)())  # as in another process
         monkeypatch.setattr(Bundle, method, delete_release)
-        if operation == "backbone":
+        if operation == "status":
             assert reader.status().release == "old"
         else:
             arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}

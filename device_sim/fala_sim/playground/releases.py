@@ -80,4 +80,4 @@ def backbone_alone(release: Bundle) -> Bundle:
         },
     )
     files = {file: release.read(file) for file in manifest.files}
-    return Bundle(release.path, manifest, {**files, layout.MANIFEST: manifest.to_json()})
+    return Bundle.in_memory(release.path, {**files, layout.MANIFEST: manifest.to_json()})

@@ -19,7 +19,7 @@ from fala.base.examples import CLASSIFICATION, MATCHING
 from fala.bundle import format as layout
 from fala.model.labels import LARGEST_INTEGER, LEAST_INTEGER, HeadLabel
 from fala.model.links import LABELS, TAGS, Link, Rating
-from fala.model.scales import scales_of
+from fala.model.scales import Scales, scales_of
 
 #: A product's name, safe as the name of a folder and a file on a server.
 PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -149,6 +149,11 @@ class Manifest:
         if rating is not None:
             return Rating(**rating)
         return LABELS if self.details.get(layout.EXCLUSIVE, True) else TAGS
+
+    @property
+    def scales(self) -> tuple[Scales, ...]:
+        """The fit's scales, chosen on public annotators, by number of labels; may be empty."""
+        return scales_of(self.details.get("scales", [])) or ()
 
     @property
     def product(self) -> str | None:

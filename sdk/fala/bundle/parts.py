@@ -17,15 +17,27 @@ from fala.audit.limits import WORDPIECE
 from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.backbones.word_vectors import Table
-from fala.base.errors import BundleFormatError, BundleMismatchError, counted
-from fala.base.examples import LARGEST, fault
+from fala.base.errors import (
+    BundleFilesError,
+    BundleFormatError,
+    BundleMismatchError,
+    DimensionError,
+    counted,
+    safe_line,
+)
+from fala.base.examples import LARGEST, MATCHING, fault
 from fala.bundle import format as layout
 from fala.bundle.arrays import check_array, read_array
 from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name, read_json
-from fala.model.heads import Lexical
+from fala.model.bridge import Bridge
+from fala.model.heads import Head, Lexical
 from fala.text.ngrams import BUCKETS, Lexicon
 
 Floats = NDArray[np.float32]
+#: Returns a file's verified bytes.
+Read = Callable[[str], bytes]
+#: The inputs of an encoder's probes, and the embeddings (n, d) expected of them.
+Probes = tuple[list[str], Floats]
 
 #: Sub-layers of a layer, in the order of the files.
 SUBLAYERS = ("attention", "output")
@@ -52,7 +64,7 @@ _FORM: Mapping[str, tuple[object, ...]] = {
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000
 
 
-def read_table(manifest: Manifest, read: Callable[[str], bytes]) -> WordVectors | StaticEmbeddings:
+def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings:
     """The backbone of a kind that is a table of vectors.
 
     Args:
@@ -83,6 +95,50 @@ def read_table(manifest: Manifest, read: Callable[[str], bytes]) -> WordVectors 
     return StaticEmbeddings(vocabulary, table, settings, manifest.max_length)
 
 
+def read_head(manifest: Manifest, read: Read) -> Head | None:
+    """The vendor's head, or None if the bundle is a backbone only.
+
+    Args:
+        manifest: The bundle's manifest.
+        read: Returns a file's verified bytes.
+
+    Raises:
+        DimensionError: It is made for embeddings of another dimension.
+        BundleFormatError: An array cannot be read, or does not fit the labels.
+    """
+    if manifest.task is None:
+        return None
+    names = (layout.HEAD_WEIGHT, layout.HEAD_BIAS, layout.HEAD_QUERY, *layout.LEXICAL_FILES)
+    arrays = {name: read_array(read(name), name=name) for name in names if name in manifest.files}
+    lexical = None
+    if layout.LEXICAL_WEIGHT in arrays:
+        lexical = read_lexical(*(arrays[name] for name in layout.LEXICAL_FILES))
+    weight = arrays[layout.HEAD_WEIGHT]
+    wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
+    head = Head(
+        task=manifest.task,
+        labels=manifest.labels,
+        weight=weight,
+        bias=arrays[layout.HEAD_BIAS],
+        query=arrays.get(layout.HEAD_QUERY),
+        lexical=lexical,
+        dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
+        link=manifest.link,
+    )
+    if head.dimension != manifest.dimension:
+        raise DimensionError(
+            f"the head takes embeddings of {counted(head.dimension, 'dimension')}, the "
+            f"backbone's have {manifest.dimension}"
+        )
+    blocks, scales = len(head.parts) + (lexical is not None), manifest.scales
+    if scales and len(scales[0].blocks) != blocks:
+        raise BundleFormatError(
+            f"scales of {counted(len(scales[0].blocks), 'block')} for a head whose fit has "
+            f"{blocks}; choose them again with fala-export scales"
+        )
+    return head
+
+
 def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) -> Lexical:
     """The lexical view of the arrays in its files.
 
@@ -105,7 +161,38 @@ def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) 
         return Lexical(lexicon, weight.astype(np.float32) * scales[1:, None])
 
 
-def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
+def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
+    """The bridges from earlier backbones, by those backbones' digests.
+
+    Args:
+        manifest: The bundle's manifest.
+        read: Returns a file's verified bytes.
+
+    Raises:
+        BundleFormatError: An array cannot be read, or does not fit the others.
+        DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
+    """
+    bridges: dict[str, Bridge] = {}
+    for name in manifest.files:
+        folder, _, file = name.rpartition("/")
+        if not name.startswith(layout.BRIDGES) or file != layout.BRIDGE_FILES[0]:
+            continue
+        source, files = folder.removeprefix(layout.BRIDGES), []
+        for part in layout.BRIDGE_FILES:
+            if (path := f"{folder}/{part}") not in manifest.files:
+                raise BundleFilesError(f"no file {safe_line(path, 80)} in this bundle")
+            with np.errstate(over="ignore"):  # too large becomes infinite, which a bridge rejects
+                files.append(read_array(read(path), name=path).astype(np.float32))
+        bridges[source] = bridge = Bridge(source, *files)
+        if len(bridge.offset) != manifest.dimension:
+            raise DimensionError(
+                f"the bridge {source[:12]} leads to {counted(len(bridge.offset), 'dimension')}, "
+                f"the backbone has {manifest.dimension}"
+            )
+    return bridges
+
+
+def read_encoder(dimension: int, read: Read) -> str:
     """The encoder's name.
 
     Args:
@@ -131,9 +218,7 @@ def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
     return name
 
 
-def read_probes(
-    dimension: int, read: Callable[[str], bytes]
-) -> tuple[list[str], NDArray[np.float32]]:
+def read_probes(dimension: int, read: Read) -> Probes:
     """The probes' inputs, and the embeddings expected of them, (n, dimension); n may be 0.
 
     Args:
@@ -163,7 +248,7 @@ def read_probes(
     return inputs, embeddings
 
 
-def read_adapter(manifest: Manifest, read: Callable[[str], bytes]) -> AdapterWeights:
+def read_adapter(manifest: Manifest, read: Read) -> AdapterWeights:
     """The weights of an adapter's bundle, as inputs of a backbone.
 
     Args:

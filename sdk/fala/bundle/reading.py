@@ -10,13 +10,13 @@ import hashlib
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.audit.model import audit_model, check_onnx
 from fala.audit.tokenizer import audit_tokenizer
@@ -34,22 +34,23 @@ from fala.base.errors import (
     counted,
     safe_line,
 )
-from fala.base.examples import MATCHING
 from fala.base.files import check_path, failure
 from fala.bundle import format as layout
 from fala.bundle.archive import Entry, digest_of, read_entry, read_index
-from fala.bundle.arrays import read_array
 from fala.bundle.manifest import Manifest
 from fala.bundle.parts import (
+    Probes,
+    Read,
     read_adapter,
+    read_bridges,
     read_encoder,
-    read_lexical,
+    read_head,
     read_probes,
     read_table,
 )
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.scales import Scales, scales_of
+from fala.model.scales import Scales
 
 _NO_RELEASE = (
     "; an app needs none: pass your own labels= and encoder= to Device.create; a release to try is "
@@ -57,16 +58,56 @@ _NO_RELEASE = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a verified bundle has besides its backbone; all files of a bundle can share it.
+
+    Attributes:
+        manifest: Its manifest.
+        head: The vendor's head; None for a backbone only.
+        bridges: The bridges from earlier backbones, by those backbones' digests.
+        encoder: The name and version of the app's encoder that it was made for, or None.
+        probes: The probes of that encoder: n inputs, and their embeddings (n, d); n may be 0.
+    """
+
+    manifest: Manifest
+    head: Head | None
+    bridges: Mapping[str, Bridge]
+    encoder: str | None = None
+    probes: Probes = ([], np.zeros((0, 0), np.float32))
+
+    @classmethod
+    def of(cls, manifest: Manifest, read: Read) -> Content:
+        """Read everything that a bundle has.
+
+        Args:
+            manifest: The bundle's manifest.
+            read: Returns a file's verified bytes.
+
+        Raises:
+            BundleError: A file cannot be read, or does not fit the others.
+        """
+        if manifest.kind == layout.ONNX:
+            check_onnx(read(layout.ONNX_MODEL))
+        parts = read_head(manifest, read), read_bridges(manifest, read)
+        if manifest.kind == layout.ADAPTER:
+            read_adapter(manifest, read)
+        if manifest.kind != layout.EXTERNAL:
+            return cls(manifest, *parts)
+        dimension = manifest.dimension
+        return cls(manifest, *parts, read_encoder(dimension, read), read_probes(dimension, read))
+
+
 class Bundle:
     """An opened and verified bundle.
 
-    Use ``Bundle.open``. The object holds no open file and no weights; ``backbone`` and ``head``
-    read and verify their files again. A bundle opened with ``hold`` has all verified bytes in
-    memory, and does not read the file again.
+    Use ``Bundle.open``. The object holds no open file and no backbone, whose files ``backbone``
+    reads and verifies again. A bundle opened with ``hold`` has all verified bytes in memory, and
+    does not read the file again.
 
     Attributes:
         path: The bundle's file.
-        manifest: Its manifest.
+        content: What was read of it.
 
     Examples:
         >>> bundle = fala.Bundle.open(fala_sim.sample_release("bert"))
@@ -77,10 +118,10 @@ class Bundle:
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, held: Mapping[str, bytes] | None = None
+        self, path: Path, content: Content, held: Mapping[str, bytes] | None = None
     ) -> None:
         self.path = path
-        self.manifest = manifest
+        self.content = content
         self._held: Mapping[str, bytes] = {} if held is None else held
         self._audited = False
 
@@ -134,27 +175,27 @@ class Bundle:
                     else:
                         digest = digest_of(stream, entry)
                     _check_digest(file, digest, manifest)
-        bundle = cls(name, manifest, contents)
-        bundle._check_parts()
-        return bundle if hold else cls(name, manifest)
+            content = Content.of(manifest, contents.__getitem__)
+        return cls(name, content, contents if hold else None)
 
-    def _check_parts(self) -> None:
-        """Load everything except the backbone; of that only the ONNX file is checked."""
-        if self.manifest.kind == layout.ONNX:
-            with named_errors(self.path):
-                check_onnx(self._read(layout.ONNX_MODEL))
-        self.head()
-        if self.base is not None:
-            self.adapter()
-        if self.external:
-            with named_errors(self.path):
-                read_encoder(self.manifest.dimension, self._read)
-                read_probes(self.manifest.dimension, self._read)
-        self.bridges()
+    @classmethod
+    def in_memory(cls, path: Path, files: Mapping[str, bytes]) -> Bundle:
+        """Open a bundle whose files were read and verified elsewhere.
+
+        Args:
+            path: A name for errors.
+            files: The bytes of all files, the manifest included.
+
+        Raises:
+            BundleError: A file is invalid.
+        """
+        with named_errors(path):
+            manifest = Manifest.from_json(files[layout.MANIFEST])
+            return cls(path, Content.of(manifest, files.__getitem__), files)
 
     def at(self, path: Path) -> Bundle:
-        """The same bundle in another file, which is verified as it is read."""
-        return Bundle(path, self.manifest)
+        """Return the same bundle in another file, which is verified as it is read."""
+        return Bundle(path, self.content)
 
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
@@ -248,83 +289,35 @@ class Bundle:
                 )
 
     def audit(self, *, signed: bool) -> None:
-        """Audit the backbone's files without loading them; see ``audit``.
+        """Audit a transformer's files: no other library has read them. Other backbones are arrays.
 
         Args:
-            signed: Whether the release is signed by the key that the device trusts.
+            signed: Whether the release is signed by the key that the device trusts, and may have a
+                tokenizer's regular expression of no known family.
 
         Raises:
             BundleFormatError: They are invalid, or have what no encoder needs.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        with named_errors(self.path):
-            audit(self._read, self.manifest, signed=signed)
+        if self.manifest.kind == layout.ONNX:
+            with named_errors(self.path):
+                audit_model(self._read(layout.ONNX_MODEL))
+                tokenizer = self._read(layout.TOKENIZER)
+                audit_tokenizer(tokenizer, self.manifest.pad_id, signed=signed)
         self._audited = True
 
     def head(self) -> Head | None:
-        """Load the vendor's head, or None if the bundle is a backbone only.
+        """Return the vendor's head, or None if the bundle is a backbone only."""
+        return self.content.head
 
-        Raises:
-            DimensionError: It is made for embeddings of another dimension.
-            BundleFormatError: An array cannot be read, or does not fit the labels.
-            BundleError: The bundle changed since it was opened, or is gone.
-        """
-        manifest = self.manifest
-        if manifest.task is None:
-            return None
-        with named_errors(self.path):
-            weight, lexical = self._array(layout.HEAD_WEIGHT), None
-            if layout.LEXICAL_WEIGHT in manifest.files:
-                lexical = read_lexical(*(self._array(name) for name in layout.LEXICAL_FILES))
-            has_query = layout.HEAD_QUERY in manifest.files
-            wide = weight.ndim == 2 and weight.shape[1] == 2 * manifest.dimension
-            head = Head(
-                task=manifest.task,
-                labels=manifest.labels,
-                weight=weight,
-                bias=self._array(layout.HEAD_BIAS),
-                query=self._array(layout.HEAD_QUERY) if has_query else None,
-                lexical=lexical,
-                dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
-                link=manifest.link,
-            )
-            if head.dimension != manifest.dimension:
-                raise DimensionError(
-                    f"the head takes embeddings of {counted(head.dimension, 'dimension')}, the "
-                    f"backbone's have {manifest.dimension}"
-                )
-            blocks = len(head.parts) + (head.lexical is not None)
-            scales = self.scales
-            if scales and len(scales[0].blocks) != blocks:
-                raise BundleFormatError(
-                    f"scales of {counted(len(scales[0].blocks), 'block')} for a head whose "
-                    f"fit has {blocks}; choose them again with fala-export scales"
-                )
-        return head
+    def bridges(self) -> Mapping[str, Bridge]:
+        """Return the bridges from earlier backbones, by those backbones' digests."""
+        return self.content.bridges
 
-    def bridges(self) -> dict[str, Bridge]:
-        """The bridges from earlier backbones, by those backbones' digests.
-
-        Raises:
-            BundleFormatError: An array cannot be read, or does not fit the others.
-            DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
-            BundleError: The bundle changed since it was opened, or is gone.
-        """
-        bridges: dict[str, Bridge] = {}
-        with named_errors(self.path):
-            for name in self.manifest.files:
-                folder, _, file = name.rpartition("/")
-                if name.startswith(layout.BRIDGES) and file == layout.BRIDGE_FILES[0]:
-                    source = folder.removeprefix(layout.BRIDGES)
-                    arrays = [self._floats(f"{folder}/{part}") for part in layout.BRIDGE_FILES]
-                    bridges[source] = bridge = Bridge(source, *arrays)
-                    if len(bridge.offset) != self.manifest.dimension:
-                        raise DimensionError(
-                            f"the bridge {source[:12]} leads to "
-                            f"{counted(len(bridge.offset), 'dimension')}, the backbone has "
-                            f"{self.manifest.dimension}"
-                        )
-        return bridges
+    @property
+    def manifest(self) -> Manifest:
+        """Its manifest."""
+        return self.content.manifest
 
     @property
     def digest(self) -> str:
@@ -344,30 +337,18 @@ class Bundle:
 
     @property
     def encoder(self) -> str | None:
-        """The name and version of the app's encoder that it was made for; None for other bundles.
-
-        Raises:
-            BundleError: The bundle changed since it was opened, or is gone.
-        """
-        if not self.external:
-            return None
-        with named_errors(self.path):
-            return read_encoder(self.manifest.dimension, self._read)
+        """The app's encoder that it was made for, by name and version; None for other bundles."""
+        return self.content.encoder
 
     @property
-    def probes(self) -> tuple[list[str], NDArray[np.float32]]:
-        """The probes of the app's encoder: n inputs, and their embeddings (n, d); n may be 0.
-
-        Raises:
-            BundleError: The bundle changed since it was opened, or is not for such an encoder.
-        """
-        with named_errors(self.path):
-            return read_probes(self.manifest.dimension, self._read)
+    def probes(self) -> Probes:
+        """The probes of the app's encoder: n inputs, and their embeddings (n, d); n may be 0."""
+        return self.content.probes
 
     @property
     def scales(self) -> tuple[Scales, ...]:
         """The fit's scales, chosen on public annotators, by number of labels; may be empty."""
-        return scales_of(self.manifest.details.get("scales", [])) or ()
+        return self.manifest.scales
 
     @property
     def backbone_digest(self) -> str:
@@ -417,17 +398,8 @@ class Bundle:
         _check_digest(name, hashlib.sha256(data).hexdigest(), self.manifest)
         return data
 
-    def _array(self, name: str) -> NDArray[Any]:
-        return read_array(self._read(name), name=name)
-
-    def _floats(self, name: str) -> NDArray[np.float32]:
-        # A number too large for float32 becomes infinite, which a bridge rejects.
-        with np.errstate(over="ignore"):
-            return self._array(name).astype(np.float32)
-
     def _external(self, encoders: Encoders) -> ExternalEncoder:
-        name = read_encoder(self.manifest.dimension, self._read)
-        inputs, expected = read_probes(self.manifest.dimension, self._read)
+        name, (inputs, expected) = str(self.encoder), self.probes
         function = encoders.of(name, probed=bool(inputs))
         encoder = ExternalEncoder(name, self.manifest.dimension, function)
         encoder.check(inputs, expected)
@@ -436,30 +408,13 @@ class Bundle:
     def _encoder(self) -> OnnxEncoder:
         if not self._audited:
             # A vendor loads a release that is not signed yet; a device admits it before (slots).
-            audit(self._read, self.manifest, signed=True)
+            self.audit(signed=True)
         return OnnxEncoder(
             self._read(layout.ONNX_MODEL),
             self._read(layout.TOKENIZER),
             max_length=self.manifest.max_length,
             pad_id=self.manifest.pad_id,
         )
-
-
-def audit(read: Callable[[str], bytes], manifest: Manifest, *, signed: bool) -> None:
-    """Audit a transformer's files: no other library has read them. Other backbones are arrays.
-
-    Args:
-        read: Returns a file's verified bytes.
-        manifest: The bundle's manifest.
-        signed: Whether the release is signed by the key that the device trusts, and may have a
-            tokenizer's regular expression of no known family.
-
-    Raises:
-        BundleFormatError: They are invalid, or have what no encoder needs.
-    """
-    if manifest.kind == layout.ONNX:
-        audit_model(read(layout.ONNX_MODEL))
-        audit_tokenizer(read(layout.TOKENIZER), manifest.pad_id, signed=signed)
 
 
 def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:

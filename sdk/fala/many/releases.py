@@ -35,7 +35,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_bundle
-from fala.slots.sharing import Parts, open_bundle, parts_of
+from fala.slots.sharing import open_bundle
 from fala.slots.validation import validated_for
 from fala.store.turns import FileLock
 
@@ -77,7 +77,7 @@ class Releases(ReleaseFiles):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = check_path(folder, "folder")
         #: So that a release is read once, however many devices are created of it.
-        self._parts: dict[str, Parts] = {}
+        self._open: dict[str, Bundle] = {}
         with device_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             keep_private(self.path)
@@ -128,7 +128,7 @@ class Releases(ReleaseFiles):
             # A device that is created meanwhile has a link of its own, which stays.
             self._file(digest).unlink(missing_ok=True)
             self._record(digest).unlink(missing_ok=True)
-        self._parts.pop(digest, None)
+        self._open.pop(digest, None)
 
     def devices(self, digest: str) -> int:
         """The number of devices that use a release, or can go back to it.
@@ -281,7 +281,7 @@ class Releases(ReleaseFiles):
         with contextlib.suppress(BundleError):
             bundle = open_bundle(self._file(digest))
             if bundle.digest == digest:
-                self._parts[digest] = parts_of(bundle)
+                self._open[digest] = bundle
                 return True
         return False
 

@@ -55,7 +55,7 @@ from fala.slots.admit import Signed, admit, admit_loaded
 from fala.slots.folder import Snapshot
 from fala.slots.installing import COPIES, release_files
 from fala.slots.own_arguments import check_source
-from fala.slots.sharing import Parts, open_bundle
+from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
 from fala.slots.switching import opened
 from fala.slots.validation import forbidden, needed_signer, note_validated
@@ -324,8 +324,8 @@ class _Carry:
         self._encoder = cached(plan.encoder, self._cache)
         self._releases = COPIES if plan.releases is None else Releases(plan.releases)
         self._release: Release | None = None
-        #: The parts of the devices' previous releases, which would else be read for each device.
-        self._parts: dict[str, Parts] = {}
+        #: The devices' previous releases, which would else be read for each device.
+        self._previous: dict[str, Bundle] = {}
 
     def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, tuple[str, str | None]]]:
         return _Carry, (self._plan, self._admitted)
@@ -370,7 +370,7 @@ class _Carry:
         if self._release is not None and isinstance(self._release.backbone.loaded, OnnxEncoder):
             self._release.backbone.loaded.cached = None
         self._release = None
-        self._parts.clear()
+        self._previous.clear()
 
     def __call__(self, item: _Item) -> _Outcome:
         """Carry a device over; its error is an outcome."""
@@ -411,8 +411,7 @@ class _Carry:
         ) as device:  # fmt: skip
             folder = device._folder
             snapshot = opened(device._own)
-            digest = snapshot.release.bundle.digest
-            self._parts[digest] = snapshot.release.parts
+            self._previous[snapshot.release.bundle.digest] = snapshot.release.bundle
             if self._is_new(snapshot.release.bundle):
                 budget = _left(snapshot, plan.budget)
                 if budget is None:

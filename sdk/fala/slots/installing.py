@@ -45,8 +45,8 @@ class ReleaseFiles:
         target = bundle_path(device, bundle.digest)
         # An existing file may be damaged: then it is replaced.
         with contextlib.suppress(BundleError):
-            if (existing := Bundle.open(target)).digest == bundle.digest:
-                return existing
+            if Bundle.open(target).digest == bundle.digest:
+                return bundle.at(target)
         write_bundle(bundle, target)
         return bundle.at(target)
 

@@ -1,4 +1,4 @@
-"""What the devices of one process share: the parts of a release, and its backbone, loaded once.
+"""What the devices of one process share: a release's content, and its backbone, loaded once.
 
 Both are found by the digests of what they were read from, and go when the last device that uses
 them is closed.
@@ -7,9 +7,8 @@ them is closed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -22,26 +21,8 @@ from fala.backbones.onnx_encoder import give_back
 from fala.base.errors import BundleFormatError, BundleMismatchError
 from fala.base.files import Identity, identity_of
 from fala.base.forks import keep_in_forks
-from fala.bundle.reading import Bundle
-from fala.model.bridge import Bridge
+from fala.bundle.reading import Bundle, Content
 from fala.model.heads import Head
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """The parts of a release, or an adapter, but its backbone.
-
-    Attributes:
-        bundle: The bundle that they were read from, verified.
-        head: Its head.
-        bridges: Its bridges, by the digests of the backbones that they start from.
-        files: The files that were verified to be this bundle; each device's is another, or a link.
-    """
-
-    bundle: Bundle
-    head: Head
-    bridges: Mapping[str, Bridge]
-    files: set[Identity] = field(default_factory=set)
 
 
 class _Shared:
@@ -51,7 +32,10 @@ class _Shared:
         self.lock = RLock()
         # One a backbone: who opens a device, or loads another backbone, does not wait.
         self.loading: defaultdict[str, Any] = defaultdict(RLock)
-        self.parts: WeakValueDictionary[str, Parts] = WeakValueDictionary()
+        # Of bundles: by their digests, and by the files that were verified to be them; each
+        # device's is another, or a link.
+        self.contents: WeakValueDictionary[str, Content] = WeakValueDictionary()
+        self.files: WeakValueDictionary[Identity, Content] = WeakValueDictionary()
         self.backbones: WeakValueDictionary[str, Backbone] = WeakValueDictionary()
 
 
@@ -73,38 +57,15 @@ def open_bundle(path: Path, *, hold: bool = False) -> Bundle:
     """
     identity = identity_of(path)
     with _shared.lock:
-        for parts in _shared.parts.values():
-            if identity in parts.files:
-                return parts.bundle.at(path)
+        known = None if identity is None else _shared.files.get(identity)
+    if known is not None:
+        return Bundle(path, known)
     bundle = Bundle.open(path, hold=hold)
     with _shared.lock:
-        known = _shared.parts.get(bundle.digest)
-        if known is not None and identity is not None:
-            known.files.add(identity)
+        bundle.content = _shared.contents.setdefault(bundle.digest, bundle.content)
+        if identity is not None and identity == identity_of(path):
+            _shared.files[identity] = bundle.content
     return bundle
-
-
-def parts_of(bundle: Bundle) -> Parts:
-    """The parts of a bundle.
-
-    Args:
-        bundle: The bundle, verified.
-
-    Raises:
-        BundleMismatchError: It is a backbone only.
-        BundleError: A part of it cannot be read, or does not fit the others.
-    """
-    identity = identity_of(bundle.path)
-    with _shared.lock:
-        parts = _shared.parts.get(bundle.digest)
-        if parts is None:
-            # Of the bundle without its bytes, if it holds them.
-            at_path = bundle.at(bundle.path)
-            parts = Parts(at_path, head_of(bundle), bundle.bridges())
-            _shared.parts[bundle.digest] = parts
-        if identity is not None:
-            parts.files.add(identity)
-    return parts
 
 
 def backbone_of(bundle: Bundle, encoders: Encoders | None = None) -> Backbone:
@@ -156,10 +117,9 @@ def head_of(bundle: Bundle) -> Head:
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release (fit a head with "
-            "fala_export.fit_head and write it with fala_export.write_release), or your own labels "
-            "and encoder: Device.create(path, labels=[...], encoder=Bundle.open(...).backbone()"
-            ".encode)"
+            f"{bundle.path}: a backbone without a head; a device needs a release (fala-export "
+            "release writes one), or your own labels and encoder: Device.create(path, "
+            "labels=[...], encoder=Bundle.open(...).backbone().encode)"
         )
     return head
 

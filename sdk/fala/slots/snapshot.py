@@ -17,7 +17,7 @@ from fala.bundle.reading import Bundle
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel
-from fala.slots.sharing import Parts, adapted_backbone_of, parts_of
+from fala.slots.sharing import adapted_backbone_of, head_of
 from fala.solver.judge import Decision
 from fala.store.slots import FitRecord, SlotRecord
 
@@ -28,12 +28,12 @@ class Release:
 
     Attributes:
         bundle: Its bundle, verified.
-        parts: Its head and bridges.
+        head: Its head.
         backbone: Its backbone, loaded at its first use.
     """
 
     bundle: Bundle
-    parts: Parts
+    head: Head
     backbone: LazyBackbone
 
     @classmethod
@@ -49,7 +49,7 @@ class Release:
             BundleError: A part of it cannot be read, or does not fit the others.
         """
         transformer = bundle.manifest.kind not in VECTOR_TABLES
-        return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=transformer))
+        return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=transformer))
 
     @classmethod
     def of_adapter(cls, bundle: Bundle, base: Release) -> Release:
@@ -74,7 +74,7 @@ class Release:
         def load() -> Backbone:
             return adapted_backbone_of(bundle, base.backbone.loaded)
 
-        return cls(bundle, parts_of(bundle), LazyBackbone(load, transformer=True))
+        return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
         """The same release, whose backbone is being loaded in another thread, if one starts."""
@@ -86,14 +86,9 @@ class Release:
         return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
 
     @property
-    def head(self) -> Head:
-        """Its head."""
-        return self.parts.head
-
-    @property
     def bridges(self) -> Mapping[str, Bridge]:
         """Its bridges, by the digests of the backbones that they start from."""
-        return self.parts.bridges
+        return self.bundle.bridges()
 
     @property
     def own(self) -> bool:

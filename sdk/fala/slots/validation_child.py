@@ -35,8 +35,6 @@ def main(job: Mapping[str, Any]) -> None:
     import tokenizers  # noqa: F401
 
     from fala.base.errors import FalaError
-    from fala.bundle.format import MANIFEST
-    from fala.bundle.manifest import Manifest
     from fala.bundle.reading import Bundle
     from fala.slots.validation import READY, check_edge_cases, seconds
 
@@ -46,7 +44,7 @@ def main(job: Mapping[str, Any]) -> None:
     verdict: dict[str, str] = {}
     try:
         _limit(size, seconds(size))
-        bundle = Bundle(Path(job["bundle"]), Manifest.from_json(contents[MANIFEST]), contents)
+        bundle = Bundle.in_memory(Path(job["bundle"]), contents)
         check_edge_cases(bundle, bundle.backbone(), lambda step: print(step, flush=True))
     except FalaError as error:
         verdict = {"refused": str(error)[:2_000], "kind": type(error).__name__}

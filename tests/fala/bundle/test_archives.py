@@ -161,6 +161,6 @@ def test_a_file_changed_after_opening_is_rejected(tmp_path):
     with pytest.raises(BundleDigestError, match="changed since it was opened"):
         bundle.contents()
     bundle.path.unlink()
-    for read in (bundle.head, bundle.contents):
+    for read in (bundle.backbone, bundle.contents):
         with pytest.raises(BundleError, match="no such file"):
             read()

@@ -379,6 +379,6 @@ def test_a_closed_device_holds_no_release(tmp_path, transformers):
     device.learn(TEXTS[:8], [*device.labels] * 4)
     device.close()
     assert not is_loaded(transformers["bert"])
-    assert digest(transformers["bert"]) not in sharing._shared.parts
+    assert digest(transformers["bert"]) not in sharing._shared.contents
     with pytest.raises(DeviceError, match="closed"):
         device.predict(PROBES)
