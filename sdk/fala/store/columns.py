@@ -23,8 +23,8 @@ DAMAGE = (TypeError, ValueError, LookupError, OverflowError, RecursionError)
 
 #: More changes than a device can have had.
 _MOST_CHANGES = 2**53
-# SQLite's oldest limit on variables in a statement is 999.
-_VARIABLES = 900
+#: SQLite's default limit on variables in a statement, and that of versions before 3.32.
+_VARIABLES = 32_000 if sqlite3.sqlite_version_info >= (3, 32) else 900
 
 
 def text(value: object) -> str:
@@ -107,11 +107,11 @@ def optional_number(value: object) -> float | None:
 def rows_in(
     db: sqlite3.Connection, query: str, values: Sequence[object], *before: object
 ) -> list[tuple[Any, ...]]:
-    """The rows whose column has one of some values, however many.
+    """Run a statement on the rows whose column has one of some values, however many.
 
     Args:
         db: The connection.
-        query: A query that ends with the column.
+        query: A query, or a deletion, that ends with the column.
         values: The values.
         before: The query's own variables.
     """
@@ -121,3 +121,22 @@ def rows_in(
         marks = ",".join("?" * len(part))
         rows += db.execute(f"{query} IN ({marks})", (*before, *part))
     return rows
+
+
+def insert_rows(
+    db: sqlite3.Connection, insertion: str, rows: Sequence[tuple[object, ...]], ending: str = ""
+) -> None:
+    """Insert rows, however many, in few statements. In a transaction.
+
+    Args:
+        db: The connection.
+        insertion: The statement up to ``VALUES``.
+        rows: The rows, of one length.
+        ending: What follows the rows.
+    """
+    size = _VARIABLES // len(rows[0]) if rows else 1
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        marks = f"({', '.join('?' * len(part[0]))})"
+        cells = [cell for row in part for cell in row]
+        db.execute(f"{insertion} VALUES {', '.join([marks] * len(part))} {ending}", cells)

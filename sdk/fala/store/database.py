@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Literal
 
 from fala.base.errors import DeviceError
 from fala.base.files import device_errors, keep_private
@@ -32,7 +31,6 @@ SCRUB_TIMEOUT_MS = 5_000
 CLOSED = "this device is closed; open it again with fala.Device.open"
 #: Pages that a connection keeps in memory, in KB; SQLite's own limit is 2,000.
 CACHE_KB = 256
-_Role = Literal["writer", "checker", "reader"]
 # Frees the pages that a connection keeps.
 _SHRINK = "PRAGMA shrink_memory"
 _MARK = "SELECT key_mark FROM device"
@@ -41,9 +39,9 @@ _MARK = "SELECT key_mark FROM device"
 class Database:
     """The device's SQLite file.
 
-    Writers take turns (``Turns``). One connection writes, so that no thread sees half of another's
-    transaction. A second one reads the version, and a third one rows: what is committed, without
-    waiting for a writer. Each is opened at its first use, and ``rest`` closes all but the second.
+    Writers take turns (``Turns``). One connection writes, and whoever has the turn also reads with
+    it. Another one reads what is committed, without waiting for a writer. Each is opened at its
+    first use, and ``rest`` closes the first one.
 
     Args:
         path: The file; its folder exists.
@@ -71,7 +69,7 @@ class Database:
         self.path = path
         self._codec = self._next_codec = codec
         self.turns = Turns(path if connection is None else None, BUSY_TIMEOUT_MS / 1000)
-        self._checking, self._reading = RLock(), RLock()
+        self._reading = RLock()
         #: Called once the transaction is committed.
         self._committed: list[Callable[[], None]] = []
         self._file: tuple[int, int] | None = None
@@ -79,10 +77,11 @@ class Database:
         self._scrub_later = False
         keep_in_forks(self, Database._forked)
         self._mark: object = None
-        self._connections: dict[_Role, sqlite3.Connection] = {}
+        #: By whether it writes.
+        self._connections: dict[bool, sqlite3.Connection] = {}
         self.digests = Digests()
         if connection is not None:
-            self._connections = dict.fromkeys(("writer", "checker", "reader"), connection)
+            self._connections = {True: connection, False: connection}
             return
         with device_errors(path):
             check_regular(path)
@@ -96,7 +95,7 @@ class Database:
                     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
                     keep_private(path)
             try:
-                if not is_current(version_of(self._checker), str(path)):
+                if not is_current(version_of(self._reader), str(path)):
                     create_tables(self._writer, str(path))
                 self._file = _identity(path)
             except BaseException:
@@ -109,7 +108,7 @@ class Database:
         Args:
             message: The error of every later use.
         """
-        with self.turns.threads, self._checking, self._reading:
+        with self.turns.threads, self._reading:
             if not self.turns.closed:
                 if self._scrub_later:
                     self.scrub(wait=False)
@@ -117,43 +116,35 @@ class Database:
                 self._disconnect()
 
     def rest(self) -> None:
-        """Close the connections that a device which only predicts does not need.
+        """Close the connection that writes, which a device that only predicts does not need.
 
-        Each has 40 KB of memory, and up to ``CACHE_KB`` of pages. Nothing is done while another
-        thread writes or reads rows.
+        Nothing is done while another thread writes, or where the store is encrypted: its digests'
+        functions and triggers belong to the connection.
         """
-        # The functions and triggers of the digests belong to the writer.
-        if self._codec.encrypted or self._scrub_later or self._file is None or self.turns.mine:
+        if self._codec.encrypted or self._scrub_later or self.turns.mine:
             return
-        with if_free(self.turns.threads) as written, if_free(self._reading) as read:
-            if written and read and not self.turns.closed:
-                self._disconnect("writer", "reader")
+        with if_free(self.turns.threads) as free:
+            if free and (writer := self._connections.pop(True, None)) is not None:
+                writer.close()
 
     @property
     def _writer(self) -> sqlite3.Connection:
-        return self._connected("writer")
-
-    @property
-    def _checker(self) -> sqlite3.Connection:
-        return self._connected("checker")
+        return self._connected(writes=True)
 
     @property
     def _reader(self) -> sqlite3.Connection:
-        return self._connected("reader")
+        return self._connected(writes=False)
 
-    def _connected(self, role: _Role) -> sqlite3.Connection:
-        """A connection, opened at its first use. Its role's lock is held."""
-        connection = self._connections.get(role)
+    def _connected(self, *, writes: bool) -> sqlite3.Connection:
+        """A connection, opened at its first use, by the thread that holds its lock."""
+        connection = self._connections.get(writes)
         if connection is None:
-            connection = self._connect(role)
-            self._connections[role] = connection
+            connection = self._connections[writes] = self._connect(writes=writes)
         return connection
 
-    def _disconnect(self, *roles: _Role) -> None:
-        """Close connections; all without an argument."""
-        for role in roles or tuple(self._connections):
-            if (connection := self._connections.pop(role, None)) is not None:
-                connection.close()
+    def _disconnect(self) -> None:
+        while self._connections:
+            self._connections.popitem()[1].close()
 
     @property
     def codec(self) -> Codec:
@@ -179,7 +170,7 @@ class Database:
             self._codec = codec
         with self.named_errors():
             self.digests.use(codec, lambda: self._writer)
-            with self.checker() as db:
+            with self.connection() as db:
                 row = db.execute(_MARK).fetchone()
         if row is None:
             raise DeviceError(damaged(self.path, "is damaged: its settings are missing"))
@@ -229,7 +220,7 @@ class Database:
         if self._next_codec is self._codec:
             self._writer.execute("COMMIT")
             return
-        with self._checking, self._reading:  # no one reads with the old codec
+        with self._reading:  # no one reads with the old codec
             before, self._codec = self._codec, self._next_codec
             try:
                 self._writer.execute("COMMIT")
@@ -242,18 +233,9 @@ class Database:
         self._committed.append(call)
 
     @interruptible
-    def checker(self) -> Iterator[sqlite3.Connection]:
-        """A connection for a short read of what is committed; in a transaction the writer's."""
-        if self._is_writing:
-            yield self._writer
-            return
-        with self._checking, self.named_errors():
-            yield self._checker
-
-    @interruptible
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection to read with, which waits for no writer; in a transaction the writer's."""
-        if self._is_writing:
+        """A connection to read with, which waits for no writer; with the turn the writer's."""
+        if self.turns.mine:
             with self.named_errors():
                 yield self._writer
             return
@@ -351,7 +333,7 @@ class Database:
         return overwritten
 
     def _is_overwritten(self) -> bool:
-        with self.checker() as db:
+        with self.connection() as db:
             return bool(db.execute("SELECT overwrites FROM device").fetchone() == (1,))
 
     def _overwrite(self) -> bool:
@@ -376,24 +358,27 @@ class Database:
 
     def _forked(self) -> None:
         """Leave the file to the parent process, with locks that other threads may hold there."""
-        self._checking, self._reading = RLock(), RLock()
+        self._reading = RLock()
         self.turns.forked(
             "the device was opened by the process that this one was forked from; open it here "
             "with Device.open"
         )
 
-    def _connect(self, role: _Role) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+    def _connect(self, *, writes: bool) -> sqlite3.Connection:
+        # Kept statements would take more memory than all else of an open device.
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, cached_statements=0
+        )
         try:
             # What SQLite reserves for its own, larger cache when it reads the schema is freed.
-            connection.execute(f"PRAGMA cache_size = -{CACHE_KB if role != 'checker' else 16}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
             connection.execute(_SHRINK)
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             # Deleted rows are overwritten, also in free pages of the file.
             connection.execute("PRAGMA secure_delete = ON")
             # VACUUM keeps its copy of the rows in memory, not in a temporary file.
             connection.execute("PRAGMA temp_store = MEMORY")
-            if role == "writer":
+            if writes:
                 connection.execute("PRAGMA journal_mode = WAL")
                 # A commit that was reported is on the disk, even after a power failure.
                 connection.execute("PRAGMA synchronous = FULL")

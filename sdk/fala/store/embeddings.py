@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala.base.errors import DataError
 from fala.base.examples import as_text
-from fala.store.columns import encode_floats, floats, rows_in, text, whole
+from fala.store.columns import encode_floats, floats, insert_rows, rows_in, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -31,8 +31,6 @@ class Embeddings:
 
     def __init__(self, database: Database, texts: Texts) -> None:
         self._db, self._texts = database, texts
-        #: Dimensions that are in the table already.
-        self._dimensions: dict[str, int] = {}
 
     def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
         """Store embeddings, by text; only those of texts in the store. In a transaction.
@@ -50,7 +48,7 @@ class Embeddings:
                     row = ids[name]
                     context = ("embeddings", row, backbone, codec.lookup(name))
                     rows.append((row, backbone, codec.encode(half.tobytes(), *context)))
-            db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
+            insert_rows(db, "INSERT OR REPLACE INTO embeddings", rows)
 
     def get(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -106,7 +104,7 @@ class Logits:
                 if row in logits:
                     data = codec.encode(encode_floats(logits[row]), "logits", row, model, *texts)
                     rows.append((row, model, data))
-            db.executemany("INSERT OR REPLACE INTO logits VALUES (?, ?, ?)", rows)
+            insert_rows(db, "INSERT OR REPLACE INTO logits", rows)
 
     def get(self, model: str) -> dict[int, NDArray[np.float32]]:
         """A model's logits (C,), by example."""

@@ -163,7 +163,7 @@ class Slots:
             DeviceError: If no model was ever installed.
             UnknownAdapterError: No adapter of the task's name is installed.
         """
-        with self._db.checker() as db:
+        with self._db.connection() as db:
             query = "SELECT generation, data FROM active WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         if row is None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from fala.base.errors import DeviceError, check_word
 from fala.base.examples import Example, Match, as_text, unique_texts
-from fala.store.columns import rows_in
+from fala.store.columns import insert_rows, rows_in
 from fala.store.database import Database, damaged
 from fala.store.encryption import decode_text, text_columns
 from fala.text.ngrams import Ngrams, ngrams
@@ -189,10 +189,9 @@ class Texts:
             if last >= LARGEST_ID - len(missing):
                 raise DeviceError(damaged(self._db.path, "a text has an id that none can have"))
             new = {text: last + 1 + position for position, text in enumerate(missing)}
-            db.executemany(
-                "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
-                (text_columns(self._db.codec, row, text) for text, row in new.items()),
-            )
+            codec = self._db.codec
+            rows = [text_columns(codec, row, text) for text, row in new.items()]
+            insert_rows(db, "INSERT INTO texts (id, text, sealed)", rows)
         return ids | new, new
 
     def by_id(self, ids: Sequence[int] | None = None) -> dict[int, object]:
