@@ -808,14 +808,14 @@ class Device:
             StoredExample(
                 row.id,
                 row.example if with_text else None,
-                None if row.label is None else head.link.given_back(row.label, head.labels),
+                None if text is None else head.link.given_back(text, head.labels),
                 row.added,
                 row.labelled,
                 row.adapter,
             )
-            for row in store.examples.all()
-            if (labelled is None or (row.label is not None) == labelled)
-            and (stored is None or row.label == stored)
+            for row, text in ((row, row.stored_label) for row in store.examples.all())
+            if (labelled is None or (text is not None) == labelled)
+            and (stored is None or text == stored)
         )
 
     def export_data(

@@ -14,7 +14,7 @@ from fala.base.threads import one_blas_thread
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
 from fala.selection.representatives import affordable, select
-from fala.store.examples import ExampleRow
+from fala.store.examples import StoredExample
 
 # 2^64 divided by the golden ratio.
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -113,7 +113,7 @@ def _alternately(
 
 
 def _representatives(
-    pending: Sequence[ExampleRow], count: int, old: OldLogits | None
+    pending: Sequence[StoredExample], count: int, old: OldLogits | None
 ) -> tuple[list[int], int, int]:
     """Positions of documents, the most important first; clusters and queries."""
     newest = list(range(len(pending)))[::-1]
@@ -129,10 +129,10 @@ def _representatives(
     return [*order, *rest], len(np.unique(selection.assignment)), selection.queries
 
 
-def _classes(rows: Sequence[ExampleRow], old: OldLogits) -> NDArray[np.int64]:
+def _classes(rows: Sequence[StoredExample], old: OldLogits) -> NDArray[np.int64]:
     """A class an example: the label, else the old model's decision, else -1."""
     head = old.slot.model.head
-    usable = head.link.usable([row.label for row in rows], head.labels)
+    usable = head.link.usable([row.stored_label for row in rows], head.labels)
     z = head.label_shares(usable)
     for position, row in enumerate(rows):
         if usable[position] is None and row.id in old.logits:

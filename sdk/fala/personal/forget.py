@@ -25,6 +25,7 @@ from fala.slots.erasing import drop_copies
 from fala.slots.folder import Snapshot, Task
 from fala.slots.snapshot import Change, OpenSlot
 from fala.slots.switching import opened, prune
+from fala.store.examples import History
 from fala.store.slots import Replacement
 from fala.store.store import Store
 
@@ -37,11 +38,12 @@ def forget(task: Task, ids: Collection[int]) -> int:
     """
     examples = task.store.examples
     with _deleting(task) as (snapshot, previous):
-        first = examples.first_added(ids)
+        history = examples.history()
+        first = history.first_added(ids)
         if first is None:
             return 0
         count = examples.forget(ids)
-        _fit_rest(snapshot, previous, first)
+        _fit_rest(snapshot, previous, first, history.without(ids))
     return count
 
 
@@ -53,11 +55,12 @@ def unlabel(task: Task, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
     """
     examples = task.store.examples
     with _deleting(task) as (snapshot, previous):
-        first = examples.first_labelled(ids)
+        history = examples.history()
+        first = history.first_labelled(ids)
         if first is None:
             return None
         examples.unlabel(ids)
-        return _fit_rest(snapshot, previous, first)
+        return _fit_rest(snapshot, previous, first, history.without(ids))
 
 
 @contextmanager
@@ -72,13 +75,16 @@ def _deleting(task: Task) -> Iterator[tuple[Snapshot, OpenSlot | None]]:
 
 
 @one_blas_thread()
-def _fit_rest(snapshot: Snapshot, previous: OpenSlot | None, first: int) -> tuple[Snapshot, Refit]:
+def _fit_rest(
+    snapshot: Snapshot, previous: OpenSlot | None, first: int, history: History
+) -> tuple[Snapshot, Refit]:
     """Fit the slots to what is left, and write the old logits again. In a transaction.
 
     Args:
         snapshot: The task, before the deletion.
         previous: Its previous slot; None where there is none, or it is damaged.
         first: The count of data changes when the first of what is deleted was added.
+        history: When all else came.
 
     Returns:
         The task then, and its fit: the vendor's own model where nothing is left.
@@ -88,6 +94,7 @@ def _fit_rest(snapshot: Snapshot, previous: OpenSlot | None, first: int) -> tupl
     if previous is None:  # a damaged one is deleted
         store.slots.activate(active.record.name, None)
     reading = Reading(snapshot)
+    reading.history = history
     encode_free(snapshot, reading)
     slots = {slot.record.name: slot for slot in (active, previous) if slot is not None}
     names, replacement = _by_age(store, slots)

@@ -20,7 +20,7 @@ from fala.slots.folder import Snapshot
 from fala.slots.snapshot import OpenSlot, model_digest
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
-from fala.store.examples import ExampleRow
+from fala.store.examples import History, StoredExample
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
@@ -45,7 +45,7 @@ class Reading:
         self,
         snapshot: Snapshot,
         run: Run | None = None,
-        only: list[ExampleRow] | None = None,
+        only: list[StoredExample] | None = None,
     ) -> None:
         self.store = snapshot.task.store
         self.run = Run() if run is None else run
@@ -53,6 +53,7 @@ class Reading:
         self.ngrams = self.run.ngrams(self.store)
         self._some = only is not None
         self._examples = only
+        self.history: History | None = None
         self._embeddings: dict[str, dict[str, Vectors]] = {}
         self._read: set[str] = set()  # the backbones whose stored embeddings are among these
 
@@ -63,10 +64,12 @@ class Reading:
             data: The count; infinity takes the present labels.
         """
         earlier = copy(self)
-        earlier._examples = self.store.examples.at(data, self.examples())
+        if self.history is None:
+            self.history = self.store.examples.history()
+        earlier._examples = self.history.at(data, self.examples())
         return earlier
 
-    def examples(self) -> list[ExampleRow]:
+    def examples(self) -> list[StoredExample]:
         """All examples."""
         if self._examples is None:
             self._examples = self.store.examples.all()
@@ -142,7 +145,7 @@ class Rows:
     ids: Sequence[int]
     training: TrainingSet
     missing: Sequence[Sequence[str]]
-    pending: Sequence[ExampleRow]
+    pending: Sequence[StoredExample]
     pending_missing: Sequence[Sequence[str]]
 
     def logits(self, model: PersonalModel) -> Floats:
@@ -188,14 +191,14 @@ def gather(reading: Reading, space: Space) -> Rows:
     encoded = set(real).union(*(embeddings for _, embeddings in sources))
     head = space.head
     by_ngrams = head.lexical is not None and reading.store.texts.kept
-    rows: list[ExampleRow] = []
-    pending: list[ExampleRow] = []
+    rows: list[StoredExample] = []
+    pending: list[StoredExample] = []
     for row in reading.examples():
         complete = all(text in encoded for text in texts_of(row.stored))
         (rows if complete or by_ngrams else pending).append(row)
     examples = [row.stored for row in rows]
     # After a rollback some labels may exist only in a later release: they are not used.
-    usable = head.link.usable([row.label for row in rows], head.labels)
+    usable = head.link.usable([row.stored_label for row in rows], head.labels)
     labels = head.label_shares(usable)
     differences = np.full(labels.shape, np.nan)
     for position, row in enumerate(rows):

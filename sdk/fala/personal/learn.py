@@ -28,7 +28,7 @@ from fala.slots.switching import opened, use
 from fala.solver.fit import State
 from fala.solver.judge import Decision
 from fala.solver.training import personal_of
-from fala.store.examples import ExampleRow, Remembered
+from fala.store.examples import Remembered, StoredExample
 from fala.store.slots import FitRecord
 from fala.store.texts import NOT_KEPT
 
@@ -307,7 +307,7 @@ class Learner:
         )  # fmt: skip
 
     def _more(
-        self, snapshot: Snapshot, last: LastFit, changed: list[ExampleRow], encoded: Encoded
+        self, snapshot: Snapshot, last: LastFit, changed: list[StoredExample], encoded: Encoded
     ) -> LastFit | None:
         """The last fit with the labelled ones among some examples; None if one cannot be used."""
         labelled = [row for row in changed if row.label is not None]

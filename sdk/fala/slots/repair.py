@@ -48,7 +48,7 @@ from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data
 from fala.store.encryption import PLAIN, Codec
-from fala.store.examples import ExampleRow
+from fala.store.examples import StoredExample
 from fala.store.rescue import (
     DamagedStore,
     Installed,
@@ -408,7 +408,7 @@ def _planned(had: Mapping[str, Installed], whole: Mapping[str, tuple[Bundle, Hea
     return plan
 
 
-def _check_fits(release: Release, had: Installed, examples: Sequence[ExampleRow]) -> None:
+def _check_fits(release: Release, had: Installed, examples: Sequence[StoredExample]) -> None:
     """Refuse a release that is for other examples, or other labels, than the user's.
 
     Args:
@@ -420,7 +420,7 @@ def _check_fits(release: Release, had: Installed, examples: Sequence[ExampleRow]
         BundleMismatchError: It is.
     """
     head = release.head
-    labels = [example.label for example in examples if example.label is not None]
+    labels = [row.stored_label for row in examples if row.label is not None]
     usable = head.link.usable(labels, head.labels)
     fits = [
         sum(label is not None for label in usable) >= _MOST_FIT * len(labels),

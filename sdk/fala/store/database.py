@@ -371,7 +371,7 @@ class Database:
         )
         try:
             # What SQLite reserves for its own, larger cache when it reads the schema is freed.
-            connection.execute(f"PRAGMA cache_size = -{CACHE_KB}")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KB if writes else 32}")
             connection.execute(_SHRINK)
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             # Deleted rows are overwritten, also in free pages of the file.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fala.base.errors import DataError
 from fala.base.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
@@ -17,6 +16,7 @@ from fala.model.labels import OwnLabel
 from fala.store.columns import (
     adapter_named,
     change_count,
+    insert_rows,
     number,
     optional_number,
     optional_text,
@@ -41,6 +41,13 @@ EARLIER_LABELS = (
 _EXAMPLES = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ?"
 _IDS = "SELECT id FROM examples WHERE adapter = ?"
 _ID = f"{_IDS} AND document = ? AND history = ?"
+#: What becomes of an example that is there already.
+_RELABEL = (
+    "ON CONFLICT (id) DO UPDATE SET label = excluded.label, labelled = excluded.labelled,"
+    " labelled_data = excluded.labelled_data"
+)
+
+Row: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +71,7 @@ class StoredExample:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
         label: Its label, an integer or a string as those of ``Device.labels``; of tags a frozenset
-            of them, of a rating a number. None without one.
+            of them, of a rating a number. None without one. The store has the label's text.
         added: When it was first stored, in seconds since 1970 (UTC).
         labelled: When its label was stored; None without one.
         adapter: Its task, by the adapter; empty for the device's own.
@@ -77,33 +84,66 @@ class StoredExample:
     labelled: float | None = None
     adapter: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class ExampleRow:
-    """An example as the store has it, which does not know the labels of its head.
-
-    Attributes:
-        id: See ``StoredExample``.
-        example: See ``StoredExample``.
-        label: The text of its label; see ``Link.as_stored``.
-        added: See ``StoredExample``.
-        labelled: See ``StoredExample``.
-        adapter: See ``StoredExample``.
-    """
-
-    id: int
-    example: Example | None
-    label: str | None
-    added: float
-    labelled: float | None = None
-    adapter: str = ""
-
     @property
     def stored(self) -> Example:
         """The example as stored: with names for texts where texts are not kept."""
         if self.example is None:
             raise DataError(f"the texts of example {self.id} are not kept")
         return self.example
+
+    @property
+    def stored_label(self) -> str | None:
+        """The text of its label, as stored."""
+        return None if self.label is None else str(self.label)
+
+
+@dataclass(frozen=True)
+class History:
+    """When examples and labels came, in a task's counts of data changes.
+
+    Attributes:
+        added: The count with which each example came, by id.
+        labelled: The count with which each label came, by the example's id.
+        earlier: Labels that were replaced: the example's id, the counts with which the label and
+            the next one came, and the label.
+    """
+
+    added: Mapping[int, int]
+    labelled: Mapping[int, int]
+    earlier: Sequence[tuple[int, int, int, str]]
+
+    def first_added(self, ids: Collection[int]) -> int | None:
+        """The count with which the first of some examples came; None without any."""
+        return min((self.added[row] for row in ids if row in self.added), default=None)
+
+    def first_labelled(self, ids: Collection[int]) -> int | None:
+        """The count with which the first of some examples' labels came; None without any.
+
+        As far as labels are kept that some slot's model was fitted to.
+        """
+        present = [self.labelled[row] for row in ids if row in self.labelled]
+        earlier = [since for row, since, *_ in self.earlier if row in ids]
+        return min(present + earlier, default=None)
+
+    def without(self, ids: Collection[int]) -> History:
+        """The history after the labels of some examples were deleted."""
+        labelled = {row: count for row, count in self.labelled.items() if row not in ids}
+        earlier = [row for row in self.earlier if row[0] not in ids]
+        return replace(self, labelled=labelled, earlier=earlier)
+
+    def at(self, data: float, present: Sequence[StoredExample]) -> list[StoredExample]:
+        """Examples with their labels as they were at a count.
+
+        Args:
+            data: The count; infinity returns the present state.
+            present: All examples as they are now.
+        """
+        labels = {row: label for row, since, until, label in self.earlier if since <= data < until}
+        return [
+            replace(row, label=labels.get(row.id)) if self.labelled.get(row.id, 0) > data else row
+            for row in present
+            if self.added[row.id] <= data
+        ]
 
 
 class Examples:
@@ -127,11 +167,12 @@ class Examples:
         """Store examples; a label replaces an earlier one, None keeps it. In a transaction."""
         now = time.time()
         with self._db.rows("its examples are damaged") as db:
-            data, last, last_text = self._count_change(db)
+            self._count_change(db)
+            data, last, last_text = self._counts(db)
             texts, new_texts = self._texts.add(unique_texts(examples), last_text)
             keys = [columns_of_example(example, texts) for example in examples]
             query = (
-                f"SELECT {EXAMPLE_COLUMNS}, coalesce(labelled_data, 0) FROM examples"
+                f"SELECT {EXAMPLE_COLUMNS}, added_data, coalesce(labelled_data, 0) FROM examples"
                 " WHERE adapter = ? AND document"
             )
             documents = list({document for document, _ in keys} - {*new_texts.values()})
@@ -144,52 +185,57 @@ class Examples:
             ids |= {key: last + 1 + position for position, key in enumerate(new)}
             if last >= LARGEST_ID - len(new):
                 raise ValueError("an example has an id that none can have")
-            db.executemany(
-                "INSERT INTO examples (id, document, history, label, added, labelled, adapter,"
-                " added_data, labelled_data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (self._new_row(ids[key], key, given[key], now, data) for key in new),
-            )
-            changed = [key for key in before if given.get(key) is not None]
-            for key in changed:
-                self._relabel(db, before[key], str(given[key]), now, data)
-            if changed:
+            rows: list[Row] = []
+            for key in new:
+                label = given[key]
+                times, counts = (now, now), (data, data)
+                rows.append(
+                    self._row(ids[key], key, label, times, counts)
+                    if label is not None
+                    else self._row(ids[key], key, None, (now, None), (data, None))
+                )
+            relabelled = [
+                self._relabelled(row, label, now, data)
+                for key, row in before.items()
+                if (label := given.get(key)) is not None
+            ]
+            rows += [row for row, _ in relabelled]
+            insert_rows(db, "INSERT INTO examples", rows, _RELABEL)
+            earlier = [row for _, row in relabelled if row is not None]
+            insert_rows(db, "INSERT OR REPLACE INTO earlier_labels", earlier)
+            if relabelled:
                 prune_labels(db, self._adapter)
         return Remembered([ids[key] for key in keys], new_texts.keys())
 
-    def _new_row(
-        self, row: int, key: tuple[int, str], label: str | None, now: float, data: int
-    ) -> tuple[object, ...]:
-        """The columns of a new example."""
-        if label is None:
-            return (row, *key, None, now, None, self._adapter, data, None)
-        encoded = self._db.codec.encode_text(label, *label_context(row, *key, now, self._adapter))
-        return (row, *key, encoded, now, now, self._adapter, data, data)
+    def _row(
+        self,
+        identity: int,
+        key: tuple[int, str],
+        label: str | None,
+        times: tuple[float, float | None],
+        counts: tuple[int, int | None],
+    ) -> Row:
+        """The columns of an example, by its document and history."""
+        cell: object = label
+        if label is not None:
+            context = label_context(identity, *key, times[1], self._adapter)
+            cell = self._db.codec.encode_text(label, *context)
+        return (identity, *key, cell, *times, self._adapter, *counts)
 
-    def _relabel(
-        self, db: sqlite3.Connection, before: Sequence[Any], label: str, now: float, data: int
-    ) -> None:
-        """Write an example's label; keep the earlier one as long as a model needs it."""
+    def _relabelled(self, row: Row, label: str, now: float, data: int) -> tuple[Row, Row | None]:
+        """The columns of an example with another label, and those of its earlier label, if any."""
         codec = self._db.codec
-        *row, since = before
-        identity, document, history, *_ = row
-        earlier = None
+        identity, document, history, _, added, *_, added_data, since = row
+        earlier, replaced = None, None
         with contextlib.suppress(ValueError):  # a damaged one cannot be kept
-            earlier = decode_label(codec, row)
-        if earlier is not None and earlier != label:
-            context = ("earlier_labels", identity, since, "label", document, history)
-            db.execute(
-                "INSERT OR REPLACE INTO earlier_labels VALUES (?, ?, ?, ?)",
-                (identity, since, data, codec.encode_text(earlier, *context)),
-            )
+            earlier = decode_label(codec, row[:7])
         if earlier != label:
+            if earlier is not None:
+                context = ("earlier_labels", identity, since, "label", document, history)
+                replaced = (identity, since, data, codec.encode_text(earlier, *context))
             since = data
-        encoded = codec.encode_text(
-            label, *label_context(identity, document, history, now, self._adapter)
-        )
-        db.execute(
-            "UPDATE examples SET label = ?, labelled = ?, labelled_data = ? WHERE id = ?",
-            (encoded, now, since, identity),
-        )
+        key, times = (document, history), (added, now)
+        return self._row(identity, key, label, times, (added_data, since)), replaced
 
     def forget(self, ids: Iterable[int]) -> int:
         """Delete examples of the task with everything computed from them. In a transaction.
@@ -200,42 +246,41 @@ class Examples:
             The number of deleted examples.
         """
         with self._db.rows("its examples are damaged") as db:
+            query = "SELECT id, document, history FROM examples WHERE +adapter = ? AND id"
             # Other numbers are no ids in SQLite.
-            requested = {row for row in ids if -(2**63) <= row < 2**63}
-            stored = {row for (row,) in db.execute(_IDS, (self._adapter,))}
-            rows = [(row,) for row in requested & stored]
-            db.executemany("DELETE FROM logits WHERE example = ?", rows)
-            db.executemany("DELETE FROM earlier_labels WHERE example = ?", rows)
-            db.executemany("DELETE FROM examples WHERE id = ?", rows)
-            used = {row for (row,) in db.execute("SELECT document FROM examples")}
+            possible = [row for row in {*ids} if -(2**63) <= row < 2**63]
+            rows = rows_in(db, query, possible, self._adapter)
+            for column in (
+                "logits WHERE example",
+                "earlier_labels WHERE example",
+                "examples WHERE id",
+            ):
+                rows_in(db, f"DELETE FROM {column}", [row for row, *_ in rows])
+            texts = {
+                text
+                for _, document, history in rows
+                for text in (document, *decode_history(history))
+            }
+            used = rows_in(db, "SELECT document FROM examples WHERE document", [*texts])
+            texts -= {text for (text,) in used}
             for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
-                used.update(decode_history(history))
-            unused = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
-            db.executemany("DELETE FROM embeddings WHERE text = ?", unused)
-            db.executemany("DELETE FROM texts WHERE id = ?", unused)
+                texts.difference_update(decode_history(history))
+            for column in ("embeddings WHERE text", "texts WHERE id"):
+                rows_in(db, f"DELETE FROM {column}", [*texts])
             self._db.note_deletion()
             self._count_change(db)
         return len(rows)
 
-    def unlabel(self, ids: Iterable[int]) -> int:
-        """Delete the labels of examples, as if they never had one. In a transaction.
-
-        Returns:
-            The number of deleted labels.
-        """
+    def unlabel(self, ids: Collection[int]) -> None:
+        """Delete the labels of examples, as if they never had one. In a transaction."""
         with self._db.rows("its examples are damaged") as db:
-            rows = [(row,) for row in ids]
-            db.executemany("DELETE FROM earlier_labels WHERE example = ?", rows)
-            changed = db.executemany(
-                "UPDATE examples SET label = NULL, labelled = NULL, labelled_data = NULL"
-                " WHERE id = ? AND label IS NOT NULL",
-                rows,
-            )
+            deletion = "UPDATE examples SET label = NULL, labelled = NULL, labelled_data = NULL"
+            for statement in ("DELETE FROM earlier_labels WHERE example", f"{deletion} WHERE id"):
+                rows_in(db, statement, [*ids])
             self._db.note_deletion()
             self._count_change(db)
-        return changed.rowcount
 
-    def all(self, ids: Iterable[int] | None = None) -> list[ExampleRow]:
+    def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
         """Examples, in the order in which they were added.
 
         Args:
@@ -252,7 +297,7 @@ class Examples:
 
     def _examples_of(
         self, rows: Sequence[tuple[object, ...]], texts: Mapping[int, object] | None = None
-    ) -> list[ExampleRow]:
+    ) -> list[StoredExample]:
         """The examples of some rows.
 
         Args:
@@ -267,7 +312,7 @@ class Examples:
             rows = [(*row[:3], decode_label(codec, row), *row[4:]) for row in rows]
         return [decode_example(row, texts, self.task) for row in rows]
 
-    def since(self, data: int) -> list[ExampleRow]:
+    def since(self, data: int) -> list[StoredExample]:
         """Examples that were added, or whose labels changed, after a count of data changes."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
             # A label comes with its example or after it. Each part reads the index alone.
@@ -278,46 +323,24 @@ class Examples:
             ids = [row for (row,) in db.execute(changed, (self._adapter, data) * 2)]
             return self.all(ids)
 
-    def at(self, data: float, present: Sequence[ExampleRow]) -> list[ExampleRow]:
-        """Examples with their labels as they were at a count of data changes.
-
-        Args:
-            data: The task's count; infinity returns the present state.
-            present: All examples as they are now.
-        """
-        if data == math.inf:
-            return list(present)
+    def history(self) -> History:
+        """When the task's examples and labels came."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
-            added = {row for row, count in self._added(db) if count <= data}
-            query = f"{_IDS} AND labelled_data > ?"
-            later = {row for (row,) in db.execute(query, (self._adapter, data))}
-            rows = db.execute(f"{EARLIER_LABELS} WHERE since <= ? AND ? < until", (data, data))
-            labels = {row[0]: decode_earlier_label(self._db.codec, row) for row in rows}
-            return [
-                replace(row, label=labels.get(row.id)) if row.id in later else row
-                for row in present
-                if row.id in added
+            query = "SELECT id, added_data, labelled_data FROM examples WHERE +adapter = ?"
+            rows = db.execute(query, (self._adapter,)).fetchall()
+            earlier = [
+                (
+                    row[0],
+                    change_count(row[1]),
+                    change_count(row[2]),
+                    decode_earlier_label(codec, row),
+                )
+                for codec in (self._db.codec,)
+                for row in db.execute(f"{EARLIER_LABELS} WHERE adapter = ?", (self._adapter,))
             ]
-
-    def first_added(self, ids: Collection[int]) -> int | None:
-        """The count of data changes when the first of some examples was added.
-
-        None if none of them is an example of the task.
-        """
-        with self._db.rows("its examples are damaged") as db:
-            return min((count for row, count in self._added(db) if row in ids), default=None)
-
-    def first_labelled(self, ids: Collection[int]) -> int | None:
-        """The count of data changes when the first of some examples had a label; None without.
-
-        As far as labels are kept that some slot's model was fitted to.
-        """
-        with self._db.reading(), self._db.rows("its examples are damaged") as db:
-            query = "SELECT id, labelled_data FROM examples WHERE label IS NOT NULL"
-            counts = [change_count(count) for row, count in db.execute(query) if row in ids]
-            query = "SELECT example, since FROM earlier_labels"
-            counts += [change_count(count) for row, count in db.execute(query) if row in ids]
-        return min(counts, default=None)
+            added = {whole(row): change_count(count) for row, count, _ in rows}
+            labelled = {row: change_count(count) for row, _, count in rows if count is not None}
+        return History(added, labelled, earlier)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
         """The ids of those examples that the table has."""
@@ -360,19 +383,12 @@ class Examples:
             rows = db.execute("SELECT DISTINCT adapter FROM examples ORDER BY adapter")
             return [adapter for (adapter,) in rows]
 
-    def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
-        """Every example's id, and the count of data changes when it was added."""
-        query = "SELECT id, added_data FROM examples WHERE +adapter = ?"
-        rows = db.execute(query, (self._adapter,))
-        return [(whole(row), change_count(data)) for row, data in rows]
-
-    def _count_change(self, db: sqlite3.Connection) -> tuple[int, int, int]:
-        """Count a change of examples or labels.
-
-        Returns:
-            The task's count, and the last ids of an example and of a text.
-        """
+    def _count_change(self, db: sqlite3.Connection) -> None:
+        """Count a change of examples or labels."""
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
+
+    def _counts(self, db: sqlite3.Connection) -> tuple[int, int, int]:
+        """The task's count of data changes, and the last ids of an example and of a text."""
         query = (
             "SELECT (SELECT data FROM active WHERE adapter = ?),"
             " (SELECT coalesce(max(id), 0) FROM examples), (SELECT coalesce(max(id), 0) FROM texts)"
@@ -399,7 +415,7 @@ def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
 
 def decode_example(
     row: tuple[object, ...], texts: Mapping[int, object], task: str | None = None
-) -> ExampleRow:
+) -> StoredExample:
     """The example of a row with a decrypted label; see ``EXAMPLE_COLUMNS``.
 
     Args:
@@ -419,7 +435,7 @@ def decode_example(
     if written:
         opened = tuple(_decode_text(texts, text_id) for text_id in decode_history(written))
         example = Match(opened, candidate)
-    return ExampleRow(
+    return StoredExample(
         whole(identity),
         example,
         optional_text(label),

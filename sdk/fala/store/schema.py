@@ -7,7 +7,7 @@ import sqlite3
 from fala.base.errors import DeviceError
 
 #: The version, in SQLite's ``user_version``. Raise it with every change of the tables.
-VERSION = 2
+VERSION = 3
 
 #: Larger versions are damage.
 _LARGEST_VERSION = 100
@@ -53,7 +53,7 @@ _SCHEMA = """
         adapter TEXT NOT NULL,
         added_data INTEGER NOT NULL,
         labelled_data INTEGER,
-        UNIQUE (adapter, document, history)
+        UNIQUE (document, history, adapter)
     );
     CREATE TABLE earlier_labels (
         example INTEGER NOT NULL REFERENCES examples (id),
