@@ -15,11 +15,8 @@ from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Mat
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.many.replacing import replace_all
-from fala_export import add_bridge, write_external
-from fala_export.fitting.bridge import fit_bridge
-from fala_export.fitting.heads import fit_head
+from fala_export import write_external
 from hostile_bundles import Changes, repack
-from rated import rmse
 
 
 class Tensor:
@@ -304,49 +301,6 @@ def test_a_hostile_external_bundle_is_rejected(tmp_path, releases, file, data):
     repack(path, tmp_path / "y.fala", Changes({file: data}))
     with pytest.raises(BundleError):
         Bundle.open(tmp_path / "y.fala")
-
-
-def test_external_encoders_with_ratings(tmp_path):
-    """Films of planted tastes: an old encoder, then a new one with a bridge."""
-    random = np.random.default_rng(0)
-    films = {f"film {number}": vector for number, vector in enumerate(random.normal(size=(400, 6)))}
-    turn = random.normal(size=(6, 8)) / np.sqrt(6)
-
-    def old(names):
-        return np.array([films[name] for name in names], np.float32)
-
-    def new(names):
-        return np.tanh(old(names) @ turn).astype(np.float32)
-
-    def stars(names, noise, *weights):
-        values = 3 + old(names) @ np.sum(weights, axis=0) + noise * random.normal(size=len(names))
-        return np.clip(values, 1, 5)
-
-    shared, personal = [0.5, -0.4, 0.3, 0, 0, 0], [-0.3, 0, 0, 0.5, -0.4, 0]
-    names, public, unseen = list(films)[:80], list(films)[200:], list(films)[100:200]
-    numbers, truth = stars(public, 0.3, shared), stars(unseen, 0, shared, personal)
-    paths = [tmp_path / "1.fala", tmp_path / "2.fala"]
-    for version, (path, encoder) in enumerate(zip(paths, (old, new), strict=True), start=1):
-        head = fit_head(encoder(public), numbers, rating=(1, 5))
-        probes = dict(zip(public[:4], encoder(public[:4]), strict=True))
-        write_external(path, "films", str(version), head, probes)
-    bridge = fit_bridge(Bundle.open(paths[0]).backbone_digest, old(public), new(public))
-    add_bridge(paths[1], Bundle.open(paths[1]), bridge, {})
-    encoders = {"films 1": old, "films 2": new}
-    with Device.create(tmp_path / "device", paths[0], encoder=encoders) as device:
-        of_vendor = rmse(device.predict(unseen), truth)
-        steps = [
-            lambda: device.learn(names, stars(names, 0.3, shared, personal)),
-            lambda: device.replace(paths[1], Budget(0)),
-            lambda: device.refine(Budget(80)),
-            lambda: device.forget(where=lambda row: row.id % 10 == 3),
-            device.rollback,
-        ]
-        for step in steps:
-            step()
-            assert rmse(device.predict(unseen), truth) < 0.75 * of_vendor
-        device.forget(where=lambda row: True)
-        assert rmse(device.predict(unseen), truth) == pytest.approx(of_vendor)
 
 
 @pytest.mark.parametrize("method", ["learn", "predict"])

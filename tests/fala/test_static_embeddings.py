@@ -12,7 +12,7 @@ import pytest
 import fala
 from bridged import GONE, PROBES, TABLE, TEXTS, add_learned_bridge, planted_labels, write_encoder
 from bridged import write_static as write_word_vectors
-from bundles import array_bytes, repacked, static_files, static_manifest, static_settings
+from bundles import array_bytes, static_files, static_manifest
 from checkout import ROOT
 from fala import Bundle
 from fala.bundle import format as layout
@@ -108,23 +108,3 @@ def test_a_device_of_static_embeddings_needs_numpy_alone(releases, labels, tmp_p
         np.testing.assert_allclose(device.predict_proba(PROBES), carried, atol=1e-6)
         learned = device.replace(releases["encoder"], fala.Budget(forward_passes=4))
         assert learned.forward_passes == 4 and learned.bridged > 50
-
-
-def test_hostile_static_releases_leave_a_device_as_it_is(releases, labels, tmp_path):
-    device = fala.Device.create(tmp_path / "device", releases["static"])
-    device.learn(TEXTS, labels)
-    before = device.predict_proba(PROBES)
-    endless = static_settings()
-    endless["tokenizer"]["split"] = 1
-    dimension = Bundle.open(releases["newer"]).manifest.dimension
-    for changes in (
-        {layout.STATIC_SETTINGS: json.dumps(endless).encode()},
-        {layout.STATIC_SETTINGS: b"[" * 5_000},
-        {layout.VOCABULARY: b"\xff\n" * 27},
-        {layout.VECTORS: array_bytes(np.full((27, dimension), np.inf, np.float16))},
-    ):
-        bad = tmp_path / "bad.fala"
-        bad.write_bytes(repacked(releases["newer"], changes))
-        with pytest.raises(fala.BundleFormatError, match=r"bad\.fala"):
-            device.replace(bad)
-        np.testing.assert_array_equal(device.predict_proba(PROBES), before)

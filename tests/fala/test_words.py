@@ -8,10 +8,9 @@ import pytest
 import word_releases
 from bridged import add_learned_bridge
 from devices import embedded, loss, refine_all, same, sql, state
-from fala.base.errors import DataError, DeviceError
+from fala.base.errors import DeviceError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.model.heads import PersonalModel
 from fala.model.scales import Scales
 from fala.personal.run import PASSES, Budget
 from fala.text.ngrams import BUCKETS
@@ -129,16 +128,6 @@ def same_direction(device, chosen):
     return np.allclose(
         personal, vendor * (personal @ vendor) / (vendor @ vendor), rtol=1e-4, atol=1e-7
     )
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("used", [False, True], ids=["an unused n-gram", "one of the vendor's"])
-def test_a_weight_that_is_not_finite_is_refused_wherever_it_is(device, used, wrong):
-    head = device.model.head
-    weight = 1.5 * head.lexical.weight
-    weight[0, np.flatnonzero((head.lexical.weight[0] != 0) == used)[0]] = wrong
-    with pytest.raises(DataError, match="not finite in float32"):
-        PersonalModel(head, head.weight, head.bias, weight)
 
 
 def test_words_of_forgotten_examples_have_the_vendors_weights(device, path, releases, tmp_path):

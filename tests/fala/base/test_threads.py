@@ -35,17 +35,6 @@ def test_the_limit_is_one_inside_and_restored_outside():
     assert threads() == before
 
 
-def test_overlapping_contexts_keep_the_limit():
-    before = threads()
-    first, second = one_blas_thread(), one_blas_thread()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert set(threads()) == {1}
-    second.__exit__(None, None, None)
-    assert threads() == before
-
-
 def test_the_limit_is_restored_after_an_error():
     before = threads()
     with pytest.raises(KeyboardInterrupt), one_blas_thread():

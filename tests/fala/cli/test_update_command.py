@@ -10,11 +10,7 @@ import pytest
 
 from bundles import write_word_vector_release
 from device_command import done, failed, works
-from fala.base.errors import DataError
-from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.model.heads import Head
-from fala_export import write_release
 from file_server import FileServer
 from program import without_progress
 from vendors import Vendor, target_in
@@ -43,34 +39,6 @@ def test_an_update_is_installed_once(path, vendor, server):
     assert updated.stdout.startswith("old -> model v1 (tiny vectors): ")
     assert works(*command).stdout == "model v1 (tiny vectors): nothing newer\n"
     assert done(*command) is None
-
-
-def test_update_prints_json(path, vendor, server):
-    report = done("update", path, server.address, "--root", vendor.root, "--budget", 3)
-    assert report["new"] == "model v1 (tiny vectors)"
-
-
-def test_a_wrong_option_is_rejected_before_any_download(path, vendor, server):
-    match = '"better-than-vendor", not a text of 2 characters'
-    with Device.open(path) as device, pytest.raises(DataError, match=match):
-        device.update(server.address, root=vendor.root, accept="on")
-    assert server.requests == []
-
-
-def test_a_worse_release_is_rejected_with_the_option(path, releases, tmp_path):
-    mid = Bundle.open(releases["mid"])
-    head = mid.head()
-    negated = Head(head.task, head.labels, -head.weight, -head.bias)
-    write_release(tmp_path / "turned.fala", mid, negated, {})
-    vendor = Vendor(tmp_path / "vendor")
-    vendor.publish(tmp_path / "turned.fala")
-    with FileServer(vendor.files()) as server:
-        options = ("update", path, server.address, "--root", vendor.root)
-        refused = failed(*options, "--accept", "better-than-old")
-        assert "worse for this user than the active model" in refused
-        with Device.open(path) as device:
-            assert device.status().release == "old"
-        works(*options)
 
 
 def test_update_mistakes_end_in_one_line(path, vendor, server, tmp_path):
