@@ -1,4 +1,9 @@
-"""The arguments of the device's methods, checked before anything changes."""
+"""The arguments of the device's methods, checked before anything changes.
+
+Each function returns an argument as the device uses it, or raises an error that names the argument
+and says what was expected: ``DataError`` of a value, ``UsageError`` of arguments that do not go
+together, ``BudgetError`` of limits. Arguments have the names and meanings of ``fala.Device``.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,14 @@ import inspect
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, TypeVar, cast, get_args
+from typing import Any, SupportsIndex, TypeVar, cast, get_args
 
+from fala.backbones.external import Encoder, OwnEncoder, default_name
 from fala.base.errors import (
     BudgetError,
+    BundleFormatError,
     DataError,
     DeviceError,
     UnknownLabelError,
@@ -34,38 +41,45 @@ from fala.base.examples import (
     listed,
 )
 from fala.base.files import check_path
-from fala.bundle.manifest import PRODUCT
+from fala.bundle.format import MAX_DIMENSION, MAX_LABELS
+from fala.bundle.manifest import LONGEST_LABEL, LONGEST_NAME, PRODUCT, printable_name
+from fala.bundle.signature import Trust
 from fala.model.heads import Head
 from fala.model.labels import (
+    LARGEST_INTEGER,
+    LEAST_INTEGER,
     HeadLabel,
     Label,
     OneLabel,
+    integer_of,
+    is_missing,
     named,
     number_of,
 )
+from fala.model.links import LABELS, LARGEST_RATING, TAGS, Link, Rating
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
 from fala.slots.admit import Signed
 from fala.slots.folder import Snapshot
+from fala.slots.own import RATING, RATING_NOISE
 from fala.slots.snapshot import Release
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
 
 Function = TypeVar("Function", bound=Callable[..., object])
+Limits = TypeVar("Limits", Budget, UpdateLimits)
 
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
-def check_folder(value: str | os.PathLike[str]) -> pathlib.Path:
-    """A device's folder as an absolute path, as the working directory may change.
+# Paths, names, numbers, functions
 
-    Raises:
-        DataError: It is no path.
-        DeviceError: It is relative to a working directory that is deleted.
-    """
+
+def check_folder(value: Path) -> pathlib.Path:
+    """Return a device's folder as an absolute path, as the working directory may change."""
     folder = check_path(value, "path")
     try:
         return folder.absolute()
@@ -73,43 +87,70 @@ def check_folder(value: str | os.PathLike[str]) -> pathlib.Path:
         raise DeviceError(f"{folder}: the working directory is gone: {error.strerror}") from error
 
 
-def check_budget(value: Budget | None) -> Budget:
-    """A budget, or the default.
-
-    Raises:
-        BudgetError: It is no budget.
-    """
-    if value is None:
-        return Budget()
-    if not isinstance(value, Budget):
-        raise BudgetError(
-            f"budget is a fala.Budget, as Budget(forward_passes=50), not {shown(value)}"
-        )
+def check_name(value: str, name: str) -> str:
+    """Return a text that is not blank."""
+    if (problem := fault(value)) or not value.strip():
+        raise DataError(f"{name} {problem or 'is blank'}")
     return value
 
 
-def check_progress(value: Progress | None) -> Progress | None:
-    """A progress function, or None.
+def check_adapter_name(value: str) -> str:
+    """Return an adapter's name."""
+    if not isinstance(value, str) or not PRODUCT.fullmatch(value):
+        raise DataError(f"an adapter's name is of a-z, 0-9, - and _, not {shown(value)}")
+    return value
 
-    Raises:
-        DataError: It cannot be called.
-        UsageError: It cannot be called with three arguments.
+
+def check_product(value: str | None) -> str | None:
+    """Return a product's name, or None."""
+    if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
+        raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
+    return value
+
+
+def check_threshold(value: float) -> float:
+    """Return a probability."""
+    number = math.nan if isinstance(value, str) else number_of(value)
+    if not 0 <= number <= 1:
+        raise DataError(f"threshold is a probability from 0 to 1, not {shown(value)}")
+    return number
+
+
+def check_top(value: int | None) -> int | None:
+    """Return how many candidates are wanted; None for all."""
+    top = None if value is None else _whole(value)
+    if value is not None and (top is None or top < 0):
+        raise DataError(f"top is a whole number from 0, not {shown(value)}")
+    return top
+
+
+def check_limits(value: Limits | None, kind: type[Limits], usual: str) -> Limits:
+    """Return limits of a kind, or the default ones.
+
+    Args:
+        value: The app's argument.
+        kind: Their type.
+        usual: What the argument is, with which the error begins.
     """
-    names = ("stage", "done", "total")
-    return None if value is None else _check_function(value, "progress", names)
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise BudgetError(f"{usual}, not {shown(value)}")
+    return value
 
 
-def _check_function(value: Function | None, name: str, of: tuple[str, ...]) -> Function:
-    """A function of the app's.
+def check_budget(value: Budget | None) -> Budget:
+    """Return a budget, or the default one."""
+    return check_limits(value, Budget, "budget is a fala.Budget, as Budget(forward_passes=50)")
+
+
+def check_function(value: Function | None, name: str, *of: str) -> Function:
+    """Return a function of the app's that can be called with these arguments.
 
     Args:
         value: The function.
         name: The argument's name.
-        of: The function's own arguments.
-
-    Raises:
-        DataError: It cannot be called.
-        UsageError: It cannot be called with these arguments.
+        of: The names of the function's own arguments.
     """
     usual = f"{name} is a function of ({', '.join(of)})"
     if not callable(value):
@@ -125,60 +166,25 @@ def _check_function(value: Function | None, name: str, of: tuple[str, ...]) -> F
     raise UsageError(f"{usual}, and this one is of ({', '.join(signature.parameters)})")
 
 
-def check_terms(
-    accept: Accept, origin: Signed, adapters: NewAdapters, *, allow_older: bool
-) -> Terms:
-    """The terms of a release's installation.
-
-    Raises:
-        DataError: One of them is invalid.
-    """
-    accepted = cast(Accept, check_word(accept, get_args(Accept), "accept"))
-    older = check_flag(allow_older, "allow_older")
-    return Terms(accepted, origin, older, check_adapters(adapters))
+def check_progress(value: Progress | None) -> Progress | None:
+    """Return a progress function, or None."""
+    return None if value is None else check_function(value, "progress", "stage", "done", "total")
 
 
-def check_name(value: str, name: str) -> str:
-    """A text that is not blank.
-
-    Raises:
-        DataError: It is not such a text; names the argument.
-    """
-    if (problem := fault(value)) or not value.strip():
-        raise DataError(f"{name} {problem or 'is blank'}")
-    return value
+def _whole(value: object) -> int | None:
+    """A whole number as Python's; None of anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    with contextlib.suppress(Exception):  # an array of several numbers, or an app's object
+        return index(value)
+    return None
 
 
-def check_adapter_name(value: str) -> str:
-    """An adapter's name.
-
-    Raises:
-        DataError: It is invalid.
-    """
-    if not isinstance(value, str) or not PRODUCT.fullmatch(value):
-        raise DataError(f"an adapter's name is of a-z, 0-9, - and _, not {shown(value)}")
-    return value
-
-
-def check_adapters(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.Path]:
-    """Adapters' files, or files by the names of their tasks.
-
-    Raises:
-        DataError: They are not such files.
-    """
-    if isinstance(values, Mapping):
-        return {
-            check_adapter_name(name): check_path(file, "adapters") for name, file in values.items()
-        }
-    return [check_path(file, "adapters") for file in listed(values, "adapters", ordered=False)]
+# Examples and labels
 
 
 def check_items(examples: Iterable[Example], release: Release) -> None:
-    """Check that the items among some examples fit the active release.
-
-    Raises:
-        DataError: It reads texts alone, or its embeddings have another length.
-    """
+    """Check that the items among some examples fit the active release."""
     items = items_of(examples)
     if not items:
         return
@@ -198,23 +204,20 @@ def check_items(examples: Iterable[Example], release: Release) -> None:
             item.check(bundle.manifest.dimension)
 
 
+def check_readable(values: Iterable[Example], snapshot: Snapshot) -> list[Example]:
+    """Return examples that a task's active release can read."""
+    examples = check_examples(values, snapshot.head.task)
+    check_items(examples, snapshot.release)
+    return examples
+
+
 def check_labelled(
     snapshot: Snapshot, examples: Iterable[Example], labels: Iterable[Label] | None
 ) -> tuple[list[Example], list[str | None]]:
-    """Examples, and their labels as a store keeps them.
-
-    Args:
-        snapshot: The task.
-        examples: See ``Device.learn``.
-        labels: See ``Device.learn``.
-
-    Raises:
-        DataError: An example or a label cannot be used.
-    """
+    """Return examples to be learned, and their labels as a store keeps them."""
     head = snapshot.head
-    checked = check_examples(examples, head.task)
+    checked = check_readable(examples, snapshot)
     check_not_blank(checked)
-    check_items(checked, snapshot.release)
     values: Sequence[Label] = [None] * len(checked)
     if labels is not None:
         values = listed(labels, "labels")
@@ -229,152 +232,26 @@ def check_labelled(
     return checked, head.link.as_stored(values, head.labels)
 
 
-def check_candidates(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
-    """The examples of candidates to be ranked.
-
-    Args:
-        values: n texts or items.
-        history: For a matcher, the texts that the user opened.
-        task: The model's.
-
-    Raises:
-        DataError: One is not a text, or there is a history for a classifier.
-    """
+def check_candidates(
+    values: Iterable[str], history: Iterable[str], snapshot: Snapshot
+) -> list[Example]:
+    """Return the examples of candidates to be ranked; for a matcher, with the user's history."""
     candidates, opened = listed(values, "candidates"), tuple(listed(history, "history"))
-    if task == MATCHING:
-        return check_examples([Match(opened, candidate) for candidate in candidates], task)
+    if snapshot.head.task == MATCHING:
+        return check_readable([Match(opened, candidate) for candidate in candidates], snapshot)
     if opened:
         raise DataError("a classifier takes no history: it ranks the candidates by themselves")
-    return check_examples(candidates, task)
-
-
-def label_to_rank(value: OneLabel | None, head: Head, positive: HeadLabel | None) -> int:
-    """Position of the label whose probability ranks.
-
-    Args:
-        value: The app's argument; None takes ``positive``, or the only label.
-        head: The model's head.
-        positive: See ``Device.positive``.
-
-    Raises:
-        DataError: It is not one of the labels, or is missing where none is positive.
-    """
-    if value is not None:
-        positive = head.label_of(value, "label")
-    elif len(head.labels) == 1:  # a rating, or one tag
-        (positive,) = head.labels
-    if positive is None:
-        raise DataError(
-            "candidates are ranked by a label's probability: pass label=, one of "
-            f"{named(head.labels)}"
-        )
-    return head.labels.index(positive)
-
-
-def check_threshold(value: float) -> float:
-    """Return a probability.
-
-    Raises:
-        DataError: It is not a number from 0 to 1.
-    """
-    number = math.nan if isinstance(value, str) else number_of(value)
-    if not 0 <= number <= 1:
-        raise DataError(f"threshold is a probability from 0 to 1, not {shown(value)}")
-    return number
-
-
-def positive_of_two(snapshot: Snapshot) -> HeadLabel:
-    """Return the positive one of a task's two labels.
-
-    Raises:
-        DataError: The task has other than two labels that exclude one another.
-    """
-    head = snapshot.head
-    head.check_exclusive("threshold")
-    if len(head.labels) != 2 or snapshot.positive is None:
-        raise DataError(
-            f"threshold is for two labels, and there are {len(head.labels)}: compare the columns "
-            "of predict_proba instead"
-        )
-    return snapshot.positive
-
-
-def label_to_find(value: Label, head: Head) -> str | None:
-    """A label by which examples are chosen, as it is stored; None for None.
-
-    Raises:
-        DataError: The model does not have it.
-    """
-    if value is None:
-        return None
-    (stored,) = head.link.as_stored([value], head.labels)
-    if head.link.usable([stored], head.labels) == [None]:
-        raise DataError(
-            f"label is not of the model, which has {head.link.described(head.labels)}; it is "
-            f"{shown(value)}"
-        )
-    return stored
-
-
-def check_top(value: int | None) -> int | None:
-    """How many candidates are returned; None for all.
-
-    Raises:
-        DataError: It is no whole number, or negative.
-    """
-    top = None if value is None else _whole(value)
-    if value is not None and (top is None or top < 0):
-        raise DataError(f"top is a whole number from 0, not {shown(value)}")
-    return top
-
-
-def check_update_limits(value: UpdateLimits | None) -> UpdateLimits:
-    """An update's limits, or the defaults.
-
-    Raises:
-        BudgetError: They are no limits.
-    """
-    if value is None:
-        return UpdateLimits()
-    if not isinstance(value, UpdateLimits):
-        raise BudgetError(f"limits are a fala.UpdateLimits, not {shown(value)}")
-    return value
-
-
-def check_product(value: str | None) -> str | None:
-    """A product's name, or None.
-
-    Raises:
-        DataError: It is invalid.
-    """
-    if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
-        raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
-    return value
-
-
-def check_where(
-    where: Callable[[StoredExample], object] | None,
-) -> Callable[[StoredExample], object]:
-    """A condition on examples.
-
-    Raises:
-        DataError: It cannot be called.
-        UsageError: It cannot be called with an example.
-    """
-    return _check_function(where, "where", ("example",))
+    return check_readable(candidates, snapshot)
 
 
 def check_chosen(
     values: Iterable[int | StoredExample | Example], task: str
 ) -> tuple[list[int], list[Example]]:
-    """The ids of examples that an app has chosen, and those that it passed themselves.
+    """Return the ids of examples that an app has chosen, and those that it passed themselves.
 
     Args:
         values: Ids, examples as a device returns them, or texts and matches.
         task: The task of the model.
-
-    Raises:
-        DataError: One is none of these.
     """
     ids: list[int] = []
     examples: list[Example] = []
@@ -392,10 +269,241 @@ def check_chosen(
     return ids, check_examples(examples, task)
 
 
-def _whole(value: object) -> int | None:
-    """A whole number as Python's; None of anything else."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+def label_to_rank(value: OneLabel | None, head: Head, positive: HeadLabel | None) -> int:
+    """Return the position of the label whose probability ranks.
+
+    Args:
+        value: The app's argument; None takes ``positive``, or the only label.
+        head: The model's head.
+        positive: The label that a ranking is by without an argument; None if there is none.
+    """
+    if value is not None:
+        positive = head.label_of(value, "label")
+    elif len(head.labels) == 1:  # a rating, or one tag
+        (positive,) = head.labels
+    if positive is None:
+        raise DataError(
+            "candidates are ranked by a label's probability: pass label=, one of "
+            f"{named(head.labels)}"
+        )
+    return head.labels.index(positive)
+
+
+def label_to_find(value: Label, head: Head) -> str | None:
+    """Return a label by which examples are chosen, as it is stored; None for None."""
+    if value is None:
         return None
-    with contextlib.suppress(Exception):  # an array of several numbers, or an app's object
-        return index(value)
-    return None
+    (stored,) = head.link.as_stored([value], head.labels)
+    if head.link.usable([stored], head.labels) == [None]:
+        raise DataError(
+            f"label is not of the model, which has {head.link.described(head.labels)}; it is "
+            f"{shown(value)}"
+        )
+    return stored
+
+
+def positive_of_two(snapshot: Snapshot) -> HeadLabel:
+    """Return the positive one of a task's two labels."""
+    head = snapshot.head
+    head.check_exclusive("threshold")
+    if len(head.labels) != 2 or snapshot.positive is None:
+        raise DataError(
+            f"threshold is for two labels, and there are {len(head.labels)}: compare the columns "
+            "of predict_proba instead"
+        )
+    return snapshot.positive
+
+
+def check_own_labels(
+    labels: Iterable[OneLabel] | None,
+    tags: Iterable[OneLabel] | None,
+    ratings: tuple[float, float] | None,
+) -> tuple[tuple[HeadLabel, ...], Link]:
+    """Return an app's own labels, and their meaning; two of the three arguments are None."""
+    if ratings is not None:
+        return (RATING,), _rating(ratings)
+    if tags is not None:
+        return check_names(tags, "tags"), TAGS
+    names = check_names(labels or (), "labels")
+    if len(names) < 2:
+        raise DataError(
+            f"labels are two or more names or integers, not {len(names)}; tags= takes one or more "
+            "that an example may have at the same time"
+        )
+    return names, LABELS
+
+
+def check_names(values: Iterable[OneLabel], name: str) -> tuple[HeadLabel, ...]:
+    """Return the labels or tags that an app makes, all strings or all integers."""
+    given = listed(values, name)
+    if not 1 <= len(given) <= MAX_LABELS:
+        raise DataError(f"{name} are up to {MAX_LABELS} names or integers, not {len(given)}")
+    for position, value in enumerate(given):
+        number = None if is_missing(value) else integer_of(value)
+        whole = number is not None and LEAST_INTEGER <= number <= LARGEST_INTEGER
+        if whole if not isinstance(value, str) else _is_label(value):
+            continue
+        raise DataError(
+            f"{name}[{position}] is {shown(value)}; a label is an integer of 64 bits, or a name "
+            f"of up to {LONGEST_LABEL} characters without control characters"
+        )
+    if len({isinstance(value, str) for value in given}) > 1:
+        raise DataError(f"{name} are all names or all integers, not some of each")
+    labels = tuple(str(value) if isinstance(value, str) else int(value) for value in given)
+    if len(set(labels)) < len(labels):
+        raise DataError(f"{name} are distinct; of these {len(labels)}, {len(set(labels))} are")
+    return labels
+
+
+def _is_label(value: str) -> bool:
+    return not fault(value) and bool(value.strip()) and printable_name(value, LONGEST_LABEL)
+
+
+def _rating(value: object) -> Rating:
+    with contextlib.suppress(TypeError, BundleFormatError):
+        low, high = map(number_of, listed(cast("Iterable[Any]", value), "ratings"))
+        return Rating(low, high, RATING_NOISE * (high - low))
+    raise DataError(
+        f"ratings are the lowest and the highest number, as (1, 5), within {LARGEST_RATING:g}, "
+        f"not {shown(value)}"
+    )
+
+
+# Releases, and encoders in their place
+
+
+def check_terms(
+    accept: Accept, origin: Signed, adapters: NewAdapters, *, allow_older: bool
+) -> Terms:
+    """Return the terms of a release's installation."""
+    accepted = cast(Accept, check_word(accept, get_args(Accept), "accept"))
+    older = check_flag(allow_older, "allow_older")
+    return Terms(accepted, origin, older, check_adapters(adapters))
+
+
+def check_adapters(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.Path]:
+    """Return adapters' files, or files by the names of their tasks."""
+    if isinstance(values, Mapping):
+        return {
+            check_adapter_name(name): check_path(file, "adapters") for name, file in values.items()
+        }
+    return [check_path(file, "adapters") for file in listed(values, "adapters", ordered=False)]
+
+
+def check_one_source(bundle: object, **labels: object) -> None:
+    """Check that a device is created of a release, or of one kind of an app's own labels.
+
+    Args:
+        bundle: The release.
+        labels: Kinds of labels by the arguments' names.
+    """
+    given = [name for name, value in labels.items() if value is not None]
+    if (bundle is not None) + len(given) != 1:
+        passed = [*(["a release"] if bundle is not None else []), *(f"{name}=" for name in given)]
+        raise UsageError(
+            "Device.create takes labels=, tags= or ratings= with your own encoder=, or a "
+            f"vendor's release: one of them, not {' and '.join(passed) or 'none'}"
+        )
+
+
+def check_release(value: object) -> pathlib.Path:
+    """Return the path of a vendor's release."""
+    try:
+        return check_path(value, "bundle")
+    except DataError as error:
+        hint = ""
+        if callable(value):
+            hint = "; an encoder of your own is passed as encoder="
+        elif isinstance(value, Collection) and not isinstance(value, str | bytes):
+            hint = "; labels of your own are passed as labels="
+        raise DataError(f"{error}{hint}") from None
+
+
+def check_unsigned(trust: Trust | None) -> None:
+    """Check that no signature is asked of a release that the app makes itself."""
+    if trust is not None:
+        raise UsageError(
+            "trust= is the key of a vendor who signs releases; a device of your own encoder has "
+            "no such release: leave trust= out"
+        )
+
+
+def check_of_release(**own: object) -> None:
+    """Check that no argument for the app's own encoder is passed with a vendor's release.
+
+    Args:
+        own: The arguments, by name.
+    """
+    if given := [f"{name}=" for name, value in own.items() if value is not None]:
+        raise UsageError(
+            f"{' and '.join(given)} cannot be passed with a vendor's release, which has the name "
+            "and the dimension of its encoder"
+        )
+
+
+def check_source(
+    bundle: object,
+    encoder: Encoder | Mapping[str, Encoder] | None,
+    name: str | None,
+    dimension: int | None,
+    trust: Trust | None,
+) -> OwnEncoder | None:
+    """Return the app's next encoder, asked; None where a release is passed in its place."""
+    if bundle is not None:
+        check_of_release(encoder=encoder, encoder_name=name, dimension=dimension)
+        return None
+    if encoder is None and dimension is None:
+        raise UsageError("pass your next encoder as encoder=, or a vendor's release")
+    check_unsigned(trust)
+    return check_own_encoder(encoder, name, dimension)
+
+
+def check_own_encoder(
+    encoder: Encoder | Mapping[str, Encoder] | None, name: str | None, dimension: int | None
+) -> OwnEncoder:
+    """Return the encoder of an app without a vendor, asked once unless its dimension is given.
+
+    Args:
+        encoder: The function; or functions by their names, of which ``name`` is one.
+        name: The encoder's name, or None.
+        dimension: The length of an embedding, or None.
+
+    Raises:
+        EncoderError: The encoder fails.
+    """
+    if name is not None and (
+        not isinstance(name, str) or not name.strip() or fault(name) or not printable_name(name)
+    ):
+        raise DataError(
+            f"encoder_name is a name of up to {LONGEST_NAME} printable characters, not "
+            f"{shown(name)}"
+        )
+    if isinstance(encoder, Mapping):
+        if name is None and len(encoder) == 1:
+            (name,) = encoder
+        if name is None or name not in encoder:
+            raise DataError(
+                "encoder= has functions by their names: pass the name of the one to use as "
+                "encoder_name="
+            )
+        encoder = encoder[name]
+    # A model of PyTorch can be called, too, but not with texts.
+    is_model = callable(getattr(encoder, "encode", None))
+    if is_model or (encoder is not None and not callable(encoder)):
+        raise DataError(
+            "encoder is a function that takes a list of texts and returns their embeddings, as "
+            f"model.encode or pipeline.transform, not {shown(encoder)}"
+        )
+    if dimension is None:
+        if encoder is None:
+            raise DataError(
+                "pass encoder=, a function that takes a list of texts and returns their "
+                "embeddings; or dimension=, the length of your fala.Item vectors"
+            )
+        return OwnEncoder.asked(encoder, name)
+    length = None if isinstance(dimension, bool) else integer_of(dimension)
+    if length is None or not 1 <= length <= MAX_DIMENSION:
+        raise DataError(
+            f"dimension is a whole number from 1 to {MAX_DIMENSION}, not {shown(dimension)}"
+        )
+    return OwnEncoder(name or default_name(encoder, length), length, encoder)

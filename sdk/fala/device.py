@@ -21,23 +21,32 @@ from fala.arguments import (
     check_candidates,
     check_chosen,
     check_folder,
+    check_function,
     check_items,
     check_labelled,
+    check_limits,
     check_name,
+    check_names,
+    check_of_release,
+    check_one_source,
+    check_own_encoder,
+    check_own_labels,
     check_product,
     check_progress,
+    check_readable,
+    check_release,
+    check_source,
     check_terms,
     check_threshold,
     check_top,
-    check_update_limits,
-    check_where,
+    check_unsigned,
     label_to_find,
     label_to_rank,
     positive_of_two,
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.base.errors import DataError, DeviceError, UsageError, check_flag, needs, type_of
-from fala.base.examples import CLASSIFICATION, Example, check_examples, texts_of
+from fala.base.examples import CLASSIFICATION, Example, texts_of
 from fala.base.files import check_path
 from fala.bundle.signature import Trust
 from fala.model.active import ActiveModel
@@ -65,16 +74,6 @@ from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Snapshot, Task
 from fala.slots.installing import ReleaseFiles, release_files
 from fala.slots.own import OwnRelease, on_encoder, with_labels
-from fala.slots.own_arguments import (
-    check_names,
-    check_of_release,
-    check_one_source,
-    check_own_encoder,
-    check_own_labels,
-    check_release,
-    check_source,
-    check_unsigned,
-)
 from fala.slots.repair import Given, RepairReport, examine, repair
 from fala.slots.status import status
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
@@ -575,12 +574,11 @@ class Device:
         """
         snapshot = self._snapshot(adapter)
         head = snapshot.head
-        examples = check_candidates(candidates, history, head.task)
+        examples = check_candidates(candidates, history, snapshot)
         most = check_top(top)
         column = label_to_rank(label, head, snapshot.positive)
         if not examples:
             return []
-        check_items(examples, snapshot.release)
         z = self._learner(adapter).ask(snapshot, examples, ActiveModel.logits)
         values = head.link.values(z)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:most]
@@ -729,7 +727,7 @@ class Device:
             raise DataError("give either examples, or where=, a function of an example")
         if examples is not None:
             return self._learner(adapter).forget(self._ids(examples, adapter))
-        chosen = check_where(where)
+        chosen = check_function(where, "where", "example")
         rows = self.examples(adapter=adapter)
         return self._learner(adapter).forget([row.id for row in rows if chosen(row)])
 
@@ -1067,7 +1065,8 @@ class Device:
         """
         with needs("signed updates need an extra", extra="ota"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
-        download, budget = check_update_limits(limits), check_budget(budget)
+        budget = check_budget(budget)
+        download = check_limits(limits, UpdateLimits, "limits are a fala.UpdateLimits")
         active = opened(self._own).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
@@ -1246,10 +1245,9 @@ class Device:
         """
         self._learner(adapter).ready()
         snapshot = self._snapshot(adapter)
-        checked = check_examples(examples, snapshot.head.task)
+        checked = check_readable(examples, snapshot)
         previous = slot_before(snapshot)
-        for release in (previous.release, snapshot.release):
-            check_items(checked, release)
+        check_items(checked, previous.release)
         return side_by_side(snapshot, previous, checked)
 
     def load_adapter(
@@ -1355,6 +1353,5 @@ class Device:
         question: Callable[[ActiveModel, Sequence[Example]], Result],
     ) -> Result:
         """Ask a task's active model, of a snapshot that was just made."""
-        checked = check_examples(examples, snapshot.head.task)
-        check_items(checked, snapshot.release)
+        checked = check_readable(examples, snapshot)
         return self._learner(snapshot.task.name or None).ask(snapshot, checked, question)

@@ -22,6 +22,7 @@ from fala.arguments import (
     check_budget,
     check_folder,
     check_progress,
+    check_source,
 )
 from fala.backbones import OnnxEncoder
 from fala.backbones.external import Encoder, Encoders
@@ -54,7 +55,6 @@ from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit, admit_loaded
 from fala.slots.folder import Snapshot
 from fala.slots.installing import COPIES, release_files
-from fala.slots.own_arguments import check_source
 from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
 from fala.slots.switching import opened
