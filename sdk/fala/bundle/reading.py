@@ -53,8 +53,8 @@ from fala.model.heads import Head
 from fala.model.scales import Scales
 
 _NO_RELEASE = (
-    "; an app needs none: pass your own labels= and encoder= to Device.create; a release to try is "
-    'fala_sim.sample_release("bert")'
+    "; an app needs none: pass your own labels= and encoder= to Device.create. The sample releases "
+    "are shown by fala-replace"
 )
 
 

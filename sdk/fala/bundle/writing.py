@@ -64,7 +64,7 @@ def write_bundle(
     Examples:
         >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
         >>> files = {name: bundle.read(name) for name in bundle.manifest.files}
-        >>> written = fala_export.write_bundle("copy.fala", bundle.manifest, files)
+        >>> written = write_bundle("copy.fala", bundle.manifest, files)
         >>> fala.Bundle.open("copy.fala") == bundle
         True
     """

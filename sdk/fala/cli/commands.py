@@ -99,7 +99,7 @@ def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise _Interruption(program) from error
         # A missing module of the project is a broken installation, not a missing extra.
-        if extra is None or (error.name or "").partition(".")[0] in _PROJECT:
+        if extra is None or (error.name or "").startswith("fala"):
             raise
         raise _Failure(program, f"this needs an extra: {install_hint(extra)} ({error})") from error
     except OSError as error:
@@ -134,4 +134,3 @@ def dropped_interrupts_repeated() -> Iterator[None]:
 
 
 _REPEATED_AFTER = 0.05  # seconds; the callback ends within them
-_PROJECT = {"fala", "fala_export", "fala_sim"}

@@ -414,7 +414,7 @@ class PersonalModel:
         lexical: NDArray[Any] | OwnWords | None = None,
     ) -> None:
         if not isinstance(head, Head):
-            raise UsageError(f"head is a fala_export.Head, not {type_of(head)}")
+            raise UsageError(f"head is a Head, not {type_of(head)}")
         check_arrays(weight=weight, bias=bias)
         if lexical is not None and not isinstance(lexical, OwnWords):
             check_arrays(lexical=lexical)
