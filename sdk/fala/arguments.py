@@ -314,6 +314,12 @@ def positive_of_two(snapshot: Snapshot) -> HeadLabel:
     return snapshot.positive
 
 
+def check_probabilities(head: Head) -> None:
+    """Refuse a rating, which has no probabilities."""
+    if head.link.kind == "rating":
+        raise UsageError("a rating has no probabilities; predict returns its values")
+
+
 def check_own_labels(
     labels: Iterable[OneLabel] | None,
     tags: Iterable[OneLabel] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ from fala.arguments import (
     check_one_source,
     check_own_encoder,
     check_own_labels,
+    check_probabilities,
     check_product,
     check_progress,
     check_readable,
@@ -49,9 +50,8 @@ from fala.base.errors import DataError, DeviceError, UsageError, check_flag, nee
 from fala.base.examples import CLASSIFICATION, Example, texts_of
 from fala.base.files import check_path
 from fala.bundle.signature import Trust
-from fala.model.active import ActiveModel
-from fala.model.heads import PersonalModel
-from fala.model.labels import HeadLabel, Label, OneLabel
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.labels import HeadLabel, Label, OneLabel, as_array
 from fala.personal.adapters import load
 from fala.personal.compare import Accept, side_by_side, sides_of_previous, slot_before
 from fala.personal.learn import Learner, drop_fits, fit_all
@@ -86,7 +86,6 @@ from fala.updates.limits import UpdateLimits
 
 _log = logging.getLogger("fala")
 
-Result = TypeVar("Result")
 _Device = TypeVar("_Device", bound="Device")
 
 
@@ -508,13 +507,14 @@ class Device:
             array([0])
         """
         if threshold is None:
-            return self._ask(examples, ActiveModel.predict, adapter)
-        above = check_threshold(threshold)
-        snapshot = self._snapshot(adapter)
+            head, z = self._answer(examples, self._snapshot(adapter))
+            return head.link.predict(z, head.labels)
+        above, snapshot = check_threshold(threshold), self._snapshot(adapter)
         positive = positive_of_two(snapshot)
-        return self._ask_of(
-            snapshot, examples, lambda model, asked: model.predict_above(asked, positive, above)
-        )
+        head, z = self._answer(examples, snapshot)
+        column = head.labels.index(positive)
+        chosen = np.where(head.link.values(z)[:, column] > above, column, 1 - column)
+        return as_array(head.labels)[chosen]
 
     def predict_proba(
         self, examples: Iterable[Example], *, adapter: str | None = None
@@ -538,7 +538,10 @@ class Device:
             >>> device.predict_proba(["a lovely soup"]).round(1)
             array([[0.8, 0.2]])
         """
-        return self._ask(examples, ActiveModel.predict_proba, adapter)
+        snapshot = self._snapshot(adapter)
+        check_probabilities(snapshot.head)
+        head, z = self._answer(examples, snapshot)
+        return head.link.values(z)
 
     def rank(
         self,
@@ -579,7 +582,7 @@ class Device:
         column = label_to_rank(label, head, snapshot.positive)
         if not examples:
             return []
-        z = self._learner(adapter).ask(snapshot, examples, ActiveModel.logits)
+        _, z = self._logits(examples, snapshot)
         values = head.link.values(z)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:most]
         return [(texts_of(examples[row])[0], float(values[row])) for row in best]
@@ -1337,21 +1340,12 @@ class Device:
             self._learners.setdefault(task.name, Learner(task))
         return self._learners[task.name]
 
-    def _ask(
-        self,
-        examples: Iterable[Example],
-        question: Callable[[ActiveModel, Sequence[Example]], Result],
-        adapter: str | None,
-    ) -> Result:
-        """Ask a task's active model."""
-        return self._ask_of(self._snapshot(adapter), examples, question)
+    def _answer(self, examples: Iterable[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:
+        """The head of a task's active model, and its logits of an app's n examples, (n, C)."""
+        return self._logits(check_readable(examples, snapshot), snapshot)
 
-    def _ask_of(
-        self,
-        snapshot: Snapshot,
-        examples: Iterable[Example],
-        question: Callable[[ActiveModel, Sequence[Example]], Result],
-    ) -> Result:
-        """Ask a task's active model, of a snapshot that was just made."""
-        checked = check_readable(examples, snapshot)
-        return self._learner(snapshot.task.name or None).ask(snapshot, checked, question)
+    def _logits(self, examples: list[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:
+        """See ``_answer``; the examples are checked."""
+        learner = self._learner(snapshot.task.name or None)
+        snapshot, z = learner.logits(snapshot, examples)
+        return snapshot.head, z

@@ -8,7 +8,6 @@ from pathlib import Path
 from fala.base.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
-from fala.model.active import ActiveModel
 from fala.model.labels import OneLabel
 from fala.personal.prepare import Part, part_for
 from fala.slots.admit import Signed, admit_adapter
@@ -92,8 +91,8 @@ def load(
         )
     label = None if positive is None else adapter.head.positive(positive)
     texts = own.store.texts.newest(PROBES)
-    model = ActiveModel(adapter.head.vendor_model(), adapter.backbone)
-    check_own_texts(model, adapter.bundle, [*FEW_EDGE_CASES, *texts])
+    model, encode = adapter.head.vendor_model(), adapter.backbone.encode
+    check_own_texts(model, encode, adapter.bundle, [*FEW_EDGE_CASES, *texts])
     load_adapter(Task(own.folder, name, own), base, adapter, label)
     return name
 

@@ -17,7 +17,7 @@ from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Changes, Comparison, Correlation, Difference, SideBySide
 from fala.slots.folder import Snapshot
-from fala.slots.snapshot import OpenSlot
+from fala.slots.snapshot import Slot
 from fala.slots.status import was_rolled_back
 from fala.slots.switching import use
 from fala.solver.judge import can_judge
@@ -40,7 +40,7 @@ class Sides:
         bundle: Digest of the new model's release.
     """
 
-    def __init__(self, old: OpenSlot, new: Refit, bundle: str) -> None:
+    def __init__(self, old: Slot, new: Refit, bundle: str) -> None:
         self._old, self._new, self._same = old, new, old.record.bundle == bundle
         reading = new.rows.reading
         self._rows = gather(reading, Space.of_slot(reading.store, old, None))
@@ -190,7 +190,7 @@ def sides_of_previous(snapshot: Snapshot, last: Refit) -> Sides | None:
     return Sides(previous, last, snapshot.active.record.bundle)
 
 
-def slot_before(snapshot: Snapshot) -> OpenSlot:
+def slot_before(snapshot: Snapshot) -> Slot:
     """The previous slot of a task.
 
     Raises:
@@ -207,7 +207,7 @@ def slot_before(snapshot: Snapshot) -> OpenSlot:
     return previous
 
 
-def side_by_side(snapshot: Snapshot, previous: OpenSlot, examples: Sequence[Example]) -> SideBySide:
+def side_by_side(snapshot: Snapshot, previous: Slot, examples: Sequence[Example]) -> SideBySide:
     """Decide examples by the previous and by the active model; see ``Device.compare``.
 
     Args:
@@ -219,10 +219,10 @@ def side_by_side(snapshot: Snapshot, previous: OpenSlot, examples: Sequence[Exam
         DeviceChangedError: Another release is active meanwhile.
     """
     # Not inside ``use``, which blames the release on trial for an error.
-    z_before = previous.active_model.logits(examples)
+    z_before = previous.logits(examples)
 
     def ask(now: Snapshot) -> tuple[Snapshot, Vectors]:
-        return now, now.active.active_model.logits(examples)
+        return now, now.active.logits(examples)
 
     now, z_now = use(snapshot.task, ask, examples, snapshot)
     if not now.is_of_release(snapshot):

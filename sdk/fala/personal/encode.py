@@ -93,7 +93,7 @@ def encode_missing(
     texts = unique_texts(examples)
     by_name = dict(zip(store.texts.names(texts), texts, strict=True))
     stored = store.embeddings.get(digest, [name for name in by_name if name not in new])
-    backbone = snapshot.active.active_model.backbone
+    backbone = snapshot.release.backbone
     return forward(
         [name for name in by_name if name not in stored],
         lambda names: backbone.encode([by_name[name] for name in names]),
@@ -121,7 +121,7 @@ def encode_free(snapshot: Snapshot, reading: Reading) -> None:
     encoded = reading.embeddings(snapshot.backbone)
     missing = [text for text in reading.texts() if text not in encoded]
     if missing:
-        embeddings = snapshot.active.active_model.backbone.encode(missing)
+        embeddings = snapshot.release.backbone.encode(missing)
         fresh = dict(zip(missing, embeddings, strict=True))
         snapshot.task.folder.keep_embeddings(snapshot.backbone, fresh)
         reading.add(snapshot.backbone, fresh)

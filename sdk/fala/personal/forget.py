@@ -22,8 +22,8 @@ from fala.personal.encode import encode_free
 from fala.personal.gather import Reading, Space, old_logits
 from fala.personal.refit import Refit, refit
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import Snapshot, Task
-from fala.slots.snapshot import Change, OpenSlot
+from fala.slots.folder import Prepared, Snapshot, Task
+from fala.slots.snapshot import Slot
 from fala.slots.switching import opened, prune
 from fala.store.examples import History
 from fala.store.slots import Replacement
@@ -64,7 +64,7 @@ def unlabel(task: Task, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
 
 
 @contextmanager
-def _deleting(task: Task) -> Iterator[tuple[Snapshot, OpenSlot | None]]:
+def _deleting(task: Task) -> Iterator[tuple[Snapshot, Slot | None]]:
     """A task before a deletion, and its previous slot, with the turn and in a transaction."""
     with task.store.turn():
         snapshot = opened(task)
@@ -76,7 +76,7 @@ def _deleting(task: Task) -> Iterator[tuple[Snapshot, OpenSlot | None]]:
 
 @one_blas_thread()
 def _fit_rest(
-    snapshot: Snapshot, previous: OpenSlot | None, first: int, history: History
+    snapshot: Snapshot, previous: Slot | None, first: int, history: History
 ) -> tuple[Snapshot, Refit]:
     """Fit the slots to what is left, and write the old logits again. In a transaction.
 
@@ -113,7 +113,7 @@ def _fit_rest(
     active = slots[active.record.name]
     other = None if previous is None else slots[previous.record.name]
     result = refit(reading, Space.of_slot(store, active, other))
-    fitted = task.commit(replace(snapshot, active=active), result.change({}))
+    fitted = task.commit(Prepared(snapshot, result.on(active)))
     prune(task.folder)
     drop_copies(task.folder.path)
     return fitted, result
@@ -129,7 +129,7 @@ def _by_age(store: Store, slots: Collection[str]) -> tuple[list[str], Replacemen
     return names, installed.get(names[-1]) if len(names) > 1 else None
 
 
-def _without_teachers(store: Store, slot: OpenSlot, first: int) -> OpenSlot:
+def _without_teachers(store: Store, slot: Slot, first: int) -> Slot:
     """A slot without its references to old logits, if their model had what is deleted."""
     installed = store.slots.replacements().get(slot.record.name, Replacement())
     if slot.record.teachers is None or first > installed.data:
@@ -150,7 +150,7 @@ class _Fits:
         slot: See above.
     """
 
-    def __init__(self, reading: Reading, slot: OpenSlot, older: OpenSlot | None = None) -> None:
+    def __init__(self, reading: Reading, slot: Slot, older: Slot | None = None) -> None:
         self.reading, self.slot = reading, slot
         self._space = Space.of_slot(reading.store, slot, older)
         self._fits: dict[float, Refit] = {}
@@ -162,7 +162,7 @@ class _Fits:
         return self._fits[data]
 
 
-def _write_teachers(fits: _Fits, newer: OpenSlot, replacement: Replacement) -> OpenSlot:
+def _write_teachers(fits: _Fits, newer: Slot, replacement: Replacement) -> Slot:
     """Write the old logits of the older model as it was at the replacement.
 
     Returns:
@@ -176,17 +176,18 @@ def _write_teachers(fits: _Fits, newer: OpenSlot, replacement: Replacement) -> O
     teachers = None
     same_labels = older.model.head.names == newer.model.head.names
     if same_labels and replacement.fit_data is not None:
-        old = old_logits(reading.at(replacement.data), older.changed(Change(model)))
+        old = old_logits(reading.at(replacement.data), older.fitted(model))
         inherited = old.passed_on(newer.release.bundle, newer.model.head)
         if inherited is not None:
             if newer.record.teachers is not None:
                 store.logits.forget(newer.record.teachers[0])
-            inherited.store(store)
+            for name, values in inherited.by_model().items():
+                store.logits.add(name, values)
             teachers = inherited.teachers
     return replace(newer, record=replace(newer.record, teachers=teachers))
 
 
-def _refit(fits: _Fits, first: int) -> OpenSlot:
+def _refit(fits: _Fits, first: int) -> Slot:
     """Fit an idle slot again to the rest of its training examples."""
     slot = fits.slot
     fit = slot.record.fit
@@ -195,5 +196,4 @@ def _refit(fits: _Fits, first: int) -> OpenSlot:
         return slot
     result = fits.at(data)
     record = None if fit is None else result.record(fit.data)
-    change = Change(result.model, result.loss, fit=record)
-    return slot.changed(change)
+    return slot.fitted(result.model, result.loss, record)

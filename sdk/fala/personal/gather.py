@@ -17,7 +17,7 @@ from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.folder import Snapshot
-from fala.slots.snapshot import OpenSlot, model_digest
+from fala.slots.snapshot import Slot, model_digest
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import History, StoredExample
@@ -113,7 +113,7 @@ class Space:
     differences: Mapping[int, NDArray[np.float32]]
 
     @classmethod
-    def of_slot(cls, store: Store, slot: OpenSlot, earlier: OpenSlot | None) -> Space:
+    def of_slot(cls, store: Store, slot: Slot, earlier: Slot | None) -> Space:
         """A slot's space; bridges may pass through the backbone of an earlier slot."""
         bridges, release = slot.release.bridges, slot.release
         if earlier is None:
@@ -235,7 +235,7 @@ class OldLogits:
     vendor: dict[int, NDArray[np.float32]]
     older: set[int]
     embeddings: Embeddings
-    slot: OpenSlot
+    slot: Slot
 
     def passed_on(self, bundle: Bundle, head: Head) -> Inherited | None:
         """What a model on another release inherits; None where there is nothing.
@@ -277,13 +277,12 @@ class Inherited:
         """The logits from their level, by example."""
         return {row: value - self.level[row] for row, value in self.logits.items()}
 
-    def store(self, store: Store) -> None:
-        """Write them to a task's store."""
-        for name, values in zip(self.teachers, (self.logits, self.level), strict=True):
-            store.logits.add(name, values)
+    def by_model(self) -> dict[str, Mapping[int, Vectors]]:
+        """Return them by the digests of the two models."""
+        return dict(zip(self.teachers, (self.logits, self.level), strict=True))
 
 
-def old_logits(reading: Reading, slot: OpenSlot) -> OldLogits:
+def old_logits(reading: Reading, slot: Slot) -> OldLogits:
     """The old logits of every example; see ``OldLogits``.
 
     For an example that the old backbone has not encoded, the difference of still older logits is
@@ -309,7 +308,7 @@ def old_logits(reading: Reading, slot: OpenSlot) -> OldLogits:
     return OldLogits(logits, vendor, older, embeddings, slot)
 
 
-def old_differences(store: Store, slot: OpenSlot) -> dict[int, NDArray[np.float32]]:
+def old_differences(store: Store, slot: Slot) -> dict[int, NDArray[np.float32]]:
     """Personal minus vendor logits of the old model that a slot refers to, (C,), by example."""
     if slot.record.teachers is None:
         return {}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import cast
 from weakref import ref
 
 import numpy as np
 
 from fala.base.errors import DeviceError
 from fala.base.examples import Example
-from fala.model.active import ActiveModel
+from fala.model.heads import Vectors
 from fala.model.scales import Scales
 from fala.personal.encode import Encoded, encode_free, encode_missing, item_vectors
 from fala.personal.forget import forget, unlabel
@@ -22,8 +22,7 @@ from fala.personal.gather import Reading, Rows, Space, gather
 from fala.personal.refit import Refit, refit_active, space_of
 from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
-from fala.slots.folder import Folder, Snapshot, Task
-from fala.slots.snapshot import Change
+from fala.slots.folder import Folder, Prepared, Snapshot, Task
 from fala.slots.switching import opened, use
 from fala.solver.fit import State
 from fala.solver.judge import Decision
@@ -42,8 +41,6 @@ LARGEST_GROWTH = 0.25
 #: Fits that a process holds, of the devices that have learned last: some 20 MB each at 500 labels.
 #: Others are computed again from the store.
 HELD = 8
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,28 +83,25 @@ class Learner:
         #: The generation at which labels after a fall back could not be fitted.
         self._failed: int | None = None
 
-    def ask(
-        self,
-        snapshot: Snapshot,
-        examples: Sequence[Example],
-        question: Callable[[ActiveModel, Sequence[Example]], Result],
-    ) -> Result:
-        """Ask the active model; again after a fall back, once it has the newer labels.
+    def logits(self, snapshot: Snapshot, examples: Sequence[Example]) -> tuple[Snapshot, Vectors]:
+        """Return the active model's logits, (n, C), and the task with that model.
+
+        After a fall back they are those of a model that has the newer labels.
 
         Raises:
             BundleError: It cannot predict, and there is nothing to fall back to.
         """
 
-        def predict(snapshot: Snapshot) -> tuple[Snapshot, Result]:
-            result = question(snapshot.active.active_model, examples)
+        def predict(snapshot: Snapshot) -> tuple[Snapshot, Vectors]:
+            z = snapshot.active.logits(examples)
             self.task.folder.trials.count_predictions(len(examples))
-            return snapshot, result
+            return snapshot, z
 
-        snapshot, result = use(self.task, predict, examples, snapshot)
+        snapshot, z = use(self.task, predict, examples, snapshot)
         self._drop_older(snapshot)
         if snapshot.state.to_fit and self._catch_up(snapshot):
-            _, result = use(self.task, predict, examples)
-        return result
+            return use(self.task, predict, examples)
+        return snapshot, z
 
     def ready(self) -> None:
         """Probe a release on trial first; if it fails, the previous one becomes active."""
@@ -297,8 +291,8 @@ class Learner:
             blended = last.state.model(record.trust)
             model = personal_of(snapshot.head, blended.weights, blended.bias)
         record = replace(last.record, further=further)
-        change = Change(model, active.loss, encoded, record)
-        committed = self.task.commit(snapshot, change)
+        slot = snapshot.active.fitted(model, active.loss, record)
+        committed = self.task.commit(Prepared(snapshot, slot, encoded))
         self._hold(replace(last, generation=committed.generation, record=record))
         count, labelled = self.store.examples.counts()
         return LearnReport(

@@ -22,7 +22,6 @@ from fala.base.errors import (
 from fala.base.examples import unique_texts
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head
 from fala.personal.choose import Choice, choose, labelled_first
@@ -62,7 +61,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class Carried:
     """The first personal model on a new release.
 
     Attributes:
@@ -163,9 +162,9 @@ def prepare(
     limit: int,
     *,
     evidence: int,
-    earlier: Prepared | None = None,
+    earlier: Carried | None = None,
     shared: Encoded | None = None,
-) -> Prepared:
+) -> Carried:
     """Fit a personal model on a release.
 
     Args:
@@ -220,7 +219,7 @@ def prepare(
         reason = _vendor_reason(before, model.rows)
         model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
-    return Prepared(part, old, inherited, model, choice, embeddings, seconds)
+    return Carried(part, old, inherited, model, choice, embeddings, seconds)
 
 
 def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
@@ -251,7 +250,7 @@ def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
         )
 
 
-def check(prepared: Prepared, run: Run) -> int:
+def check(prepared: Carried, run: Run) -> int:
     """Run the new model on the device's own texts.
 
     Returns:
@@ -276,8 +275,8 @@ def check(prepared: Prepared, run: Run) -> int:
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
             if cannot_encode or not texts:
                 return 0
-        active_model = ActiveModel(model.model, release.backbone)
-        return check_own_texts(active_model, release.bundle, texts[:PROBES])
+        encode = release.backbone.encode
+        return check_own_texts(model.model, encode, release.bundle, texts[:PROBES])
 
 
 def _choice(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fala.bundle.reading import named_errors
 from fala.personal.compare import Sides
-from fala.personal.prepare import Prepared, check, opening, prepare
+from fala.personal.prepare import Carried, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Preview
 from fala.slots.admit import Signed
@@ -62,7 +62,7 @@ def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
     )
 
 
-def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None:
+def _passes_to_know(sides: Sides, prepared: Carried, judged: int) -> int | None:
     """Estimate the forward passes needed to know whether a user would be worse off.
 
     The spread of the loss differences, on estimated embeddings too, determines how many examples
@@ -85,7 +85,7 @@ def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None
     return None if examples > len(losses["old"]) + waiting else max(examples - judged, 0)
 
 
-def _further(prepared: Prepared, run: Run) -> int:
+def _further(prepared: Carried, run: Run) -> int:
     """Texts that a refinement would encode after the first model, at most."""
     part, rows = prepared.part, prepared.model.rows
     if part.release.static or not part.instant or not rows.reading.store.texts.kept:
@@ -95,7 +95,7 @@ def _further(prepared: Prepared, run: Run) -> int:
     return min(remaining, len(pending))
 
 
-def _growth(prepared: Prepared, size: int, texts: int) -> int:
+def _growth(prepared: Carried, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
     bundle, folder = prepared.part.release.bundle, prepared.part.before.task.folder
     in_use = folder.store.slots.bundles()

@@ -210,7 +210,7 @@ class _Refinement:
         """
         try:
             with self._run.stage("forward"):
-                encoded = forward(texts, snapshot.active.active_model.backbone.encode, self._run)
+                encoded = forward(texts, snapshot.release.backbone.encode, self._run)
         except BundleError as error:
             if not opened(self._task).is_of_release(snapshot):
                 return None  # another process has deleted its file

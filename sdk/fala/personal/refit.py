@@ -11,8 +11,8 @@ from fala.base.threads import one_blas_thread
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
-from fala.slots.folder import Snapshot
-from fala.slots.snapshot import Change
+from fala.slots.folder import Prepared, Snapshot
+from fala.slots.snapshot import Slot
 from fala.solver.fit import Fit, fit, scales_for
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge
@@ -50,10 +50,9 @@ class Refit:
         """The cost of the fit; empty where nothing was fitted."""
         return () if self.fit is None or self.fit.work is None else (self.fit.work,)
 
-    def change(self, embeddings: Mapping[str, Vectors]) -> Change:
-        """The change to commit, with embeddings to store with it, by text."""
-        record = self.record(self.rows.reading.data)
-        return Change(self.model, self.loss, embeddings, record)
+    def on(self, slot: Slot) -> Slot:
+        """Return a slot of the same release with this model."""
+        return slot.fitted(self.model, self.loss, self.record(self.rows.reading.data))
 
     def record(self, data: int) -> FitRecord | None:
         """The fit's record, at a count of data changes; None without a fit."""
@@ -110,9 +109,11 @@ def refit_active(
     result = refit(reading, space, near)
     with reading.run.stage("commit"):
         if result.fit is not None:
-            return task.commit(snapshot, result.change(encoded)), result
+            return task.commit(Prepared(snapshot, result.on(snapshot.active), encoded)), result
         task.folder.keep_embeddings(snapshot.backbone, encoded)
-        return task.commit(snapshot, None) if snapshot.state.to_fit else snapshot, result
+        if snapshot.state.to_fit:
+            snapshot = task.commit(Prepared(snapshot, snapshot.active))
+        return snapshot, result
 
 
 def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False) -> Refit:

@@ -14,14 +14,15 @@ from fala.base.errors import BudgetError, DeviceChangedError, counted, model_cha
 from fala.personal.adapters import Adapters, adapter_parts
 from fala.personal.compare import Accept, Sides, refuse_worse
 from fala.personal.encode import Encoded
-from fala.personal.prepare import Part, Prepared, check, opening, prepare
+from fala.personal.prepare import Carried, Part, check, opening, prepare
 from fala.personal.refine import Refined, refine, report_on
 from fala.personal.refit import Refit
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Changes, Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.admit import Signed
-from fala.slots.folder import Task
-from fala.slots.switching import Move, install_release, opened
+from fala.slots.folder import Prepared, Task
+from fala.slots.snapshot import Slot, slot_record
+from fala.slots.switching import install_release, opened
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Replaced:
         adapters: The results for the further tasks, by their adapters' names.
     """
 
-    prepared: Prepared
+    prepared: Carried
     probes: int
     refined: Refined | None = None
     comparison: Comparison | None = None
@@ -106,7 +107,7 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
             # A repository verifies the release alone.
             origin = dataclasses.replace(terms.origin, verified=False)
             parts = [first, *adapter_parts(first, terms.adapters, origin)]
-        earlier: dict[str, Prepared] = {}
+        earlier: dict[str, Carried] = {}
         try:
             replaced = _install(parts, run, terms.accept, earlier)
         except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
@@ -173,7 +174,7 @@ def _again(part: Part) -> Part:
 
 
 def _install(
-    parts: Sequence[Part], run: Run, accept: Accept, earlier: dict[str, Prepared]
+    parts: Sequence[Part], run: Run, accept: Accept, earlier: dict[str, Carried]
 ) -> list[Replaced]:
     """Fit, compare, check and install, every task.
 
@@ -186,7 +187,7 @@ def _install(
     Raises:
         DeviceChangedError: An active model was changed meanwhile.
     """
-    prepared: list[Prepared] = []
+    prepared: list[Carried] = []
     encoded: dict[str, Encoded] = {}
     for position, part in enumerate(parts):
         adapter = part.before.task.name
@@ -209,12 +210,12 @@ def _install(
     probes = [check(first, run) for first in prepared]
     run.check("commit")
     with run.stage("commit"):
-        install_release([_move(first, encoded) for first in prepared])
+        install_release([_installed(first, encoded) for first in prepared])
     run.report("commit", 1, 1)
     return [Replaced(first, count) for first, count in zip(prepared, probes, strict=True)]
 
 
-def _check_learned(prepared: Prepared) -> None:
+def _check_learned(prepared: Carried) -> None:
     """Refuse a model that has learned nothing, of an encoder of the app, in place of one that has.
 
     The vectors of items come later, so that a device of items is not refused.
@@ -234,12 +235,18 @@ def _check_learned(prepared: Prepared) -> None:
         )
 
 
-def _move(prepared: Prepared, encoded: Mapping[str, Encoded]) -> Move:
-    model, part, inherited = prepared.model, prepared.part, prepared.inherited
-    change = model.change(encoded[part.release.bundle.backbone_digest])
-    teachers = None if inherited is None else inherited.teachers
-    logits = () if inherited is None else (inherited.logits, inherited.level)
-    return Move(part.before, part.release, change, teachers, logits, model.rows.reading.data)
+def _installed(first: Carried, encoded: Mapping[str, Encoded]) -> Prepared:
+    """Return what a task gets: the release, with the first model on it."""
+    before, release, fit = first.part.before, first.part.release, first.model
+    inherited = first.inherited
+    record = slot_record(
+        before.active.record.name, release.bundle, fit.model, fit.loss,
+        fit.record(fit.rows.reading.data), None if inherited is None else inherited.teachers,
+    )  # fmt: skip
+    return Prepared(
+        before, Slot(record, release, fit.model), encoded[release.bundle.backbone_digest],
+        {} if inherited is None else inherited.by_model(),
+    )  # fmt: skip
 
 
 def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:

@@ -16,7 +16,7 @@ from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, ReleaseFiles
-from fala.slots.snapshot import vendor_record
+from fala.slots.snapshot import slot_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
 from fala.store.access import check_access
 from fala.store.database import doctor
@@ -78,7 +78,8 @@ def create(
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
             installed = replace(release, bundle=releases.install(release.bundle, path))
-            store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head))
+            model = release.head.vendor_model()
+            store.slots.put(slot_record(SLOTS[0], installed.bundle, model))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
             store.settings.note_version(manifest.product, manifest.version)

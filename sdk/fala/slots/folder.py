@@ -1,4 +1,4 @@
-"""A device's folder, open: the state that its tasks share, each task, and a task's snapshots."""
+"""A device's folder, each task in it, what an operation reads of a task, and what it commits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import RLock
 
@@ -19,7 +19,7 @@ from fala.model.labels import HeadLabel
 from fala.slots.admit import Signed
 from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
 from fala.slots.sharing import backbone_of, giving_back, open_bundle
-from fala.slots.snapshot import Change, OpenSlot, Release
+from fala.slots.snapshot import Release, Slot
 from fala.slots.tries import Trials
 from fala.store.database import damaged, doctor
 from fala.store.settings import Trial
@@ -185,8 +185,8 @@ class Task:
         self.folder, self.name, self._own = folder, name, own
         self.store = folder.store.of(name) if name else folder.store
         #: The fields of its snapshot; not the snapshot itself, which would refer to it.
-        self._held: tuple[TaskState, OpenSlot, Trial | None, str | None] | None = None
-        self._previous: tuple[int, OpenSlot | None] = -1, None
+        self._held: tuple[TaskState, Slot, Trial | None, str | None] | None = None
+        self._previous: tuple[int, Slot | None] = -1, None
 
     @property
     def own(self) -> Task:
@@ -230,7 +230,7 @@ class Task:
             raise DeviceError(f"{self.folder.path}: {closed}")
         return self.snapshot() if self._held is None else Snapshot(self, *self._held)
 
-    def previous(self, snapshot: Snapshot) -> OpenSlot | None:
+    def previous(self, snapshot: Snapshot) -> Slot | None:
         """The slot before the last replacement; None where there is none, or it is damaged."""
         with self.folder.opening:
             generation, slot = self._previous
@@ -248,9 +248,7 @@ class Task:
         self._held = None
         self.drop_previous()
 
-    def open_slot(
-        self, name: str, base: Release | None = None, *, verify: bool = False
-    ) -> OpenSlot:
+    def open_slot(self, name: str, base: Release | None = None, *, verify: bool = False) -> Slot:
         """Open a slot.
 
         Args:
@@ -266,16 +264,12 @@ class Task:
         try:
             if verify:
                 self.folder.verified(record.bundle)
-            return OpenSlot.of(record, self.folder.release(record.bundle, base))
+            return Slot.of(record, self.folder.release(record.bundle, base))
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {name:.60} is damaged: {error}")) from error
 
-    def commit(self, snapshot: Snapshot, change: Change | None) -> Snapshot:
+    def commit(self, prepared: Prepared) -> Snapshot:
         """Make another personal model of the same release the active one, in one transaction.
-
-        Args:
-            snapshot: The task, as the model was fitted.
-            change: The model; None notes that there is nothing that it could be fitted to.
 
         Returns:
             The task with it.
@@ -283,20 +277,21 @@ class Task:
         Raises:
             DeviceChangedError: Another model is active by now.
         """
-        active = snapshot.active if change is None else snapshot.active.changed(change)
-        with self.store.transaction():
-            generation = self.store.slots.advance(snapshot.generation)
-            if change is not None:
-                self.store.embeddings.add(active.record.backbone, change.embeddings)
-                self.store.slots.put(active.record)
-            committed = snapshot.changed(generation, active)
-            self.store.after_commit(lambda: self._publish(committed))
+        before, slot, store = prepared.before, prepared.slot, self.store
+        with store.transaction():
+            version = Version(store.slots.advance(before.generation), before.state.version.data)
+            if slot is not before.active:
+                store.embeddings.add(slot.record.backbone, prepared.embeddings)
+                store.slots.put(slot.record)
+            state = replace(before.state, version=version, to_fit=False)
+            committed = replace(before, state=state, active=slot)
+            store.after_commit(lambda: self._publish(committed))
         return committed
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._held = snapshot.state, snapshot.active, snapshot.trial, snapshot.fell_back
 
-    def _read(self) -> tuple[TaskState, OpenSlot, Trial | None, str | None]:
+    def _read(self) -> tuple[TaskState, Slot, Trial | None, str | None]:
         base = self.own.snapshot().release if self.name else None
         store = self.store
         with store.reading():
@@ -307,7 +302,7 @@ class Task:
             fell_back = None if self.name else store.settings.fell_back()
         return state, slot, trial, fell_back
 
-    def _open_previous(self, snapshot: Snapshot) -> OpenSlot | None:
+    def _open_previous(self, snapshot: Snapshot) -> Slot | None:
         name, base = snapshot.state.previous, None
         if name is None:
             return None
@@ -337,7 +332,7 @@ class Snapshot:
 
     task: Task
     state: TaskState
-    active: OpenSlot
+    active: Slot
     trial: Trial | None
     fell_back: str | None
 
@@ -376,8 +371,24 @@ class Snapshot:
         ours, theirs = self.active.record, other.active.record
         return (ours.name, ours.bundle) == (theirs.name, theirs.bundle)
 
-    def changed(self, generation: int, active: OpenSlot) -> Snapshot:
-        """The task with the active slot changed, and nothing to fit."""
-        version = Version(generation, self.state.version.data)
-        state = replace(self.state, version=version, to_fit=False)
-        return replace(self, state=state, active=active)
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What an operation will commit to a task, in one transaction.
+
+    Attributes:
+        before: The task, by which it was prepared.
+        slot: The slot that is active then.
+        embeddings: Embeddings of its backbone to store with it, by text.
+        logits: Old logits of some examples to store with it, by the digest of their model.
+    """
+
+    before: Snapshot
+    slot: Slot
+    embeddings: Mapping[str, Vectors] = field(default_factory=dict)
+    logits: Mapping[str, Mapping[int, Vectors]] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> set[str]:
+        """Backbones whose embeddings the task's releases, before and after, can use."""
+        return self.slot.release.sources | self.before.release.sources

@@ -43,7 +43,7 @@ from fala.slots.erasing import ASIDE, ERASING, REBUILT
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, COPIES
 from fala.slots.sharing import head_of
-from fala.slots.snapshot import Release, vendor_record
+from fala.slots.snapshot import Release, slot_record
 from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data
@@ -464,7 +464,7 @@ def _activate(target: Store, plan: _Plan, teachers: Mapping[str, tuple[str, str]
     for adapter, chosen in plan.items():
         slots, names = target.of(adapter).slots, slots_of(adapter)
         for name, (bundle, head) in zip(names, chosen, strict=False):
-            record = vendor_record(name, bundle, head)
+            record = slot_record(name, bundle, head.vendor_model())
             slots.put(replace(record, teachers=teachers.get(bundle.digest)))
             if not adapter:
                 target.settings.note_version(bundle.manifest.product, bundle.manifest.version)

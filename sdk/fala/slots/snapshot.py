@@ -1,22 +1,20 @@
-"""Releases and open slots; nothing in them changes."""
+"""A release, and a slot: a release with its personal model; nothing in them changes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
 
 from fala.backbones import Backbone, LazyBackbone
 from fala.base.errors import DataError, DimensionError, counted
+from fala.base.examples import Example
 from fala.bundle.format import VECTOR_TABLES
 from fala.bundle.reading import Bundle
-from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.logits import logits, probe
 from fala.slots.sharing import adapted_backbone_of, head_of
 from fala.solver.judge import Decision
 from fala.store.slots import FitRecord, SlotRecord
@@ -112,38 +110,21 @@ class Release:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
-    """The next personal model of a slot, to be written in one transaction.
-
-    Attributes:
-        model: The personal model.
-        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-        embeddings: Embeddings of the model's backbone to store with it, by text.
-        fit: The record of its fit; None if no example can be added to that.
-    """
-
-    model: PersonalModel
-    loss: float | None = None
-    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    fit: FitRecord | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class OpenSlot:
-    """A slot as it was at one generation of the store; nothing in it changes.
+class Slot:
+    """A release with its personal model; nothing in it changes.
 
     Attributes:
         record: The slot's row.
         release: Its release.
-        active_model: Its personal model on its backbone.
+        model: Its personal model.
     """
 
     record: SlotRecord
     release: Release
-    active_model: ActiveModel
+    model: PersonalModel
 
     @classmethod
-    def of(cls, record: SlotRecord, release: Release) -> OpenSlot:
+    def of(cls, record: SlotRecord, release: Release) -> Slot:
         """Open the personal model of a slot's row.
 
         Raises:
@@ -155,18 +136,29 @@ class OpenSlot:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
             raise DataError("the personal model is not the one that was kept: its digest differs")
-        return cls(record, release, ActiveModel(model, release.backbone))
+        return cls(record, release, model)
 
-    def changed(self, change: Change) -> OpenSlot:
-        """The slot with another personal model of the same release."""
-        record = slot_record(self.record.name, self.release.bundle, change, self.record.teachers)
-        active_model = replace(self.active_model, model=change.model)
-        return replace(self, record=record, active_model=active_model)
+    def fitted(
+        self, model: PersonalModel, loss: float | None = None, fit: FitRecord | None = None
+    ) -> Slot:
+        """Return the slot with another personal model of the same release.
 
-    @property
-    def model(self) -> PersonalModel:
-        """The personal model."""
-        return self.active_model.model
+        Args:
+            model: The personal model.
+            loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+            fit: The record of its fit; None if no example can be added to that.
+        """
+        name, teachers = self.record.name, self.record.teachers
+        record = slot_record(name, self.release.bundle, model, loss, fit, teachers)
+        return Slot(record, self.release, model)
+
+    def logits(self, examples: Sequence[Example]) -> Vectors:
+        """Return the personal model's logits of n examples, (n, C); see ``fala.model.logits``."""
+        return logits(self.model, self.release.backbone.encode, examples)
+
+    def probe(self, texts: Sequence[str]) -> Vectors:
+        """Return the personal model's logits of some texts, (n, C), finite or not."""
+        return probe(self.model, self.release.backbone.encode, texts)
 
     @property
     def teachers(self) -> tuple[str, str]:
@@ -204,18 +196,21 @@ def model_digest(bundle: Bundle, model: PersonalModel) -> str:
 def slot_record(
     name: str,
     bundle: Bundle,
-    change: Change,
+    model: PersonalModel,
+    loss: float | None = None,
+    fit: FitRecord | None = None,
     teachers: tuple[str, str] | None = None,
 ) -> SlotRecord:
-    """A slot's row for an installed bundle and a personal model.
+    """Return a slot's row for an installed bundle and a personal model.
 
     Args:
         name: The slot.
         bundle: The bundle.
-        change: The personal model.
+        model: The personal model.
+        loss: See ``Slot.fitted``.
+        fit: See ``Slot.fitted``.
         teachers: See ``SlotRecord``.
     """
-    model = change.model
     return SlotRecord(
         name=name,
         bundle=bundle.digest,
@@ -226,17 +221,6 @@ def slot_record(
         teachers=teachers,
         labels=model.head.names,
         words=model.words,
-        loss=change.loss,
-        fit=change.fit,
+        loss=loss,
+        fit=fit,
     )
-
-
-def vendor_record(name: str, bundle: Bundle, head: Head) -> SlotRecord:
-    """A slot's row with the vendor's own model, to which nothing was fitted.
-
-    Args:
-        name: The slot.
-        bundle: The bundle.
-        head: Its head.
-    """
-    return slot_record(name, bundle, Change(head.vendor_model()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fala.report import Status
 from fala.slots.folder import Snapshot, Task
-from fala.slots.snapshot import OpenSlot
+from fala.slots.snapshot import Slot
 
 
 def status(task: Task) -> Status:
@@ -48,7 +48,7 @@ def was_rolled_back(snapshot: Snapshot) -> bool:
     return later is not None and (since is None or later.generation > since.generation)
 
 
-def _sources(snapshot: Snapshot, previous: OpenSlot | None) -> set[str]:
+def _sources(snapshot: Snapshot, previous: Slot | None) -> set[str]:
     """The backbones whose embeddings give an example a row; see ``Space.of_slot``."""
     sources = snapshot.release.sources
     if previous is not None and previous.record.backbone in sources:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,9 +21,9 @@ from fala.base.examples import Example
 from fala.base.files import device_errors, identity_of, remove
 from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import Folder, Snapshot, Task
+from fala.slots.folder import Folder, Prepared, Snapshot, Task
 from fala.slots.installing import BUNDLES, bundle_path
-from fala.slots.snapshot import Change, Release, slot_record, vendor_record
+from fala.slots.snapshot import Release, slot_record
 from fala.slots.trial import after, event_of
 from fala.slots.tries import Files
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
@@ -174,10 +174,10 @@ def _run_probes(own: Snapshot, examples: Sequence[Example]) -> None:
     edge_cases = () if own.release.bundle.external else FEW_EDGE_CASES
     newest = own.task.store.texts.newest(len(edge_cases)) if edge_cases else []
     texts = [*edge_cases, *newest]
-    check_trial(own.active.active_model, examples, texts)
+    check_trial(own.active, examples, texts)
     for task in own.task.adapted():
         with contextlib.suppress(DeviceError):  # its row is damaged or deleted
-            check_trial(task.snapshot().active.active_model, (), texts)
+            check_trial(task.snapshot().active, (), texts)
 
 
 def fall_back(folder: Folder, trial: Trial, reason: str) -> bool:
@@ -282,33 +282,7 @@ def _flip(store: Store, previous: SlotRecord, *, give_up: bool) -> None:
     store.slots.advance(state.version.generation, to_fit=store.slots.has_newer_data(previous))
 
 
-@dataclass(frozen=True, eq=False)
-class Move:
-    """A task's part in an installation.
-
-    Attributes:
-        before: The task's snapshot, as it was during the preparation.
-        release: The release, or the adapter, to install for it, with its backbone loaded.
-        change: Its personal model.
-        teachers: Digests of the models of ``old_logits``; see ``SlotRecord``.
-        old_logits: The two models' logits to store, by example.
-        data: The task's count of data changes at the preparation.
-    """
-
-    before: Snapshot
-    release: Release
-    change: Change
-    teachers: tuple[str, str] | None
-    old_logits: Sequence[Logits]
-    data: int
-
-    @property
-    def sources(self) -> set[str]:
-        """Backbones whose embeddings the task's two releases can use."""
-        return self.release.sources | self.before.release.sources
-
-
-def install_release(moves: Sequence[Move]) -> None:
+def install_release(prepared: Sequence[Prepared]) -> None:
     """Install a release, and an adapter for every further task, in one transaction.
 
     The idle slot of every task is overwritten and becomes active, on trial. Files are copied
@@ -320,72 +294,69 @@ def install_release(moves: Sequence[Move]) -> None:
     slot: the previous slot and the trial stay, too.
 
     Args:
-        moves: The moves of all tasks, the device's own first.
+        prepared: What all tasks get, the device's own first.
 
     Raises:
         DeviceError: The folder cannot be written.
         DeviceChangedError: Another model is active by now, or the tasks have changed.
     """
-    own = moves[0]
-    folder = own.before.task.folder
-    store = folder.store
-    names = sorted(move.before.task.name for move in moves[1:])
+    task = prepared[0].before.task
+    folder, store = task.folder, task.store
+    names = sorted(each.before.task.name for each in prepared[1:])
     try:
         with device_errors(folder.path), store.transaction():
             if store.slots.adapters() != names:
                 raise DeviceChangedError(f"{folder.path}: its adapters changed meanwhile")
             in_place = all(
-                move.before.state.previous is not None
-                and move.release.bundle.digest == move.before.active.record.bundle
-                for move in moves
+                each.before.state.previous is not None
+                and each.slot.record.bundle == each.before.active.record.bundle
+                for each in prepared
             )
-            installed = [_write(folder, move, in_place=in_place) for move in moves]
+            installed = [_write(each, in_place=in_place) for each in prepared]
             folder.note_active(installed[0].bundle.digest)
             trial = None
             if not in_place:
                 state = store.slots.state()
                 trial = folder.trials.begin(state.slot, state.version.generation)
-                manifest = own.release.bundle.manifest
+                manifest = installed[0].bundle.manifest
                 store.settings.note_version(manifest.product, manifest.version)
-            store.prune(set().union(*(move.sources for move in moves)))
+            store.prune(set().union(*(each.sources for each in prepared)))
         base = installed[0]
         folder.hold(base)
         for release in installed[1:]:
             folder.hold(Release.of_adapter(release.bundle, base), base)
-        snapshot = own.before.task.snapshot()
+        snapshot = task.snapshot()
         if trial is not None:
             folder.trials.passed(trial, _files(snapshot))
     finally:
         sweep(folder)
 
 
-def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
+def _write(prepared: Prepared, *, in_place: bool) -> Release:
     """Install a task's release in its idle slot, and make that active. In a transaction.
 
     Args:
-        folder: The device's folder.
-        move: The task's part.
+        prepared: What the task gets.
         in_place: Whether the release is active already, and stays in its slot.
 
     Returns:
         The installed release.
     """
-    before, change = move.before, move.change
-    store = before.task.store
-    slot = before.active.record.name
+    before, slot = prepared.before, prepared.slot
+    task, active = before.task, before.active.record.name
+    slots, name = task.store.slots, active
     if not in_place:
-        slot = next(name for name in slots_of(before.task.name) if name != slot)
-    generation = store.slots.advance(before.generation)
-    bundle = folder.releases.install(move.release.bundle, folder.path)
-    record = slot_record(slot, bundle, change, move.teachers)
-    store.embeddings.add(record.backbone, change.embeddings)
-    for name, values in zip(move.teachers or (), move.old_logits, strict=True):
-        store.logits.add(name, values)
-    store.slots.put(record)
+        name = next(each for each in slots_of(task.name) if each != active)
+    generation = slots.advance(before.generation)
+    bundle = task.folder.releases.install(slot.release.bundle, task.folder.path)
+    task.store.embeddings.add(slot.record.backbone, prepared.embeddings)
+    for model, values in prepared.logits.items():
+        task.store.logits.add(model, values)
+    slots.put(replace(slot.record, name=name))
     if not in_place:
-        store.slots.activate(slot, before.active.record.name)
-        store.slots.note_replacement(slot, generation, move.data, before.active.record.name)
-    return replace(move.release, bundle=bundle)
+        slots.activate(name, active)
+        slots.note_replacement(name, generation, before.state.version.data, active)
+    return replace(slot.release, bundle=bundle)
 
 
 def load_adapter(
@@ -421,7 +392,7 @@ def load_adapter(
             bundle = folder.releases.install(release.bundle, folder.path)
             chosen = store.slots.positive() if positive is None else str(positive)
             label = release.head.kept_positive(chosen)
-            store.slots.put(vendor_record(slot, bundle, release.head))
+            store.slots.put(slot_record(slot, bundle, release.head.vendor_model()))
             store.slots.activate(slot, None)
             if label is not None:
                 store.slots.set_positive(str(label))

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fala.audit.tokenizer import unknown_patterns
-from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
+from fala.backbones import Backbone, OnnxEncoder
 from fala.backbones.external import Encoders
 from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
 from fala.base import errors
@@ -28,9 +28,10 @@ from fala.base.errors import BundleError, BundleFormatError, BundleMismatchError
 from fala.base.examples import Example
 from fala.bundle.format import ONNX, TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
-from fala.model.active import ActiveModel
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.logits import Encode, probe
 from fala.slots.sharing import backbone_of
+from fala.slots.snapshot import Slot
 
 _log = logging.getLogger("fala.slots")
 
@@ -201,21 +202,21 @@ def check_edge_cases(
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(f"{bundle.path}: a backbone without a head")
-    lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
-    model = ActiveModel(head.vendor_model(), lazy)
     edge_cases = "edge cases, such as an empty text"
     if isinstance(backbone, OnnxEncoder):
         with named_errors(bundle.path):
             _try_tokenizer(backbone, bundle.read(TOKENIZER), step)
             _try_model(backbone, bundle.manifest.max_length or EVERY_LENGTH, step)
     step("it read edge cases")
-    _checked_logits(model, bundle, EDGE_CASES, edge_cases)
+    vendor, encode = head.vendor_model(), backbone.encode
+    _checked_logits(vendor, encode, bundle, EDGE_CASES, edge_cases)
     # Alone, too: in a batch, padding may hide that a text has no tokens.
     for text in EDGE_CASES[:3]:
-        _checked_logits(model, bundle, [text], edge_cases)
+        _checked_logits(vendor, encode, bundle, [text], edge_cases)
     texts, expected, tolerance = vendor_probes(bundle, head)
     if texts:
-        largest = float(np.abs(_checked_logits(model, bundle, texts, edge_cases) - expected).max())
+        z = _checked_logits(vendor, encode, bundle, texts, edge_cases)
+        largest = float(np.abs(z - expected).max())
         if largest > tolerance:
             raise BundleFormatError(
                 f"{bundle.path}: on this machine its logits differ by {largest:.3g} from those "
@@ -282,11 +283,14 @@ def lengths_up_to(longest: int) -> list[int]:
     return lengths
 
 
-def check_own_texts(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
+def check_own_texts(
+    model: PersonalModel, encode: Encode, bundle: Bundle, texts: Sequence[str]
+) -> int:
     """Run a new release on texts, through every part that will be used.
 
     Args:
-        model: The release's model on its backbone.
+        model: The release's model.
+        encode: Its backbone's.
         bundle: The release, for errors.
         texts: The texts; without any a few edge cases.
 
@@ -296,24 +300,25 @@ def check_own_texts(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) ->
     Raises:
         BundleFormatError: It fails, or its logits are not finite.
     """
-    return len(_checked_logits(model, bundle, texts or FEW_EDGE_CASES, "the device's own texts"))
+    texts = texts or FEW_EDGE_CASES
+    return len(_checked_logits(model, encode, bundle, texts, "the device's own texts"))
 
 
-def check_trial(model: ActiveModel, examples: Sequence[Example], texts: Sequence[str]) -> None:
+def check_trial(slot: Slot, examples: Sequence[Example], texts: Sequence[str]) -> None:
     """Run a slot on trial on edge cases, the device's texts, and the app's first examples.
 
     Args:
-        model: The slot's.
+        slot: The slot.
         examples: The examples of the app's call.
         texts: Edge cases, and texts of the device.
 
     Raises:
         BundleError: It fails, or its logits are not finite.
     """
-    if texts and not np.isfinite(model.probe(texts)).all():
+    if texts and not np.isfinite(slot.probe(texts)).all():
         raise BundleFormatError("its logits are not finite")
     if examples:
-        model.logits(examples[:FIRST_EXAMPLES])
+        slot.logits(examples[:FIRST_EXAMPLES])
 
 
 def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float]:
@@ -347,9 +352,11 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
     return texts, logits, float(tolerance)
 
 
-def _checked_logits(model: ActiveModel, bundle: Bundle, texts: Sequence[str], kind: str) -> Vectors:
-    z = model.probe(texts)
-    if z.shape != (len(texts), len(model.model.head.bias)):
+def _checked_logits(
+    model: PersonalModel, encode: Encode, bundle: Bundle, texts: Sequence[str], kind: str
+) -> Vectors:
+    z = probe(model, encode, texts)
+    if z.shape != (len(texts), len(model.head.bias)):
         raise BundleFormatError(
             f"{bundle.path}: the logits of {counted(len(texts), 'text')} have the shape {z.shape}; "
             "nothing was installed"
