@@ -15,6 +15,7 @@ limits its fits alone.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,23 +23,23 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from fala.base.forks import keep_in_forks
-
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController, _ThreadpoolLimiter
 
 
-class _Shared:
-    """The lock; a fork gets its own, since another thread may hold its parent's."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()
-
-
-_shared = _Shared()
-keep_in_forks(_shared, _Shared.__init__)
+_lock = RLock()
 _inside: set[object] = set()
 _limits: list[_ThreadpoolLimiter] = []
+
+
+def _renew_lock() -> None:
+    """Give a fork a lock of its own, since another thread may hold its parent's."""
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def one_blas_thread() -> Iterator[None]:
     """
     block = object()
     try:  # of all of it: an interrupt may come anywhere
-        with _shared.lock:
+        with _lock:
             if not _limits:
                 controller = _controller("scipy.linalg" in sys.modules)
                 if controller is not None:
@@ -58,7 +59,7 @@ def one_blas_thread() -> Iterator[None]:
             _inside.add(block)
         yield
     finally:
-        with _shared.lock:
+        with _lock:
             _inside.discard(block)
             if _limits and not _inside:
                 _limits[0].restore_original_limits()

@@ -12,13 +12,12 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import urllib3
 from tuf.api import exceptions
 from tuf.ngclient.fetcher import FetcherInterface
-from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from fala.base.errors import DownloadError
 from fala.updates.limits import UpdateLimits
@@ -245,17 +244,9 @@ def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.Po
             reader = _BoundedReader(sock, self.fp.detach(), allowance)
             self.fp: io.BufferedReader = io.BufferedReader(reader)
 
-    class Connection(HTTPConnection):
-        response_class = Response
-
-    class SecureConnection(HTTPSConnection):
-        response_class = Response
-
-    class Pool(urllib3.HTTPConnectionPool):
-        ConnectionCls = Connection
-
-    class SecurePool(urllib3.HTTPSConnectionPool):
-        ConnectionCls = SecureConnection
+    def bounded(pool: Any) -> Any:  # noqa: ANN401 - a class with a class
+        connection = type("Connection", (pool.ConnectionCls,), {"response_class": Response})
+        return type("Pool", (pool,), {"ConnectionCls": connection})
 
     connections = urllib3.PoolManager()
     if proxy is not None:
@@ -264,7 +255,8 @@ def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.Po
             raise ValueError("no host")
         login = urllib3.make_headers(proxy_basic_auth=parts.auth)
         connections = urllib3.ProxyManager(proxy, proxy_headers=login)
-    connections.pool_classes_by_scheme = {"http": Pool, "https": SecurePool}
+    pools = connections.pool_classes_by_scheme  # one dictionary of all managers
+    connections.pool_classes_by_scheme = {name: bounded(pool) for name, pool in pools.items()}
     return connections
 
 
