@@ -164,8 +164,8 @@ class WordVectors:
 
     Args:
         vocabulary: V words.
-        vectors: See ``Table``.
-        scales: See ``Table``.
+        vectors: Their vectors, or codes of them, shape (V, d).
+        scales: The codes' steps, shape (V,).
 
     Raises:
         BundleFormatError: The shapes or types do not fit, or a number is not finite.

@@ -106,7 +106,7 @@ class Item(str):
         Args:
             key: The app's name for it.
             vector: Its embedding, d finite numbers within float16, which a device keeps.
-            encoder: See above.
+            encoder: The name of the encoder that made it, or None.
 
         Raises:
             DataError: The key is not a text, the vector is not one of such numbers, or the encoder

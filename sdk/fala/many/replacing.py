@@ -134,7 +134,7 @@ class ReplacedAll(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         left = self.devices - self.replaced - self.refined - self.failed
         return (
             f"{self.new} was installed on {self.replaced} of {counted(self.devices, 'device')}; "
@@ -197,14 +197,14 @@ def replace_all(
             each device a copy.
         budget: Limits of the cost for each device; None is ``Budget()``. A text counts for the
             device that has it, even if it was encoded for another one.
-        accept: See ``Device.replace``.
-        allow_older: See ``Device.replace``.
-        trust: See ``Device.replace``.
+        accept: Which models may be installed; these three are those of ``Device.replace``.
+        allow_older: Whether an older release may be installed.
+        trust: The key that must have signed it.
         key: Returns the key of a device by its folder; see ``Device.create``.
-        encoder: See ``Device.replace``. Other processes import the function by its name; one that
+        encoder: The app's own encoder. Other processes import the function by its name; one that
             they cannot import is called here, in one process.
-        encoder_name: See ``Device.replace``.
-        dimension: See ``Device.replace``.
+        encoder_name: The encoder's name.
+        dimension: The length of its embeddings.
         workers: How many processes, one device at a time in each; None takes one a core, and 1 only
             this process, as where no other can be started. Or a function that is called as the
             built-in ``map`` is, and may use other machines (``fala_sim.engine.spread``).

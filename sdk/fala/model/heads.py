@@ -300,7 +300,7 @@ class Head:
         return self.label_of(label, "positive")
 
     def kept_positive(self, chosen: str | None) -> HeadLabel | None:
-        """See ``positive``, for the name of one that was chosen for another head of the task."""
+        """Return the positive label by the name of one that was chosen for an earlier head."""
         kept = None if chosen is None else finder(self.labels)(chosen)
         return self.positive(None) if kept is None else kept
 
@@ -397,9 +397,7 @@ class PersonalModel:
             lexical view.
 
     Attributes:
-        head: See above.
-        weight: See above, float32.
-        bias: See above, float32.
+        head, weight, bias: The arguments, in float32.
         words: v in short; None where it is the vendor's, or the head has none.
 
     Raises:

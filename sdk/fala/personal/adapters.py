@@ -75,7 +75,7 @@ def load(
         own: The device's own task.
         path: The adapter's file.
         name: The task's name; None takes the bundle's own.
-        positive: See ``Device.load_adapter``.
+        positive: The label by which it ranks; None keeps the one that it has.
         origin: How its origin is known.
 
     Returns:

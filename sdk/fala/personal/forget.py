@@ -146,8 +146,7 @@ class _Fits:
         older: The slot before it; None without one.
 
     Attributes:
-        reading: See above.
-        slot: See above.
+        reading, slot: The arguments.
     """
 
     def __init__(self, reading: Reading, slot: Slot, older: Slot | None = None) -> None:

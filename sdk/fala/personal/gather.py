@@ -36,7 +36,7 @@ class Reading:
 
     Attributes:
         store: The task's part of the store.
-        run: See above.
+        run: The argument.
         data: The store's count of changes of examples and labels.
         ngrams: Rows of the n-grams of its texts.
     """

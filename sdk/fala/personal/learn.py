@@ -73,7 +73,7 @@ class Learner:
         task: The task.
 
     Attributes:
-        task: See above.
+        task: The argument.
         store: The task's part of the store.
     """
 

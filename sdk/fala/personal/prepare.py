@@ -99,7 +99,7 @@ def opening(
         path: The release's file.
         run: Times the stages.
         origin: How its origin is known.
-        allow_older: See ``Device.replace``.
+        allow_older: Whether it may be older than an installed one.
 
     Raises:
         OlderReleaseError: It is older than an installed one, without ``allow_older``.

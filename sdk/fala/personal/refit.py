@@ -98,7 +98,7 @@ def refit_active(
         snapshot: The task.
         reading: Its examples, with the new embeddings.
         encoded: The new embeddings, by text: they are stored in any case.
-        near: See ``refit``.
+        near: A solution of a fit of almost the same rows, if there is one.
 
     Returns:
         The task then, and its fit.

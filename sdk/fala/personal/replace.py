@@ -100,7 +100,7 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
         task: The device's own task.
         path: The release's file.
         run: The budget, for all tasks together, and the app's progress.
-        terms: See above.
+        terms: The terms of the installation.
     """
     with opening(task, path, run, terms.origin, allow_older=terms.allow_older) as first:
         with run.stage("open"):
@@ -180,8 +180,8 @@ def _install(
 
     Args:
         parts: The tasks' parts, the device's own first.
-        run: See ``replace``.
-        accept: See ``Device.replace``.
+        run: The budget, for all tasks together, and the app's progress.
+        accept: Which models may be installed.
         earlier: Results of an earlier attempt, by adapter; these are added.
 
     Raises:

@@ -89,7 +89,7 @@ class Run:
         progress: The app's function; see ``Progress``.
 
     Attributes:
-        budget: See above.
+        budget: The argument.
         cancelled: Whether the app cancelled it.
         seconds: Wall time by stage.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the

@@ -284,7 +284,7 @@ class Changes(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The comparison in a sentence."""
         return f"{changes_in_words(self)}."
 
 
@@ -343,7 +343,7 @@ class SideBySide(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The comparison in a sentence."""
         return (
             f"{self.new} decides {int(self.differ.sum())} of "
             f"{counted(len(self.differ), 'example')} otherwise than {self.old}."

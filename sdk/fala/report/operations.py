@@ -84,9 +84,9 @@ class InstantReport(Plain):
     """The personal model that was installed before any forward pass.
 
     Attributes:
-        decision: See ``Report``.
+        decision: Which model was chosen.
         reason: Why, in words.
-        losses: See ``Report``.
+        losses: Leave-one-out loss of each model that was compared.
         seconds: Wall time from reading the store to the checked model.
         counts: The detailed costs.
     """
@@ -162,10 +162,7 @@ class Report(Plain):
 
     @property
     def worse(self) -> bool | None:
-        """Whether the model is worse for this user than before; None while that is unknown.
-
-        See ``Comparison.worse``.
-        """
+        """Whether the model is worse for this user than before; None while that is unknown."""
         return None if self.comparison is None else self.comparison.worse
 
     @property
@@ -183,7 +180,7 @@ class Report(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         if not self.replaced:
             result = f"{self.new} was refined: {self.stopped or self.reason}."
         elif self.decision == "personal":
@@ -236,7 +233,7 @@ class Preview(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         cost = (
             f"{self.new} takes about {self.seconds:.1f} s, "
             f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
@@ -257,15 +254,15 @@ class LearnReport(Plain):
         examples: Examples in the store.
         labelled: How many of them have a label.
         fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
-        decision: Which model is active; see ``Report``.
+        decision: Which model is active.
         reason: Why, in words.
         waiting: Examples whose texts are not encoded yet, as after a cancellation; ``refine``
             encodes them.
         exact: Whether everything was fitted anew; False if the examples were added to the last fit
             (``Device.fit`` then fits everything).
-        scales: See ``Counts``.
+        scales: The scales of the fit.
         loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
-        scores: See ``Report``; of the last exact fit.
+        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"``, in the last exact fit.
     """
 
     examples: int
@@ -281,7 +278,7 @@ class LearnReport(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         model = MODELS[self.decision]
         fitted = f"fitted to {self.fitted} of them" if self.fitted else self.reason
         waiting = "No text waits to be encoded"
@@ -308,7 +305,7 @@ class Forgotten(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         first = f"Deleted {counted(self.count, 'example')}"
         if self.count:
             first += ", and fitted the models to the others"
@@ -324,7 +321,7 @@ class RollbackReport(Plain):
     Attributes:
         old: The release that was active, by product, version and backbone.
         new: The release that is active now.
-        decision: Which model is active; see ``Report``.
+        decision: Which model is active.
         examples: Examples in the store.
         labelled: How many of them have a label.
         refitted: Whether the model was fitted to examples or labels that are newer than it.
@@ -343,7 +340,7 @@ class RollbackReport(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         fitted = "fitted again to newer examples" if self.refitted else "as it was"
         trial = "The release is on trial again, and labels stay" if self.on_trial else "Labels stay"
         return (
@@ -364,11 +361,11 @@ class Status(Plain):
         version: Its number among the product's releases; None if the vendor does not count.
         task: ``"classification"`` or ``"matching"``.
         labels: The labels, integers or strings, in the order of the probabilities.
-        positive: See ``Device.positive``; None of tags and of a rating, too.
+        positive: The label by which ``rank`` orders; None of tags and of a rating, also.
         examples: How many examples the task has.
         labelled: How many of them have a label.
         waiting: Examples that the model cannot use before ``refine`` has encoded their texts.
-        decision: Which model is active; see ``Report``.
+        decision: Which model is active.
         on_trial: Whether the active release is still on trial; see ``Device.replace``.
         fell_back: Why the device fell back from its last release, which failed its trial; or None.
         can_roll_back: Whether an earlier model is kept.
@@ -397,7 +394,7 @@ class Status(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         trial = ", on trial" if self.on_trial else ""
         sentences = [
             f"{self.release} is active{trial}, with {MODELS[self.decision]}",

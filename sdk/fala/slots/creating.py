@@ -40,10 +40,10 @@ def create(
     """Create a device's folder, with a release installed; returns the device's own task.
 
     Args:
-        path: See ``Device.create``.
-        bundle: See ``Device.create``.
-        positive: See ``Device.create``.
-        trust: See ``Device.create``.
+        path: The folder.
+        bundle: The release's file.
+        positive: The label by which it ranks, or None.
+        trust: The key that must have signed every release, or None.
         codec: Writes the store's records.
         names: The names of texts in the store.
         encoders: The app's own encoders.

@@ -47,10 +47,7 @@ class Folder:
         releases: Where its releases' files come from.
 
     Attributes:
-        path: See above.
-        store: See above.
-        encoders: See above.
-        releases: See above.
+        path, store, encoders, releases: The arguments.
         opening: Held while a release is opened.
         probing: Held while a release on trial is probed.
         trials: The trial of the active release.
@@ -114,7 +111,7 @@ class Folder:
         return bundle
 
     def sources_of(self, digest: str) -> set[str]:
-        """See ``Release.sources``, of an installed bundle.
+        """Return the backbones whose embeddings an installed bundle can use.
 
         Raises:
             BundleError: It is damaged.
@@ -176,8 +173,7 @@ class Task:
         own: For an adapter's: the device's own task.
 
     Attributes:
-        folder: See above.
-        name: See above.
+        folder, name: The arguments.
         store: The task's part of the store.
     """
 

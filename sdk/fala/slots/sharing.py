@@ -50,10 +50,10 @@ def open_bundle(path: Path, *, hold: bool = False) -> Bundle:
 
     Args:
         path: The bundle's file.
-        hold: See ``Bundle.open``; not done where the file is known.
+        hold: Keep its bytes in memory, unless the file is known.
 
     Raises:
-        BundleError: See ``Bundle.open``.
+        BundleError: It cannot be read, or is not what the vendor packed.
     """
     identity = identity_of(path)
     with _shared.lock:

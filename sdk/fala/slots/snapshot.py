@@ -95,7 +95,7 @@ class Release:
 
     @property
     def name(self) -> str:
-        """See ``Manifest.title``."""
+        """The product, the version and the backbone's name, as far as the vendor gives them."""
         return self.bundle.manifest.title
 
     @property
@@ -207,9 +207,9 @@ def slot_record(
         name: The slot.
         bundle: The bundle.
         model: The personal model.
-        loss: See ``Slot.fitted``.
-        fit: See ``Slot.fitted``.
-        teachers: See ``SlotRecord``.
+        loss: Its leave-one-out loss on the labelled examples; None if unknown.
+        fit: The record of its fit; None if no example can be added to that.
+        teachers: Digests of the models whose old logits it was fitted to, if any.
     """
     return SlotRecord(
         name=name,

@@ -81,7 +81,7 @@ def opened(task: Task) -> Snapshot:
 
     Raises:
         BundleError: It cannot be opened, and there is nothing to fall back to.
-        DeviceError: See ``Task.snapshot``.
+        DeviceError: Its row is damaged, or no adapter of the task's name is installed.
     """
     try:
         return task.snapshot()
@@ -371,7 +371,7 @@ def load_adapter(
         task: The task.
         base: The snapshot of the device's own task, whose release it adapts.
         release: The adapter.
-        positive: See ``Device.positive``; None keeps an earlier choice for a task of this name.
+        positive: The label by which it ranks; None keeps an earlier choice for a task of this name.
 
     Raises:
         DataError: There is one of this name already.

@@ -68,10 +68,9 @@ class Trials:
         return trial
 
     def write(self, trial: Trial, event: Event, number: int = 0) -> Trial | End:
-        """Write what an event makes of a trial. In a transaction.
+        """Write and return what an event makes of a trial. In a transaction.
 
-        Returns:
-            See ``after``. A fall back is written by whoever makes the other slot active.
+        A fall back is written by whoever makes the other slot active.
         """
         settings, slots = self._store.settings, self._store.slots
         current = settings.trial()

@@ -230,7 +230,7 @@ def _try_tokenizer(encoder: OnnxEncoder, tokenizer: bytes, step: Callable[[str],
     Args:
         encoder: The transformer.
         tokenizer: Its tokenizer's JSON.
-        step: See ``check_edge_cases``.
+        step: Called with the name of each step before it.
 
     Raises:
         BundleFormatError: It fails.
@@ -254,7 +254,7 @@ def _try_model(encoder: OnnxEncoder, longest: int, step: Callable[[str], None]) 
     Args:
         encoder: The transformer.
         longest: Tokens of its longest text.
-        step: See ``check_edge_cases``.
+        step: Called with the name of each step before it.
 
     Raises:
         BundleFormatError: It fails.

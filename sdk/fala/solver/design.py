@@ -90,7 +90,6 @@ class DenseRows:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """See ``FeatureRows``."""
         return int(self.matrix.size), len(self) * int(self.matrix.size)
 
     def stack(self, other: DenseRows) -> DenseRows:
@@ -155,7 +154,7 @@ class CentredRows:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """See ``FeatureRows``: the products are of all pairs within a column."""
+        # The products are of all pairs within a column.
         uses = np.bincount(self.rows.buckets, minlength=self.rows.width)
         return len(self.rows.values), int(uses @ uses)
 
@@ -236,7 +235,6 @@ class JointRows:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """See ``FeatureRows``."""
         numbers, products = zip(*(part.costs for part in self.parts), strict=True)
         return sum(numbers), sum(products)
 
@@ -272,7 +270,6 @@ class GramRows:
 
     @property
     def costs(self) -> tuple[int, int]:
-        """See ``FeatureRows``: the Gram matrix is computed already."""
         return int(self.gram.size), 0
 
     def times(self, point: Floats) -> Floats:

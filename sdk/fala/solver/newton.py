@@ -139,19 +139,15 @@ class Folds(Evidence):
         return z.reshape(self.labels.shape)
 
     def mean(self, z: Floats) -> Floats:
-        """See ``Evidence``."""
         return super().mean(self._rows(z)).reshape(z.shape)
 
     def loss(self, z: Floats) -> float:
-        """See ``Evidence``."""
         return super().loss(self._rows(z))
 
     def gradient(self, z: Floats, mean: Floats) -> Floats:
-        """See ``Evidence``."""
         return super().gradient(self._rows(z), self._rows(mean)).reshape(z.shape)
 
     def curved(self, z: Floats, mean: Floats) -> Floats:
-        """See ``Evidence``."""
         return super().curved(self._rows(z), self._rows(mean)).reshape(z.shape)
 
 

@@ -50,7 +50,7 @@ class Database:
         connection: A connection that takes the file's place: to a damaged store, or to memory.
 
     Attributes:
-        path: See above.
+        path: The argument.
         turns: The turns of those who write.
         digests: The digests of its rows, where it is encrypted.
 
@@ -337,7 +337,7 @@ class Database:
             return bool(db.execute("SELECT overwrites FROM device").fetchone() == (1,))
 
     def _overwrite(self) -> bool:
-        """See ``scrub``."""
+        """Overwrite what was deleted, and return whether nothing is left of it."""
         while True:
             row = self._writer.execute("SELECT overwrites FROM device").fetchone()
             if row is None or row[0] == 1:

@@ -150,20 +150,16 @@ class Encryption(Codec):
         self._rows = hashlib.blake2b(digest_size=_BYTES, key=derived(b"rows"))
 
     def of(self, record: object) -> Codec:
-        """See ``Codec``."""
         return Encryption(self._key, record[:_SALT] if isinstance(record, bytes) else b"")
 
     def renewed(self) -> Codec:
-        """See ``Codec``."""
         return Encryption(self._key, secrets.token_bytes(_SALT))
 
     def encode(self, data: bytes, *context: object) -> bytes:
-        """See ``Codec``."""
         nonce = os.urandom(_NONCE)
         return nonce + self._cipher.encrypt(nonce, data, ascii(context).encode())
 
     def decode(self, value: object, *context: object) -> bytes:
-        """See ``Codec``."""
         from cryptography.exceptions import InvalidTag
 
         if not isinstance(value, bytes):
@@ -175,19 +171,15 @@ class Encryption(Codec):
             raise ValueError("a record that is damaged, or of another key") from error
 
     def encode_text(self, data: str, *context: object) -> bytes:
-        """See ``Codec``."""
         return self.encode(data.encode(), *context)
 
     def decode_text(self, value: object, *context: object) -> str:
-        """See ``Codec``."""
         return self.decode(value, *context).decode()
 
     def lookup(self, data: str) -> str:
-        """See ``Codec``."""
         return hmac.new(self._names, data.encode(), hashlib.sha256).hexdigest()
 
     def digest(self, row: tuple[object, ...]) -> int:
-        """See ``Codec``."""
         # Blobs come last, as bytes: as text they would be four times as long.
         blobs = [cell for cell in row if isinstance(cell, bytes)]
         cells = [(len(cell),) if isinstance(cell, bytes) else cell for cell in row]
@@ -197,7 +189,6 @@ class Encryption(Codec):
         return int.from_bytes(digest.digest(), "big")
 
     def mark(self) -> bytes:
-        """See ``Codec``."""
         return self.salt + self.encode(_CHECK, *_MARK)
 
 

@@ -80,8 +80,7 @@ class DamagedStore:
         connection: A connection to it.
 
     Attributes:
-        path: See above.
-        connection: See above.
+        path, connection: The arguments.
         problems: The problems, in words; each once.
         codec: Reads its records, once it is unlocked.
         edited: Tables that were edited without the key; all of them where that is unknown.

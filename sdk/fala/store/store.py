@@ -35,8 +35,7 @@ class Store:
         own: The store of the device's own task, whose tables this one shares.
 
     Attributes:
-        database: See above.
-        adapter: See above.
+        database, adapter: The arguments.
         path: The file.
         transaction, turn, reading, after_commit, scrub, rest: Those of the file.
         settings: The device's settings.

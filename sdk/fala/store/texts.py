@@ -46,7 +46,7 @@ class TextNames:
     """The names of texts in a store.
 
     Attributes:
-        mode: See ``KeepText``.
+        mode: Which texts are kept.
         key: The digests' key.
     """
 

@@ -39,8 +39,8 @@ def watching(
 
     Args:
         root: The folder.
-        decide: See ``Decide``.
-        remember: See ``Layer``.
+        decide: Called before every operation; returns the error with which it fails, or None.
+        remember: Whether unsynced changes can be undone, as by a power cut.
 
     Raises:
         DataError: Another layer is active.
@@ -91,7 +91,7 @@ def failing_disk(
         What has failed so far.
 
     Raises:
-        FalaError: See ``watching``.
+        FalaError: This Python's SQLite cannot be watched.
     """
     full = error == errno.ENOSPC
     persistent = full if stays is None else stays

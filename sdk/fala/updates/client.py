@@ -80,14 +80,14 @@ def newer_release(
         device: The device's folder.
         source: The source of the release.
         limits: Limits of time and size.
-        progress: See ``Check``.
+        progress: Called with a stage's name, the units done and their total; it may raise.
 
     Yields:
         The release's file, which is deleted when the block ends without an error; None if no
         release is newer.
 
     Raises:
-        UpdateError: See ``Device.update``.
+        UpdateError: The repository cannot be reached, or what it has is not signed.
         DeviceError: The folder cannot be written.
     """
     folder = device / UPDATES
@@ -221,7 +221,7 @@ def fetch(
         address: The address of the repository's targets, without a slash at its end.
         file: Receives the content, and may have a part of it. A wrong one is deleted.
         fetcher: Fetches it.
-        progress: See ``BytesReceived``.
+        progress: Called with the bytes that are there, and all of them.
 
     Raises:
         LengthOrHashMismatchError: It is not what the vendor signed.

@@ -90,7 +90,7 @@ class Fetcher(FetcherInterface):
             url: The address of the whole file.
             file: It need not exist. It keeps the received bytes, even after an error.
             length: Of the whole file, in bytes.
-            progress: See ``BytesReceived``.
+            progress: Called with the bytes that are there, and all of them.
 
         Raises:
             DownloadLengthMismatchError: The server sends more than the length.
