@@ -41,7 +41,7 @@ def write_release(
         The manifest as written.
 
     Raises:
-        DimensionError: The head is made for another dimension.
+        BundleFormatError: The head is made for another dimension.
         DataError: See ``write_bundle``.
 
     Examples:
@@ -147,8 +147,8 @@ def add_bridge(
         The manifest as written.
 
     Raises:
-        DimensionError: It does not lead to embeddings of this backbone's dimension.
-        BundleFormatError: A number does not fit float16.
+        BundleFormatError: It does not lead to embeddings of this backbone's dimension, or a number
+            does not fit float16.
 
     Examples:
         >>> sample = fala_sim.sample_release

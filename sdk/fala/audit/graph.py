@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fala.audit.limits import BOTTLENECK, GRAPH
 from fala.audit.messages import Reader
-from fala.base.errors import ExternalDataError
+from fala.base.errors import BundleFormatError
 
 #: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {
@@ -273,7 +273,7 @@ def read_onnx(model: bytes) -> Graph:
         model: The bytes of a ``ModelProto``.
 
     Raises:
-        ExternalDataError: A tensor keeps its numbers outside the file, where no digest covers them
+        BundleFormatError: A tensor keeps its numbers outside the file, where no digest covers them
             and a path could name any file of the device.
         UnsoundError: It has functions, or more than any encoder has.
         ValueError: It is no ONNX file, or one that is not read by all readers alike.
@@ -371,7 +371,7 @@ def _tensor(fields: _Fields) -> tuple[str, Tensor]:
     numbers: list[float] = []
     for name, value in fields:
         if name == "external_data" or (name == "data_location" and value):
-            raise ExternalDataError(
+            raise BundleFormatError(
                 "the ONNX model keeps weights outside its own file; export it as a single file"
             )
         if name == "dims":

@@ -36,8 +36,8 @@ def check_onnx(model: bytes) -> None:
     """Check that an ONNX file can be read, and that it is the whole model.
 
     Raises:
-        BundleFormatError: It cannot, or it has parts that no encoder needs.
-        ExternalDataError: A tensor keeps its numbers outside the file.
+        BundleFormatError: It cannot, it has parts that no encoder needs, or a tensor keeps its
+            numbers outside the file.
     """
     with _bundle_errors():
         read_onnx(model)
@@ -50,9 +50,8 @@ def audit_model(model: bytes) -> None:
         model: The model's bytes.
 
     Raises:
-        BundleFormatError: It is no model, it has an operator that no encoder needs, or a rule of
-            this module is broken.
-        ExternalDataError: A tensor keeps its numbers outside the file.
+        BundleFormatError: It is no model, it has an operator that no encoder needs, a tensor keeps
+            its numbers outside the file, or a rule of this module is broken.
     """
     with _bundle_errors():
         graph = read_onnx(model)

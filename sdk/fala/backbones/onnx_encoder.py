@@ -24,7 +24,6 @@ from fala.backbones.adapter import (
 from fala.base.errors import (
     BundleFormatError,
     DataError,
-    DimensionError,
     counted,
     is_failure,
     needs,
@@ -70,8 +69,8 @@ class OnnxEncoder:
 
     Raises:
         MissingExtraError: onnxruntime or tokenizers is missing, or cannot be loaded.
-        BundleFormatError: The model or the tokenizer cannot be loaded, or is not of this form.
-        DimensionError: The output's dimension is not fixed in the graph.
+        BundleFormatError: The model or the tokenizer cannot be loaded, or is not of this form, or
+            the output's dimension is not fixed in the graph.
     """
 
     is_transformer = True
@@ -145,7 +144,7 @@ class OnnxEncoder:
             )
         shape = outputs[0].shape
         if len(shape) != 2 or not isinstance(shape[1], int):
-            raise DimensionError(
+            raise BundleFormatError(
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]

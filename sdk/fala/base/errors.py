@@ -2,12 +2,9 @@
 
     FalaError
     ├── BundleError                 a release file cannot be trusted or used
-    │   ├── BundleFormatError       not a bundle, or a manifest that cannot be read
+    │   ├── BundleFormatError       not a bundle, or its files do not fit each other
     │   ├── BundleVersionError      another format version
     │   ├── BundleDigestError       a file's bytes are not the ones that the vendor packed
-    │   ├── BundleFilesError        a missing, extra or duplicate file, or an unsafe path
-    │   ├── ExternalDataError       an ONNX model that keeps weights outside its file
-    │   ├── DimensionError          backbone and head do not fit each other
     │   ├── BundleMismatchError     a good bundle, but not for this device's task or labels
     │   ├── BundleSignatureError    not signed by the key that the device trusts
     │   ├── OlderReleaseError       older than a release that this device has had
@@ -108,7 +105,7 @@ class BundleError(FalaError):
 
 
 class BundleFormatError(BundleError):
-    """The file is not a bundle, or its manifest cannot be read."""
+    """The file is not a bundle, or a file in it is missing, damaged, or does not fit the others."""
 
 
 class BundleVersionError(BundleError):
@@ -117,18 +114,6 @@ class BundleVersionError(BundleError):
 
 class BundleDigestError(BundleError):
     """A file's bytes differ from the SHA-256 in the manifest."""
-
-
-class BundleFilesError(BundleError):
-    """The archive's files are not the manifest's: missing, extra, twice, or an unsafe path."""
-
-
-class ExternalDataError(BundleError):
-    """The ONNX model keeps weights outside its own file."""
-
-
-class DimensionError(BundleError):
-    """The backbone's dimension is not the head's, or not the manifest's."""
 
 
 class BundleMismatchError(BundleError):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fala.base.errors import BundleFilesError, BundleFormatError
+from fala.base.errors import BundleFormatError
 
 #: Entries of the largest archive that is read; a release has about ten.
 MAX_ENTRIES = 256
@@ -71,8 +71,8 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
         The entries by name.
 
     Raises:
-        BundleFormatError: Not a zip, not whole, or not of stored entries that fill it.
-        BundleFilesError: A file twice, or an unsafe path.
+        BundleFormatError: Not a zip, not whole, not of stored entries that fill it, a file
+            twice, or an unsafe path.
     """
     size = stream.seek(0, os.SEEK_END)
     end = size - _END.size
@@ -93,7 +93,7 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
     for _ in range(entries):
         name, position, entry = _index_entry(stream, directory, position, start_of_entry)
         if name.lower() in known:
-            raise BundleFilesError(f"{name} is in the archive twice")
+            raise BundleFormatError(f"{name} is in the archive twice")
         known.add(name.lower())
         index[name] = entry
         start_of_entry = entry.offset + entry.size
@@ -101,7 +101,7 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
         raise BundleFormatError("the archive holds bytes that belong to no file")
     folders = {name[:at] for name in known for at, letter in enumerate(name) if letter == "/"}
     if both := folders & known:
-        raise BundleFilesError(f"{min(both)} is a file and a folder in the archive")
+        raise BundleFormatError(f"{min(both)} is a file and a folder in the archive")
     return index
 
 
@@ -120,9 +120,9 @@ def digest_of(stream: BinaryIO, entry: Entry) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise BundleFilesError if a file of an archive has an unsafe name."""
+    """Raise BundleFormatError if a file of an archive has an unsafe name."""
     if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
-        raise BundleFilesError(f"unsafe path in the archive: {name[:80]!r}")
+        raise BundleFormatError(f"unsafe path in the archive: {name[:80]!r}")
 
 
 def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
@@ -152,7 +152,7 @@ def _index_entry(
     name = raw_name.decode("utf-8", "backslashreplace")
     check_name(name)
     if attributes >> 16 & 0o170000 not in _FILE_TYPES or attributes & _DOS_FOLDER:
-        raise BundleFilesError(f"{name} is not a regular file")
+        raise BundleFormatError(f"{name} is not a regular file")
     if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:
         raise BundleFormatError(f"{name} is compressed or encrypted; a bundle's files are stored")
     if extra or comment or disk or _ZIP64 in (size, offset):

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any, NoReturn
 
 from fala.audit.tokenizer import distinct_keys
-from fala.base.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
+from fala.base.errors import BundleFormatError, BundleVersionError, safe_line
 from fala.base.examples import CLASSIFICATION, MATCHING
 from fala.bundle import format as layout
 from fala.model.labels import LARGEST_INTEGER, LEAST_INTEGER, HeadLabel
@@ -120,7 +120,7 @@ class Manifest:
             present: The archive's files, without the manifest.
 
         Raises:
-            BundleFilesError: One is missing or too many.
+            BundleFormatError: One is missing or too many.
         """
         required = set(self.files) | set(layout.BACKBONE_FILES[self.kind])
         if self.task is not None:
@@ -128,9 +128,9 @@ class Manifest:
         if any(name.startswith(layout.LEXICAL) for name in self.files):
             required |= set(layout.LEXICAL_FILES)
         if missing := required - present:
-            raise BundleFilesError(f"missing from the archive: {', '.join(sorted(missing))}")
+            raise BundleFormatError(f"missing from the archive: {', '.join(sorted(missing))}")
         if extra := present - set(self.files):
-            raise BundleFilesError(f"not in the manifest: {', '.join(sorted(extra))}")
+            raise BundleFormatError(f"not in the manifest: {', '.join(sorted(extra))}")
 
     def digest_over(self, parts: list[str], *folders: str) -> str:
         """SHA-256 over some texts and the digests of the files of some folders."""

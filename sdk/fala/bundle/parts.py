@@ -18,10 +18,8 @@ from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.backbones.word_vectors import Table
 from fala.base.errors import (
-    BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
-    DimensionError,
     counted,
     safe_line,
 )
@@ -103,8 +101,8 @@ def read_head(manifest: Manifest, read: Read) -> Head | None:
         read: Returns a file's verified bytes.
 
     Raises:
-        DimensionError: It is made for embeddings of another dimension.
-        BundleFormatError: An array cannot be read, or does not fit the labels.
+        BundleFormatError: An array cannot be read, does not fit the labels, or is made for
+            embeddings of another dimension.
     """
     if manifest.task is None:
         return None
@@ -126,7 +124,7 @@ def read_head(manifest: Manifest, read: Read) -> Head | None:
         link=manifest.link,
     )
     if head.dimension != manifest.dimension:
-        raise DimensionError(
+        raise BundleFormatError(
             f"the head takes embeddings of {counted(head.dimension, 'dimension')}, the "
             f"backbone's have {manifest.dimension}"
         )
@@ -169,8 +167,8 @@ def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
         read: Returns a file's verified bytes.
 
     Raises:
-        BundleFormatError: An array cannot be read, or does not fit the others.
-        DimensionError: A bridge does not lead to embeddings of this backbone's dimension.
+        BundleFormatError: An array cannot be read, does not fit the others, or a bridge does not
+            lead to embeddings of this backbone's dimension.
     """
     bridges: dict[str, Bridge] = {}
     for name in manifest.files:
@@ -180,12 +178,12 @@ def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
         source, files = folder.removeprefix(layout.BRIDGES), []
         for part in layout.BRIDGE_FILES:
             if (path := f"{folder}/{part}") not in manifest.files:
-                raise BundleFilesError(f"no file {safe_line(path, 80)} in this bundle")
+                raise BundleFormatError(f"no file {safe_line(path, 80)} in this bundle")
             with np.errstate(over="ignore"):  # too large becomes infinite, which a bridge rejects
                 files.append(read_array(read(path), name=path).astype(np.float32))
         bridges[source] = bridge = Bridge(source, *files)
         if len(bridge.offset) != manifest.dimension:
-            raise DimensionError(
+            raise BundleFormatError(
                 f"the bridge {source[:12]} leads to {counted(len(bridge.offset), 'dimension')}, "
                 f"the backbone has {manifest.dimension}"
             )

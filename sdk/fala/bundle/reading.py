@@ -26,10 +26,8 @@ from fala.backbones.onnx_encoder import give_back
 from fala.base.errors import (
     BundleDigestError,
     BundleError,
-    BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
-    DimensionError,
     check_flag,
     counted,
     safe_line,
@@ -135,13 +133,12 @@ class Bundle:
                 is read and hashed once, and later changes of the file do not matter.
 
         Raises:
-            BundleFormatError: Not a bundle; the manifest or the ONNX model cannot be read, or the
-                model contains parts that no encoder needs.
+            BundleFormatError: Not a bundle; a missing, extra or duplicate file, or an unsafe path;
+                the manifest or the ONNX model cannot be read; the model contains parts that no
+                encoder needs, or keeps weights outside its file; or the head's dimension is not
+                the backbone's.
             BundleVersionError: It has another format version.
-            BundleFilesError: A missing, extra or duplicate file, or an unsafe path.
             BundleDigestError: A file's bytes are not those that the vendor packed.
-            ExternalDataError: The ONNX model keeps weights outside its file.
-            DimensionError: The head's dimension is not the backbone's.
             BundleError: The file is missing or cannot be read.
             DataError: ``path`` is not a path, or ``hold`` is neither True nor False.
         """
@@ -205,7 +202,7 @@ class Bundle:
 
         Raises:
             BundleDigestError: The file changed since the bundle was opened.
-            BundleFilesError: The bundle has no such file.
+            BundleFormatError: The bundle has no such file.
             BundleError: The bundle changed in another way, or is gone.
         """
         with named_errors(self.path):
@@ -234,8 +231,8 @@ class Bundle:
 
         Raises:
             EncoderError: The app's encoder is another one, or failed.
-            BundleFormatError: A file is invalid.
-            DimensionError: Its embeddings are not of the manifest's dimension.
+            BundleFormatError: A file is invalid, or its embeddings are not of the manifest's
+                dimension.
             BundleMismatchError: The bundle is an adapter, without a backbone.
             BundleError: The bundle changed since it was opened, or is gone.
         """
@@ -251,7 +248,7 @@ class Bundle:
             else:
                 backbone = self._encoder()
             if backbone.dimension != self.manifest.dimension:
-                raise DimensionError(
+                raise BundleFormatError(
                     f"the backbone's embeddings have {counted(backbone.dimension, 'dimension')}, "
                     f"the manifest says {self.manifest.dimension}"
                 )
@@ -387,7 +384,7 @@ class Bundle:
 
     def _read(self, name: str) -> bytes:
         if not isinstance(name, str) or name not in self.manifest.files:
-            raise BundleFilesError(f"no file {safe_line(name, 80)} in this bundle")
+            raise BundleFormatError(f"no file {safe_line(name, 80)} in this bundle")
         if name in self._held:
             return self._held[name]
         with self.path.open("rb") as stream:

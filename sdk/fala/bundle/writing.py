@@ -57,7 +57,7 @@ def write_bundle(
         The manifest as written.
 
     Raises:
-        DimensionError: The head is made for another dimension.
+        BundleFormatError: The head is made for another dimension.
         DataError: An argument is of a wrong type, or the file cannot be written.
         BundleError: The result would not open: the file is verified before it is renamed.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala.base.errors import BundleFormatError, DimensionError, counted
+from fala.base.errors import BundleFormatError, counted
 from fala.base.products import product
 from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
@@ -54,15 +54,15 @@ class Bridge:
         """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).
 
         Raises:
-            DimensionError: If the embeddings are not of the old backbone's dimension.
+            BundleFormatError: If the embeddings are not of the old backbone's dimension.
         """
         self.check(embeddings)
         return np.asarray(product(embeddings, self.matrix) + self.offset, dtype=np.float32)
 
     def check(self, embeddings: Vectors) -> None:
-        """Raise DimensionError if embeddings are not of the old backbone's dimension."""
+        """Raise BundleFormatError if embeddings are not of the old backbone's dimension."""
         if embeddings.ndim != 2 or embeddings.shape[1] != len(self.matrix):
-            raise DimensionError(
+            raise BundleFormatError(
                 f"embeddings of shape (n, {len(self.matrix)}) expected, not {embeddings.shape}"
             )
 
@@ -72,10 +72,10 @@ class Bridge:
         This one's residual passes through the other; the two residuals are taken to be independent.
 
         Raises:
-            DimensionError: If the other does not start where this one ends.
+            BundleFormatError: If the other does not start where this one ends.
         """
         if len(following.matrix) != len(self.offset):
-            raise DimensionError(
+            raise BundleFormatError(
                 f"a bridge from {counted(len(following.matrix), 'dimension')} cannot follow one to "
                 f"{len(self.offset)}"
             )

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from fala.base.errors import (
     BundleFormatError,
     DataError,
-    DimensionError,
     UsageError,
     counted,
     shown,
@@ -93,8 +92,8 @@ class Head:
             or a ``Rating``.
 
     Raises:
-        BundleFormatError: If the arrays do not fit the labels, or a number is not finite.
-        DimensionError: If the query's dimension is not d, or D fits none.
+        BundleFormatError: If the arrays do not fit the labels, a number is not finite, the query's
+            dimension is not d, or D fits none.
     """
 
     def __init__(
@@ -127,12 +126,12 @@ class Head:
         #: d, the length of its embeddings.
         self.dimension = columns if dimension is None else dimension
         if columns != self.dimension and (task, columns) != (MATCHING, 2 * self.dimension):
-            raise DimensionError(
+            raise BundleFormatError(
                 f"a weight of shape {weight.shape} does not fit embeddings of "
                 f"{counted(self.dimension, 'dimension')}"
             )
         if query is not None and query.shape != (self.dimension,):
-            raise DimensionError(
+            raise BundleFormatError(
                 f"a query of shape ({self.dimension},) expected, not {query.shape}"
             )
         #: Columns of the inputs that are one block of features each.

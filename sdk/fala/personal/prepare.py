@@ -15,7 +15,6 @@ from fala.backbones.external import ExternalEncoder
 from fala.base.errors import (
     BundleFormatError,
     BundleMismatchError,
-    DimensionError,
     OlderReleaseError,
     counted,
 )
@@ -142,7 +141,7 @@ def part_for(before: Snapshot, release: Release) -> Part:
     dimension = before.release.bundle.manifest.dimension
     direct = release.bridges.get(before.backbone)
     if direct is not None and len(direct.matrix) != dimension:
-        raise DimensionError(
+        raise BundleFormatError(
             f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}; "
             f"this device's backbone has {dimension}"
         )

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from fala.backbones import Backbone, LazyBackbone
-from fala.base.errors import DataError, DimensionError, counted
+from fala.base.errors import BundleFormatError, DataError, counted
 from fala.base.examples import Example
 from fala.bundle.format import VECTOR_TABLES
 from fala.bundle.reading import Bundle
@@ -59,12 +59,12 @@ class Release:
 
         Raises:
             BundleMismatchError: It is for another backbone, or no adapter.
-            DimensionError: Its head is for embeddings of another length.
+            BundleFormatError: Its head is for embeddings of another length.
         """
         bundle.check_base(base.bundle)
         dimension = base.bundle.manifest.dimension
         if bundle.manifest.dimension != dimension:
-            raise DimensionError(
+            raise BundleFormatError(
                 f"{bundle.path}: for embeddings of "
                 f"{counted(bundle.manifest.dimension, 'dimension')}; its backbone gives {dimension}"
             )

@@ -29,7 +29,6 @@ from fala import (
     BundleSignatureError,
     DataError,
     Device,
-    DimensionError,
     MissingAdapterError,
     Pair,
     UnknownAdapterError,
@@ -111,7 +110,7 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         device.load_adapter(new[0], name="other")
     lying = tmp_path / "lying.fala"
     lying.write_bytes(repacked(old[0], dimension=16))
-    with pytest.raises(DimensionError):
+    with pytest.raises(BundleFormatError):
         device.load_adapter(lying, name="other")
     broken = tmp_path / "broken.fala"
     broken.write_bytes(old[0].read_bytes()[:-100])

@@ -17,7 +17,7 @@ from fala import Pair
 from fala.audit.limits import WORDPIECE
 from fala.backbones import StaticEmbeddings
 from fala.backbones.word_vectors import Table
-from fala.base.errors import BundleFormatError, DimensionError
+from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 
@@ -145,7 +145,7 @@ def test_hostile_releases_are_rejected(tmp_path):
         ({layout.STATIC_SETTINGS: raw.encode() + b" " * (1 << 21)}, BundleFormatError, "bytes"),
         ({layout.VOCABULARY: b"\n" * len(WORDS)}, BundleFormatError, "unknown words"),
         ({layout.VOCABULARY: b"<unk>\n"}, BundleFormatError, "1 word, but vectors"),
-        (static_files(dimension=4), DimensionError, "4 dimensions"),
+        (static_files(dimension=4), BundleFormatError, "4 dimensions"),
     ):  # fmt: skip
         path = tmp_path / "bad.fala"
         path.write_bytes(repacked(good.path, changes))

@@ -6,11 +6,9 @@ import pytest
 from bundles import DIMENSION, make_head, refused, repacked
 from fala import (
     Bundle,
-    BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
     Device,
-    DimensionError,
 )
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
@@ -134,8 +132,7 @@ OTHERS = [
     ids=range(12),
 )
 def test_wrong_adapter_settings_are_rejected(task, bad, files, fields, match):
-    error = BundleFilesError if STEPS in files else BundleFormatError
-    refused(bad(repacked(task.path, files, **fields)), error, match)
+    refused(bad(repacked(task.path, files, **fields)), BundleFormatError, match)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +148,7 @@ def test_wrong_adapter_settings_are_rejected(task, bad, files, fields, match):
 )
 def test_write_adapter_rejects_wrong_inputs(encoder, tmp_path, change):
     inputs, path, config = make_inputs(), tmp_path / "bad.fala", {"config": FORM}
-    with pytest.raises(DimensionError):
+    with pytest.raises(BundleFormatError):
         write_adapter(path, encoder, "task", inputs, make_head(dimension=5), config, {})
     change(inputs)
     with pytest.raises(BundleFormatError):

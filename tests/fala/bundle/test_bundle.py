@@ -19,7 +19,6 @@ from bundles import (
 )
 from checkout import SUPPORT
 from fala.base.errors import (
-    BundleFilesError,
     BundleFormatError,
     DataError,
 )
@@ -37,7 +36,7 @@ def test_a_bundle_keeps_its_files(tmp_path):
     assert {name: bundle.read(name) for name in bundle.manifest.files} == files
     assert bundle.head() is None
     assert bundle.backbone().dimension == DIMENSION
-    with pytest.raises(BundleFilesError, match="no file head/weight"):
+    with pytest.raises(BundleFormatError, match="no file head/weight"):
         bundle.read(layout.HEAD_WEIGHT)
 
 
@@ -112,9 +111,9 @@ def names_in(folder):
 @pytest.mark.parametrize(
     ("files", "manifest", "error"),
     [
-        ({}, {}, BundleFilesError),
-        ({"../x": b""}, {}, BundleFilesError),
-        ({layout.MANIFEST: b"{}"}, {}, BundleFilesError),
+        ({}, {}, BundleFormatError),
+        ({"../x": b""}, {}, BundleFormatError),
+        ({layout.MANIFEST: b"{}"}, {}, BundleFormatError),
         ({}, {"dimension": 0}, BundleFormatError),
         ({}, {"details": {"a": object()}}, BundleFormatError),
         ({}, {"details": {"a": float("nan")}}, BundleFormatError),

@@ -5,7 +5,7 @@ pytest.importorskip("onnx")
 
 from bundles import onnx_model, refused, repacked, tokenizer_json
 from fala.backbones import OnnxEncoder
-from fala.base.errors import BundleFormatError, ExternalDataError
+from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from optional_graphs import stored
@@ -81,7 +81,7 @@ def in_training_information(model):
     model.training_info.add().algorithm.node.append(branches(1))
 
 
-OUTSIDE = ExternalDataError, "outside its own file"
+OUTSIDE = BundleFormatError, "outside its own file"
 MORE = BundleFormatError, "more than an encoder needs"
 
 

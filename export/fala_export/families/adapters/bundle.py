@@ -50,8 +50,8 @@ def write_adapter(
         The manifest as written.
 
     Raises:
-        BundleFormatError: The inputs are not an adapter's, or not finite.
-        DimensionError: The head is for another dimension.
+        BundleFormatError: The inputs are not an adapter's, or not finite, or the head is for
+            another dimension.
         DataError: It cannot be written.
     """
     config_bytes = json.dumps(dict(config), indent=2, sort_keys=True).encode()
