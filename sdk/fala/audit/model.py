@@ -229,12 +229,12 @@ def _numbers(node: Node, used: Sequence[_Value]) -> int:
     return max(counts, default=1)
 
 
-def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
+def sort_nodes(graph: Graph, *outer: Container[str]) -> None:
     """Sort the operators of a graph, and of its branches, topologically.
 
     Args:
         graph: The graph.
-        outer: Names that are defined around it.
+        outer: Names that are defined around it, in several containers.
 
     Raises:
         UnsoundError: A name is defined twice or nowhere, or depends on itself.
@@ -246,17 +246,18 @@ def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
             if name in producers or name in defined:
                 raise UnsoundError(f"{name!r:.60} is defined twice")
             producers[name] = number
-    names = _Names(outer, defined, producers)
+    known = (producers, defined, *outer)  # not copied for each of many branches
     pending, consumers = [0] * len(graph.nodes), defaultdict(list)
     for number, node in enumerate(graph.nodes):
         for name in _needed(node):
             if name in producers:
                 pending[number] += 1
                 consumers[producers[name]].append(number)
-            elif name not in names:
+            elif not any(name in names for names in known):
                 raise UnsoundError(f"{name!r:.60} is used and defined nowhere")
-    if missing := [name for name in graph.outputs if name not in names]:
-        raise UnsoundError(f"{missing[0]!r:.60} is an output and defined nowhere")
+    for name in graph.outputs:
+        if not any(name in names for names in known):
+            raise UnsoundError(f"{name!r:.60} is an output and defined nowhere")
     # Python's graphlib takes three times as long.
     ready = [number for number, count in enumerate(pending) if not count]
     order: list[Node] = []
@@ -271,7 +272,7 @@ def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
         raise UnsoundError("an operator takes its own output")
     graph.nodes = order
     for branch in graph.branches():
-        sort_nodes(branch, names)
+        sort_nodes(branch, *known)
 
 
 def _needed(node: Node) -> set[str]:
@@ -290,13 +291,3 @@ def _free(graph: Graph) -> set[str]:
         used |= _needed(node)
         defined.update(node.outputs)
     return used - defined
-
-
-class _Names:
-    """The names of several containers, without a copy for each of many branches."""
-
-    def __init__(self, *containers: Container[str]) -> None:
-        self._containers = containers
-
-    def __contains__(self, name: object) -> bool:
-        return any(name in container for container in self._containers)

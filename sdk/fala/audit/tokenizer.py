@@ -10,8 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from fala.audit.graph import UnsoundError
@@ -112,7 +114,7 @@ def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
         tokenizer = json.loads(data.decode(), object_pairs_hook=distinct_keys)
         if not isinstance(tokenizer, dict):
             raise UnsoundError("it is not a JSON object")
-        highest = max(_Audit(signed=signed).highest_id(tokenizer), pad_id)
+        highest = max(_highest_id(tokenizer, signed=signed), pad_id)
         if highest >= _MOST_IDS:
             token = "the padding token" if highest == pad_id else "a token"
             raise UnsoundError(f"{token} has the id {highest}, which no table has")
@@ -154,71 +156,69 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return parsed
 
 
-class _Audit:
-    """The audit of one tokenizer: counts its parts, and how much they lengthen a text.
+def _highest_id(tokenizer: Mapping[str, Any], *, signed: bool) -> int:
+    """Check all parts; returns the highest id of a token."""
+    last = _model(as_object(tokenizer.get("model"), "model"))
+    added = _added(tokenizer.get("added_tokens") or [])
+    parts = list(islice(_parts(tokenizer), TOKENIZER.parts + 1))
+    if len(parts) > TOKENIZER.parts:
+        raise UnsoundError(f"more than {TOKENIZER.parts} parts")
+    if math.prod(_growth(part, signed=signed) for part in parts) > TOKENIZER.growth:
+        raise UnsoundError(f"replacements make a text more than {TOKENIZER.growth} times longer")
+    # The library numbers tokens outside the vocabulary after it.
+    last_added = last + sum(1 for token in added if token > last)
+    # In a processor all numbers are ids, or smaller than those.
+    return max(last, last_added, *added, *_numbers(tokenizer.get("post_processor")))
 
-    Args:
-        signed: Whether any regular expression is permitted.
-    """
 
-    def __init__(self, *, signed: bool) -> None:
-        self._signed = signed
-        self._parts = 0
-        self._growth = 1
-
-    def highest_id(self, tokenizer: Mapping[str, Any]) -> int:
-        """Check all parts; returns the highest id of a token."""
-        last = _model(as_object(tokenizer.get("model"), "model"))
-        added = _added(tokenizer.get("added_tokens") or [])
-        for kind in _PARTS:
-            if (part := tokenizer.get(kind)) is not None:
-                self._check_part(part, kind, 0)
-        # The library numbers tokens outside the vocabulary after it.
-        last_added = last + sum(1 for token in added if token > last)
-        # In a processor all numbers are ids, or smaller than those.
-        return max(last, last_added, *added, *_numbers(tokenizer.get("post_processor")))
-
-    def _check_part(self, part: object, kind: str, depth: int) -> None:
+def _parts(tokenizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The parts besides the model, those in sequences included."""
+    pending = [(kind, tokenizer[kind], 0) for kind in _PARTS if tokenizer.get(kind) is not None]
+    while pending:
+        kind, part, depth = pending.pop()
         entry, (key, names) = as_object(part, kind), _PARTS[kind]
         name = entry.get("type")
         if not isinstance(name, str) or name not in names.split():
             raise UnsoundError(f"the {kind} {name!r:.40} is none that encoders have")
-        self._parts += 1
-        if self._parts > TOKENIZER.parts or depth > TOKENIZER.depth:
-            raise UnsoundError(f"more than {TOKENIZER.parts} parts, or nested too deeply")
+        if depth > TOKENIZER.depth:
+            raise UnsoundError("parts nested too deeply")
+        yield entry
         if name == "Sequence":
-            for inner in as_list(entry.get(key), f"a sequence of no {kind}", TOKENIZER.parts):
-                self._check_part(inner, kind, depth + 1)
-        elif name == "Replace":
-            shortest = self._shortest_match(entry.get("pattern"))
-            content = as_text(entry.get("content"), "a replacement", 0, TOKENIZER.text)
-            self._growth *= max(1, -(-len(content) // shortest))
-            if self._growth > TOKENIZER.growth:
-                raise UnsoundError(
-                    f"replacements make a text more than {TOKENIZER.growth} times longer"
-                )
-        elif name == "Prepend":
-            as_text(entry.get("prepend"), "a prefix", 1, TOKENIZER.text)
-        elif name == "Precompiled":
-            check_charsmap(entry.get("precompiled_charsmap"))
-        elif name == "Split":
-            self._shortest_match(entry.get("pattern"))
-        elif name == "TemplateProcessing":
-            _check_template(entry)
+            inner = as_list(entry.get(key), f"a sequence of no {kind}", TOKENIZER.parts)
+            pending += [(kind, each, depth + 1) for each in inner]
 
-    def _shortest_match(self, pattern: object) -> int:
-        """Check a pattern; returns the fewest characters of a match."""
-        entry = as_object(pattern, "pattern")
-        if "Regex" not in entry:
-            return len(as_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
-        expression = as_text(entry["Regex"], "a regular expression", 1, TOKENIZER.pattern)
-        if expression not in PATTERNS and not self._signed:
-            raise UnsoundError(
-                f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
-                "family; only a release that is signed by the key that the device trusts (trust=) "
-                "may have it"
-            )
-        return 1
+
+def _growth(part: Mapping[str, Any], *, signed: bool) -> int:
+    """Check a part; returns how many times longer it may make a text, by replacements."""
+    name = part["type"]
+    if name == "Replace":
+        shortest = _shortest_match(part.get("pattern"), signed=signed)
+        content = as_text(part.get("content"), "a replacement", 0, TOKENIZER.text)
+        return max(1, -(-len(content) // shortest))
+    if name == "Split":
+        _shortest_match(part.get("pattern"), signed=signed)
+    elif name == "Prepend":
+        as_text(part.get("prepend"), "a prefix", 1, TOKENIZER.text)
+    elif name == "Precompiled":
+        check_charsmap(part.get("precompiled_charsmap"))
+    elif name == "TemplateProcessing":
+        _check_template(part)
+    return 1
+
+
+def _shortest_match(pattern: object, *, signed: bool) -> int:
+    """Check a pattern; returns the fewest characters of a match."""
+    entry = as_object(pattern, "pattern")
+    if "Regex" not in entry:
+        return len(as_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
+    expression = as_text(entry["Regex"], "a regular expression", 1, TOKENIZER.pattern)
+    if expression not in PATTERNS and not signed:
+        raise UnsoundError(
+            f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
+            "family; only a release that is signed by the key that the device trusts (trust=) "
+            "may have it"
+        )
+    return 1
 
 
 def _model(model: Mapping[str, Any]) -> int:
