@@ -86,7 +86,7 @@ def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path, pooling,
     expected = encoder.encode(TEXTS, POSITIONS)
     folder = write_encoder(tmp_path / "saved", encoder)
     saved = load_encoder(str(folder))
-    assert (saved.module.pooling, saved.module.normalize) == (pooling, normalize)
+    assert (saved.module.end.pooling, saved.module.end.normalize) == (pooling, normalize)
     np.testing.assert_allclose(saved.encode(TEXTS, POSITIONS), expected, atol=1e-6)
     export(folder, tmp_path / "x.fala", precision="none", max_length=POSITIONS)
     encoded = Bundle.open(tmp_path / "x.fala").backbone().encode(TEXTS)
@@ -99,7 +99,7 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
     folder = write_encoder(tmp_path / "tiny")
     encoder = load_encoder(str(folder), "layers")
     encoded = encoder.encode(TEXTS, POSITIONS)
-    assert encoder.module.pooler.layers == [1, 2]  # of two layers
+    assert encoder.module.end.pooler.layers == [1, 2]  # of two layers
     for text, row in zip(TEXTS, encoded, strict=True):
         ids = torch.tensor(encoder.token_ids([text], POSITIONS))
         with torch.no_grad():
@@ -158,7 +158,7 @@ def test_layer_pooling_takes_thirds(layers):
 def test_attention_pooling_weighs_tokens_and_ignores_padding():
     encoder = make_encoder("attention", normalize=False)
     with torch.no_grad():
-        encoder.module.pooler.query.mul_(20)
+        encoder.module.end.pooler.query.mul_(20)
     alone = [encoder.encode([text], POSITIONS)[0] for text in TEXTS]
     np.testing.assert_allclose(encoder.encode(TEXTS, POSITIONS), alone, atol=1e-5)
     mean = make_encoder("mean", normalize=False).encode(TEXTS, POSITIONS)

@@ -17,7 +17,7 @@ def test_operations_and_parameters_equal_torchs_counts(pooling):
         with FlopCounterMode(display=False) as counter, sdpa_kernel([SDPBackend.MATH]):
             encoder.module(ids, ids)
         # Nor does it count a matrix times a vector: the attention's query.
-        query = encoder.module.pooler.query.numel() if pooling == "attention" else 0
+        query = encoder.module.end.pooler.query.numel() if pooling == "attention" else 0
         assert counted["flops"][str(length)] == counter.get_total_flops() + 2 * length * query
     assert list(counted["flops"]) == ["16", "64"]
     weights = sum(part.numel() for part in encoder.module.parameters())

@@ -226,7 +226,7 @@ def test_a_sentence_transformers_folder_sets_pooling_and_normalization(
 ):
     model = write_sentence_model(tmp_path, family, pooling, normalize, **settings)
     encoder, exported = export(tmp_path / "saved", tmp_path / "x.fala")
-    assert (encoder.module.pooling, encoder.module.normalize) == (pooling, normalize)
+    assert (encoder.module.end.pooling, encoder.module.end.normalize) == (pooling, normalize)
     assert encoder.longest == model.max_seq_length == settings.get("max_seq_length", LENGTH)
     expected = model.encode(TEXTS)
     np.testing.assert_allclose(encoder.encode(TEXTS, encoder.longest), expected, atol=1e-5)
@@ -238,7 +238,7 @@ def test_folders_of_early_versions_are_read(tmp_path):
     old = write_early_folder(tmp_path / "old", "roberta", "cls_token", settings)
     expected = SentenceTransformer(str(old), device="cpu").encode(TEXTS)
     encoder, exported = export(old, tmp_path / "x.fala")
-    assert (encoder.module.pooling, encoder.module.normalize) == ("cls", True)
+    assert (encoder.module.end.pooling, encoder.module.end.normalize) == ("cls", True)
     assert encoder.longest == 20
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
     upper, lower = exported.encode(["ONE two", "one two"])

@@ -50,7 +50,7 @@ def graphs(model):
     graph = type(pooled)()
     graph.CopyFrom(pooled)
     del graph.graph.output[:]
-    shape = ["batch_size", "sequence_length", encoder.module.dimension]
+    shape = ["batch_size", "sequence_length", encoder.module.end.dimension]
     output = helper.make_tensor_value_info(states.output[0], TensorProto.FLOAT, shape)
     graph.graph.output.append(output)
     return graph
@@ -134,7 +134,7 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
         )
         np.testing.assert_allclose(encoder.encode(TEXTS, 64), expected, atol=1e-5)
         assert encoder.normalized
-        assert encoder.module.pooling == "+".join(POOLINGS)
+        assert encoder.module.end.pooling == "+".join(POOLINGS)
         return expected
 
     check(load_encoder(folder), 8)  # as its files say
@@ -320,7 +320,7 @@ class TestOnnx:
         )
         encoded = Bundle.open(tmp_path / "m.fala").backbone().encode(TEXTS[:3])
         np.testing.assert_allclose(encoded, expected, atol=1e-5)
-        assert load_onnx(words[1], words[3]).dimension == 8
+        assert load_onnx(words[1], words[3]).end.dimension == 8
 
     def test_the_tokenizer_beside_a_graph_agrees_with_its_settings(self, model, graphs, tmp_path):
         tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))

@@ -8,12 +8,12 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import modules
 
-from bundles import WORDS, model_of, onnx_model, tokenizer_json
+from bundles import WORDS, onnx_model, tokenizer_json
 from fala_export.errors import ExportError
-from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
+from fala_export.models.folder import ATTENTION_TYPE
 from fala_export.models.onnx_file import load_onnx
-from fala_export.models.onnx_steps import add_steps, run_steps
+from fala_export.models.sentence_encoder import AttentionPooling
 from onnx_forms import TEXTS, WIDTH, embeddings, states, states_model
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -41,27 +41,50 @@ def listed(folder, *steps):
 class TestSteps:
     """The steps beside a graph become its nodes."""
 
-    def test_every_step_is_that_of_sentence_transformers(self):
+    def test_every_step_is_that_of_sentence_transformers(self, tokenizer, tmp_path):
         torch.manual_seed(0)
         norm = modules.LayerNorm(12)
         with torch.no_grad():
             norm.norm.weight.add_(torch.randn(12))
         residual = {name: True for name in modules.Dense.config_keys if name == "use_residual"}
-        dense = modules.Dense(8 * len(MODES), 12, **residual)  # a setting since version 6
-        relu = modules.Dense(12, 6, bias=False, activation_function=torch.nn.ReLU())
-        steps = [modules.Pooling(8, MODES), dense, norm, relu, modules.Normalize()]
-        mask = np.array([[1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1]])
-        values = np.random.default_rng(0).normal(size=(3, 5, 8)).astype(np.float32)
-        edit = GraphEdit(model_of(
-            """(float[n, t, 8] states, int64[n, t] mask) => (float[n, t, 8] same)
-            { same = Identity (states) }"""
-        ))  # fmt: skip
-        edit.add_output(add_steps(edit, [step.eval() for step in steps], "states", "mask"), "y", [])
-        model = edit.finish()
-        del model.graph.output[0]
-        model.opset_import[0].version = 18
-        ours = session(model).run(None, {"states": values, "mask": mask})[0]
-        np.testing.assert_allclose(ours, run_steps(steps, values, mask), atol=1e-5)
+        # A setting since version 6.
+        dense = modules.Dense(WIDTH * len(MODES), 12, **residual)
+        soft = modules.Dense(12, 6, bias=False, activation_function=torch.nn.Softplus())
+        steps = [modules.Pooling(WIDTH, MODES), dense, norm, soft, modules.Normalize()]
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        listed(tmp_path, *steps)
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        theirs = loaded.encode(TEXTS, 64)
+        np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
+        # Beside longer texts, whose padding has no part in an embedding.
+        graph = session(loaded.graph())
+        ids = loaded.token_ids(TEXTS, 64)
+        longest = max(map(len, ids))
+        padding = [longest - len(row) for row in ids]
+        rows = [[*row, *[0] * more] for row, more in zip(ids, padding, strict=True)]
+        mask = [[1] * (longest - more) + [0] * more for more in padding]
+        feeds = {"input_ids": np.array(rows), "attention_mask": np.array(mask)}
+        np.testing.assert_allclose(graph.run(None, feeds)[0], theirs, atol=1e-5)
+        states = torch.randn(2, 5, WIDTH)
+        features = {"token_embeddings": states, "attention_mask": torch.ones(2, 5)}
+        ours = loaded.end(*features.values())
+        for step in steps:
+            features = step(features)
+        torch.testing.assert_close(ours, features["sentence_embedding"])
+
+    def test_attention_is_appended_too(self, tokenizer, tmp_path):
+        onnx.save(states_model(), tmp_path / "model.onnx")
+        attention = AttentionPooling(WIDTH)
+        (tmp_path / "1_AttentionPooling").mkdir()
+        attention.save(str(tmp_path / "1_AttentionPooling"))
+        steps = [
+            {"path": "", "type": "sentence_transformers.models.Transformer"},
+            {"path": "1_AttentionPooling", "type": ATTENTION_TYPE},
+        ]
+        (tmp_path / "modules.json").write_text(json.dumps(steps))
+        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        assert loaded.pooling == "attention"
+        np.testing.assert_allclose(embeddings(loaded), loaded.encode(TEXTS, 64), atol=1e-5)
 
     def test_a_dense_step_beside_the_states_is_appended(self, tokenizer, tmp_path):
         onnx.save(states_model(), tmp_path / "model.onnx")
@@ -119,7 +142,7 @@ class TestSteps:
         ("entry", "message"),
         [
             ({"type": "mine.Step"}, "code of the model's own"),
-            ({"type": "sentence_transformers.models.LSTM"}, "names LSTM, which cannot be exported"),
+            ({"type": "sentence_transformers.models.LSTM"}, "LSTM cannot be exported there"),
             ({"path": "../1_Dense"}, "outside the model's"),
             ({"path": "nowhere"}, "cannot load its nowhere"),
         ],
@@ -131,11 +154,4 @@ class TestSteps:
         steps[2] |= entry
         (tmp_path / "modules.json").write_text(json.dumps(steps))
         with pytest.raises(ExportError, match=message):
-            load_onnx(tmp_path / "model.onnx", tokenizer)
-
-    def test_an_activation_that_no_graph_has_is_named(self, tokenizer, tmp_path):
-        onnx.save(states_model(), tmp_path / "model.onnx")
-        dense = modules.Dense(WIDTH, 4, activation_function=torch.nn.Softplus())
-        listed(tmp_path, modules.Pooling(WIDTH), dense)
-        with pytest.raises(ExportError, match="has the activation Softplus"):
             load_onnx(tmp_path / "model.onnx", tokenizer)

@@ -19,10 +19,7 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.format import BACKBONE_FILES, ONNX, STATIC
 from fala_export import ExportError, write_release
 from fala_export.graph.quantization.weights import quantize
-from fala_export.models.onnx_steps import Cut
 from fala_export.models.static import is_static, load_static
-from fala_export.models.static_table import after_steps
-from fala_export.models.wordpiece import NotPlainError
 from varied_texts import SENTENCES, wordpiece_tokenizer
 
 TEXTS = [
@@ -143,8 +140,6 @@ def test_other_steps_and_tokenizers_stay_graphs(tmp_path):
     assert "its step Dense" in load_static(tmp_path / "dense").not_static
     write_static(tmp_path / "other")
     assert "WordLevel, not WordPiece" in load_static(tmp_path / "other").not_static
-    with pytest.raises(NotPlainError, match="are cut after"):
-        after_steps(np.ones((2, 4)), [modules.Normalize(), Cut(2)])
 
 
 def test_sentence_transformers_static_embeddings_are_kept(tmp_path):

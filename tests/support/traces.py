@@ -75,8 +75,8 @@ def _digest(encoder):
             [(name, weight.dtype, None if weight is table.weight else weight.shape)
              for name, weight in used(encoder.named_parameters())],
             [(name, weight.shape) for name, weight in encoder.named_buffers()],
-            encoder.pooling, encoder.normalize, encoder.cut,
-            getattr(encoder.pooler, "layers", None), used(_aliases(encoder))]  # fmt: skip
+            encoder.end.pooling, encoder.end.normalize, encoder.end.cut,
+            getattr(encoder.end.pooler, "layers", None), used(_aliases(encoder))]  # fmt: skip
     return hashlib.sha256(repr(form).encode()).hexdigest()
 
 

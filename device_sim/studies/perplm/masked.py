@@ -38,7 +38,7 @@ class MaskedModule(nn.Module):
         width = self._words.shape[1]
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            self.layer = nn.Linear(prompted.encoder.dimension, width)
+            self.layer = nn.Linear(prompted.encoder.end.dimension, width)
         self.norm = nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(len(self._words)))
 

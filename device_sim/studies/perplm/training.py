@@ -204,7 +204,7 @@ def make_encoder(
     soft = None
     if prompts.kind in SOFT:
         width = int(source.module.transformer.get_input_embeddings().embedding_dim)
-        inner = source.module.dimension if prompts.kind == SOFT_ALL else width
+        inner = source.module.end.dimension if prompts.kind == SOFT_ALL else width
         soft = SoftPrompts(
             writers,
             prompts.tokens,

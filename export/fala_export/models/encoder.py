@@ -49,7 +49,6 @@ from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
 from fala_export.models.sentence_encoder import (
     LAYERS,
-    LayerPooling,
     SentenceEncoder,
     has_layers,
     keep_layers,
@@ -103,12 +102,12 @@ class Encoder:
     @property
     def pooling(self) -> str:
         """The pooling of the states of a text's tokens."""
-        return self.module.pooling
+        return self.module.end.pooling
 
     @property
     def normalized(self) -> bool:
         """Whether embeddings have length 1."""
-        return self.module.normalize
+        return self.module.end.normalize
 
     @property
     def changed(self) -> dict[str, Any]:
@@ -117,7 +116,7 @@ class Encoder:
         And ``tokens`` of a trimmed vocabulary.
         """
         tokens = {} if self.tokens is None else {"tokens": self.tokens}
-        return {"layers": self.module.layers, **changed(self.prompt, self.module.cut), **tokens}
+        return {"layers": self.module.layers, **changed(self.prompt, self.module.end.cut), **tokens}
 
     @property
     def size(self) -> int:
@@ -162,7 +161,7 @@ class Encoder:
         """
         ids = self.token_ids(texts, max_length)
         with placed(self.module):
-            return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
+            return embed_tokens(self.module, ids, self.pad_id, self.module.end.dimension, step)
 
 
 def trim_encoder(encoder: Encoder, texts: Iterable[str]) -> Encoder:
@@ -289,17 +288,17 @@ def _load(
             "pooling: choose with --pooling, such as lasttoken"
         )
     module = SentenceEncoder(transformer, pooler, modules.normalize)
-    if isinstance(module.pooler, LayerPooling) and modules.after:
+    if pooling == LAYERS and modules.after:
         raise ExportError(
             f"{modules.after[0][0]} follows its own pooling: choose --pooling own in place of "
             f"{pooling}"
         )
-    steps = read_steps(folder, modules, module.dimension)
-    module = SentenceEncoder(transformer, pooler, modules.normalize, steps=steps)
-    module.cut = settings.kept_numbers(dimension, module.full_dimension, ignore)
-    if isinstance(module.pooler, LayerPooling) and module.cut is not None:
+    end = module.end
+    end.steps.extend(read_steps(folder, modules, end.dimension))
+    end.cut = settings.kept_numbers(dimension, end.full_dimension, ignore)
+    if pooling == LAYERS and end.cut is not None:
         raise ExportError(
-            f"embeddings are cut to {module.cut} numbers with its own pooling alone: choose "
+            f"embeddings are cut to {end.cut} numbers with its own pooling alone: choose "
             f"--pooling own in place of {pooling}, or no --dim; --ignore truncate_dim leaves the "
             "setting of its files out"
         )
@@ -367,8 +366,8 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
             encoder = _with_tokens(encoder, tokenizer, old_ids)
     encoder = replace(encoder, tokenizer=tokenizer, prompt=prompt, not_kept=not_kept)
     if isinstance(details.get("normalized"), bool):
-        encoder.module.normalize = details["normalized"]
-    dimension = encoder.module.dimension
+        encoder.module.end.normalize = details["normalized"]
+    dimension = encoder.module.end.dimension
     if dimension != bundle.manifest.dimension:
         raise ExportError(
             f"{source}: not the model that {bundle.path} was exported from: it has "

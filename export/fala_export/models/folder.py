@@ -282,11 +282,12 @@ class SentenceSettings:
         return notes
 
 
-def read_modules(folder: Path) -> Modules:
+def read_modules(folder: Path, first: str = "Transformer") -> Modules:
     """Read the steps of a model; by default those of a plain transformer.
 
     Args:
         folder: The model's.
+        first: Kind of the first step.
 
     Raises:
         ExportError: One of the steps cannot be exported, or is code of the model's own.
@@ -306,16 +307,15 @@ def read_modules(folder: Path) -> Modules:
             raise ExportError(f"{MODULES} names the folder {path}, outside the model's")
         named.append((kind.rpartition(".")[2], path))
     names = [name for name, _ in named]
-    if names[:1] != ["Transformer"]:
+    if names[:1] != [first]:
         if names[:1] in (["Router"], ["Asym"]):
             raise ExportError(
                 f"{MODULES} begins with a {names[0]}, which chooses among several models; give the "
                 "folder of one of them, which lies in this one"
             )
-        found = f"a {names[0]}" if names else "no Transformer"
+        found = f"a {names[0]}" if names else f"no {first}"
         raise ExportError(
-            f"{MODULES} begins with {found}; a model whose first step is a Transformer can be "
-            "exported"
+            f"{MODULES} begins with {found}; a model whose first step is a {first} can be exported"
         )
     pools = names[_POOLING:][:1] in (["Pooling"], ["AttentionPooling"])
     after = [(name, path) for name, path in named[_POOLING + pools :] if name != "Dropout"]
@@ -336,22 +336,23 @@ def read_modules(folder: Path) -> Modules:
     )
 
 
-def read_steps(folder: Path, modules: Modules, dimension: int) -> list[nn.Module]:
+def read_steps(folder: Path, modules: Modules, dimension: int | None = None) -> list[nn.Module]:
     """Read the steps between a model's pooling and the scaling to length 1.
 
     Args:
         folder: The model's.
         modules: Its steps.
-        dimension: Length of a pooled embedding.
+        dimension: Length of a pooled embedding; None does not check whether the first step is for
+            that length.
 
     Raises:
         ExportError: A file cannot be read, or the steps do not belong together.
     """
     steps: list[nn.Module] = []
     for kind, path in modules.after:
-        step = read_step(folder, kind, path)
+        step = _read_step(folder, kind, path)
         width = {"Dense": "in_features", "LayerNorm": "dimension"}.get(kind)
-        if width is not None and getattr(step, width) != dimension:
+        if width is not None and getattr(step, width) != (dimension or getattr(step, width)):
             raise ExportError(
                 f"{path} is for {getattr(step, width)} numbers, and its input has {dimension}"
             )
@@ -360,7 +361,7 @@ def read_steps(folder: Path, modules: Modules, dimension: int) -> list[nn.Module
     return steps
 
 
-def read_step(folder: Path, kind: str, path: str) -> Any:  # noqa: ANN401  # one of the library's
+def _read_step(folder: Path, kind: str, path: str) -> Any:  # noqa: ANN401  # one of the library's
     """Read a step on embeddings.
 
     Args:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import torch
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, compose
 from onnxruntime import InferenceSession
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from fala.bundle.format import MAX_TOKENS
 from fala_export.errors import ExportError
-from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import model_bytes, session
 from fala_export.models.encoder import DEFAULT_LENGTH, changed, token_ids
 from fala_export.models.folder import (
@@ -29,22 +29,29 @@ from fala_export.models.folder import (
     check_truncation,
     naming,
     read_json,
+    read_modules,
     read_pooling,
     read_settings,
+    read_steps,
 )
+from fala_export.models.onnx_graph import INPUTS, trace, with_embedding
 from fala_export.models.onnx_reading import normal_form, read_graph
-from fala_export.models.onnx_steps import Cut, add_steps, modes, read_steps, run_steps, widths
-from fala_export.models.sentence_encoder import LAYERS
+from fala_export.models.sentence_encoder import LAYERS, Ending
 from fala_export.models.static_table import StaticTable
 from fala_export.models.tokenizer import check_agreement, lower_case, put_before
 from fala_export.quiet import first_line
 
-_IDS, _MASK = "input_ids", "attention_mask"
+_IDS, _MASK = INPUTS
+_TOKENS = "mask"  # given on from the inputs to the end
 _TYPES, _POSITIONS = "token_type_ids", "position_ids"
 _INPUTS = {_IDS, _MASK, _TYPES, _POSITIONS}
 _KINDS = {
-    TensorProto.INT64: np.int64, TensorProto.INT32: np.int32, TensorProto.FLOAT: np.float32,
-    TensorProto.BOOL: np.bool_,
+    TensorProto.INT64: torch.int64, TensorProto.INT32: torch.int32,
+    TensorProto.FLOAT: torch.float32, TensorProto.BOOL: torch.bool,
+}  # fmt: skip
+_RUN_KINDS = {
+    "tensor(int64)": torch.int64, "tensor(int32)": torch.int32, "tensor(float)": torch.float32,
+    "tensor(bool)": torch.bool,
 }  # fmt: skip
 _PADDING = ("[PAD]", "<pad>")
 _STATES = ("last_hidden_state", "token_embeddings")
@@ -64,14 +71,11 @@ class OnnxFile:
         tokenizer: The ``tokenizers`` library's tokenizer as JSON, without truncation and padding.
         pad_id: The padding token's id.
         longest: Most tokens of a text that are read here.
-        pooling: ``"none"`` where the file pools by itself, else the modes of its pooling.
-        normalized: Whether embeddings have length 1.
         revision: None; only a model on the hub has one.
         prompt: The prompt before every text; the tokenizer puts it there.
-        cut: Numbers of an embedding that are kept; None for all of them.
+        end: What follows the graph's output.
         not_kept: As of an ``Encoder``.
         not_layers: As of an ``Encoder``.
-        steps: Modules of sentence-transformers after the graph's output.
         table: Static embeddings as a table, which a device runs in place of the graph; None where
             there is none.
         not_static: Why static embeddings are a graph on a device.
@@ -80,41 +84,32 @@ class OnnxFile:
     tokenizer: bytes
     pad_id: int
     longest: int
-    pooling: str
-    normalized: bool
+    end: Ending
     _model: ModelProto
     _session: InferenceSession
     _output: str
-    steps: Sequence[nn.Module] = ()
     _first_position: int = 0
     revision: None = None
     prompt: str = ""
-    cut: int | None = None
     not_kept: Mapping[str, str] = field(default_factory=dict)
     not_layers: str = ""
     table: StaticTable | None = None
     not_static: str = ""
 
     @property
-    def changed(self) -> dict[str, Any]:
-        """As of an ``Encoder``."""
-        return changed(self.prompt, self.cut)
+    def pooling(self) -> str:
+        """The modes of its pooling; ``"none"`` where a graph pools by itself."""
+        return "mean" if self.table is not None or self.not_static else self.end.pooling
 
     @property
-    def dimension(self) -> int:
-        """Length of an embedding."""
-        return self.encode([""], self.longest).shape[1]
+    def normalized(self) -> bool:
+        """Whether embeddings have length 1."""
+        return self.end.normalize
 
-    def shortened(self, kept: int | None) -> OnnxFile:
-        """The same file with the first numbers of its embeddings; of length 1 where these are.
-
-        Args:
-            kept: Number of them; None keeps all.
-        """
-        if kept is None:
-            return self
-        again = [modules.Normalize()] if self.normalized else []
-        return replace(self, cut=kept, steps=[*self.steps, Cut(kept), *again])
+    @property
+    def changed(self) -> dict[str, Any]:
+        """As of an ``Encoder``."""
+        return changed(self.prompt, self.end.cut)
 
     @property
     def size(self) -> int:
@@ -141,45 +136,58 @@ class OnnxFile:
             row = np.array([ids])
             feeds = _feeds(self._session, row, self._first_position)
             (values,) = self._session.run([self._output], feeds)
-            values = values.astype(np.float32)
-            embeddings.append(run_steps(self.steps, values, np.ones_like(row))[0])
+            with torch.inference_mode():
+                states, mask = torch.from_numpy(values).float(), torch.ones((1, len(ids)))
+                embeddings.append(self.end(states, mask.long()).numpy()[0])
             step(1)
         return np.array(embeddings, dtype=np.float32)
 
     def graph(self) -> ModelProto:
         """The graph from token ids and mask to ``embedding``, like that of ``encoder_graph``."""
-        model = ModelProto()
-        model.CopyFrom(self._model)
-        _drop_unused(model.graph, self._output)
-        given = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
-        del model.graph.output[:], model.graph.input[:]
-        for name in (_IDS, _MASK):
-            value = onnx.helper.make_tensor_value_info(
-                name, TensorProto.INT64, ["batch_size", "sequence_length"]
-            )
-            model.graph.input.append(value)
-        # An input of another type, or that no device feeds, is computed under a new name.
-        renamed = {
-            name: f"{name}.given" for name, kind in given.items()
-            if kind != TensorProto.INT64 or name in (_TYPES, _POSITIONS)
-        }  # fmt: skip
-        _rename_inputs(model.graph, renamed)
-        edit = GraphEdit(model)
-        for name, inner in renamed.items():
-            source = name
-            if name in (_TYPES, _POSITIONS):
-                source = edit.add("Sub", [_IDS, _IDS])  # a single text is all of the first type
-            if name == _POSITIONS:
-                one = edit.constant(np.int64(1))
-                ordinals = edit.add("CumSum", [edit.add("Add", [source, one]), one])
-                start = edit.constant(np.int64(self._first_position - 1))
-                source = edit.add("Add", [ordinals, start])
-            edit.add("Cast", [source], inner, to=given[name])
-        for node in edit.source:
-            edit.keep(node)
-        embedding = add_steps(edit, self.steps, self._output, _MASK)
-        edit.add_output(embedding, "embedding", ["batch_size", self.dimension])
-        return edit.finish()
+        opset = next(entry.version for entry in self._model.opset_import if not entry.domain)
+        ids, mask = (torch.ones((2, 8), dtype=torch.long) for _ in range(2))
+        names = [value.name for value in self._model.graph.input]
+        kinds = [_KINDS[value.type.tensor_type.elem_type] for value in self._model.graph.input]
+        feed = _Feed(names, kinds, self._first_position)
+        given = [f"{name}.given" for name in names]
+        whole = trace(feed, dict(zip(INPUTS, (ids, mask), strict=True)), [*given, _TOKENS], opset)
+        middle = _without_unused(self._model, self._output)
+        whole = _joined(whole, middle, dict(zip(given, names, strict=True)), "file.")
+        states = torch.ones((2, 8, self.end.width) if self.end.pooler else (2, self.end.width))
+        inputs = {"states": states} | ({"mask": mask} if self.end.pooler else {})
+        end = trace(self.end, inputs, ["embedding"], opset)
+        from_file = {f"file.{self._output}": "states"}
+        tokens = {_TOKENS: "mask"} if self.end.pooler else {}
+        whole = _joined(whole, end, from_file | tokens, "end.")
+        return with_embedding(whole, "end.embedding", self.end.dimension)
+
+
+class _Feed(nn.Module):
+    """What a graph takes, of token ids and their mask; at last the mask itself.
+
+    Args:
+        names: Names of the graph's inputs.
+        kinds: Their types.
+        first_position: The position of a text's first token.
+    """
+
+    def __init__(
+        self, names: Sequence[str], kinds: Sequence[torch.dtype], first_position: int
+    ) -> None:
+        super().__init__()
+        self.inputs, self.first_position = [*zip(names, kinds, strict=True)], first_position
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """The inputs in their order, and the mask."""
+        zeros = ids - ids
+        values = {
+            _IDS: ids,
+            _MASK: mask,
+            _TYPES: zeros,  # a single text is all of the first type
+            _POSITIONS: (zeros + 1).cumsum(1) + (self.first_position - 1),
+        }
+        # Not the inputs themselves, which no node returns.
+        return (*((values[name] + zeros).to(kind) for name, kind in self.inputs), mask + zeros)
 
 
 def load_onnx(
@@ -225,10 +233,12 @@ def load_onnx(
                 f"has no {TOKENIZER[0]} beside it: save its tokenizer there with transformers, or "
                 "name it with --tokenizer"
             )
-        settings = read_settings(folder, Modules())
+        listed = read_modules(folder)
+        settings = read_settings(folder, listed)
         text = settings.prompt(prompt, ignore)
-        file = _load(path, folder, tokenizer, pooling, max_length, ignore, settings, text)
-        return file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
+        file = _load(path, folder, tokenizer, pooling, max_length, ignore, listed, settings, text)
+        file.end.cut = settings.kept_numbers(dimension, file.end.full_dimension, ignore)
+        return file
 
 
 def _load(
@@ -238,6 +248,7 @@ def _load(
     pooling: str | None,
     max_length: int | None,
     ignore: Collection[str],
+    listed: Modules,
     settings: SentenceSettings,
     prompt: str,
 ) -> OnnxFile:
@@ -266,21 +277,15 @@ def _load(
     last = max(reader.get_vocab(with_added_tokens=True).values())
     # The largest token id at full length: a file that runs these texts runs any.
     values = _run(runner, np.full((2, longest), last), first)
-    output, steps = _choose_output(values, folder, config, pooling, longest)
-    value = values[output]
-    pooled = [step for step in steps if isinstance(step, modules.Pooling)]
-    lengths = np.linalg.norm(value, axis=1) if value.ndim == 2 else np.zeros(1)
-    unit = not steps and bool((np.abs(lengths - 1) < _UNIT).all())
+    output, end = _choose_output(values, folder, config, listed, pooling, longest)
     return OnnxFile(
         tokenizer=reader.to_str().encode(),
         pad_id=pad_id,
         longest=longest,
-        pooling="+".join(modes(pooled[0])) if pooled else "none",
-        normalized=unit or (bool(steps) and isinstance(steps[-1], modules.Normalize)),
+        end=end.eval(),
         _model=model,
         _session=runner,
         _output=output,
-        steps=steps,
         _first_position=first,
         prompt=prompt,
         not_kept={**settings.left_out(prompt, ignore), **cut},
@@ -316,15 +321,17 @@ def _choose_output(
     values: Mapping[str, NDArray[Any]],
     folder: Path,
     config: Mapping[str, Any],
+    listed: Modules,
     pooling: str | None,
     length: int,
-) -> tuple[str, list[nn.Module]]:
-    """The output to take, and the steps from it to the embedding.
+) -> tuple[str, Ending]:
+    """The output to take, and what follows it up to the embedding.
 
     Args:
         values: The outputs of two texts.
         folder: Folder of the model's files.
         config: The model's configuration.
+        listed: The steps that its files list.
         pooling: The vendor's choice; None takes that of the files.
         length: Tokens of each text.
     """
@@ -342,16 +349,21 @@ def _choose_output(
     if len(embeddings) > 1 or states or heads:
         embeddings = [name for name in embeddings if name != _SCORES]
     if pooling is None and embeddings:
-        steps = read_steps(folder, None, None) or []
-        width, around = floats[embeddings[-1]].shape[1], widths(steps)
-        if around is None:
-            unit = np.abs(np.linalg.norm(floats[embeddings[-1]], axis=1) - 1) < _UNIT
-            return embeddings[-1], [] if unit.all() else steps
-        before, after = around
+        name = embeddings[-1]
+        width = floats[name].shape[1]
+        steps = read_steps(folder, listed)
+        unit = bool((np.abs(np.linalg.norm(floats[name], axis=1) - 1) < _UNIT).all())
+        widths = [
+            (step.in_features, step.out_features) if isinstance(step, modules.Dense)
+            else (step.dimension, step.dimension)
+            for step in steps if isinstance(step, modules.Dense | modules.LayerNorm)
+        ]  # fmt: skip
+        before, after = (widths[0][0], widths[-1][1]) if widths else (0, width)
         if width == after != before:
-            return embeddings[-1], []
+            scaled = unit or (not widths and listed.normalize)
+            return name, Ending(None, width, normalize=scaled)
         if width == before != after:
-            return embeddings[-1], steps
+            return name, Ending(None, width, steps=steps, normalize=listed.normalize)
         if not states:
             raise ExportError(
                 "the files beside it list steps with weights, and nothing shows whether its "
@@ -366,20 +378,16 @@ def _choose_output(
             f"none of its outputs ({', '.join(values)}) is {wanted}{of_head}: export its features "
             f"({_FEATURES})"
         )
-    return states[0], _steps_of_states(folder, config, pooling, floats[states[0]].shape[2])
-
-
-def _steps_of_states(
-    folder: Path, config: Mapping[str, Any], pooling: str | None, width: int
-) -> list[nn.Module]:
-    """The steps from the states of a text's tokens to its embedding."""
-    steps = read_steps(folder, pooling, width)
-    if steps is not None:
-        return steps
-    mode = pooling or read_pooling(folder, Modules(), width)
-    if pooling is None and (config.get("is_decoder") or config.get("is_encoder_decoder")):
+    decodes = config.get("is_decoder") or config.get("is_encoder_decoder")
+    if pooling is None and not listed.listed and decodes:
         raise ExportError(f"{CONFIGURATION} is of a model that decodes: choose with --pooling")
-    return [modules.Pooling(width, mode) if isinstance(mode, str) else mode]
+    width = floats[states[0]].shape[2]
+    pooler = pooling or read_pooling(folder, listed, width)
+    if isinstance(pooler, str):
+        pooler = modules.Pooling(width, pooler)
+    end = Ending(pooler, width, normalize=listed.normalize)
+    end.steps.extend(read_steps(folder, listed, end.dimension))
+    return states[0], end
 
 
 def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
@@ -438,15 +446,11 @@ def _open(original: ModelProto, model: ModelProto) -> InferenceSession:
 def _feeds(
     runner: InferenceSession, ids: NDArray[np.int64], first_position: int
 ) -> dict[str, NDArray[Any]]:
-    positions = np.broadcast_to(np.arange(ids.shape[1]) + first_position, ids.shape)
-    values = {
-        _IDS: ids, _MASK: np.ones_like(ids), _TYPES: np.zeros_like(ids), _POSITIONS: positions
-    }  # fmt: skip
-    kinds = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
-    return {
-        value.name: values[value.name].astype(kinds.get(value.type, np.float32))
-        for value in runner.get_inputs()
-    }
+    inputs = runner.get_inputs()
+    names, kinds = [value.name for value in inputs], [_RUN_KINDS[value.type] for value in inputs]
+    rows = torch.from_numpy(ids)
+    *values, _ = _Feed(names, kinds, first_position)(rows, torch.ones_like(rows))
+    return {name: value.numpy() for name, value in zip(names, values, strict=True)}
 
 
 def _run(
@@ -464,21 +468,42 @@ def _run(
     return dict(zip(names, values, strict=True))
 
 
-def _drop_unused(graph: onnx.GraphProto, output: str) -> None:
-    """Drop the nodes that an output does not depend on, such as those of a pooler."""
+def _without_unused(model: ModelProto, output: str) -> ModelProto:
+    """A graph with one of its outputs, without nodes that it does not depend on, as a pooler's."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
     needed, kept = {output}, []
-    for node in reversed(graph.node):
+    for node in reversed(model.graph.node):
         if not needed.isdisjoint(node.output):
             kept.append(node)
             needed.update(name for part in _with_inner(node) for name in part.input)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
+    del copy.graph.node[:], copy.graph.output[:]
+    copy.graph.node.extend(reversed(kept))
+    copy.graph.output.extend(value for value in model.graph.output if value.name == output)
+    return copy
 
 
-def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    """Let the nodes of a graph, and of those inside, take other values."""
-    for node in [part for given in graph.node for part in _with_inner(given)]:
-        node.input[:] = [names.get(name, name) for name in node.input]
+def _joined(
+    first: ModelProto, second: ModelProto, wires: Mapping[str, str], prefix: str
+) -> ModelProto:
+    """Two graphs as one.
+
+    Args:
+        first: Its names stay.
+        second: Its names get the prefix.
+        wires: Which input of the second takes which output of the first.
+        prefix: Before the names of the second.
+    """
+    wired = [(given, f"{prefix}{taken}") for given, taken in wires.items()]
+    second = compose.add_prefix(second, prefix)
+    graph = compose.merge_graphs(first.graph, second.graph, wired)
+    operators = {entry.domain: entry for entry in [*first.opset_import, *second.opset_import]}
+    joined: ModelProto = onnx.helper.make_model(
+        graph,
+        ir_version=max(first.ir_version, second.ir_version),
+        opset_imports=[*operators.values()],
+    )
+    return joined
 
 
 def _with_inner(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from fala_export.graph.quantization.weights import SHARES
 from fala_export.graph.runtime import LARGEST
 from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.quiet import first_line, quiet
+
+INPUTS = ("input_ids", "attention_mask")
+"""Names of a graph's inputs."""
 
 OPSET = 18
 """Version of ONNX's operators; onnxruntime supports it since 1.14."""
@@ -69,20 +73,48 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     check_weights(weight_bytes(encoder))
     # Two tensors: an input that is given twice would become one input.
     tokens, mask = (torch.ones((2, 8), dtype=torch.long) for _ in range(2))
-    lengths = {0: "batch_size", 1: "sequence_length"}
     transformer = encoder.transformer
     own = transformer.config._attn_implementation
     try:
+        # Fused attention has another order of axes in some families, which no graph has.
+        transformer.set_attn_implementation("eager")
+        graph = trace(encoder, {INPUTS[0]: tokens, INPUTS[1]: mask}, [_OUTPUT])
+    finally:
+        transformer.set_attn_implementation(own)
+    _share_equal(graph.graph)
+    return with_embedding(graph, _OUTPUT, encoder.end.dimension)
+
+
+def trace(
+    module: nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    outputs: Sequence[str],
+    opset: int = OPSET,
+) -> ModelProto:
+    """Trace a module of torch.
+
+    Args:
+        module: In evaluation mode.
+        inputs: Its arguments, by the name of the graph's input. The number of texts,
+            and of their tokens, is free: the first axis, and the second one of ids and states.
+        outputs: Names of the graph's outputs.
+        opset: Version of the graph's operators.
+
+    Raises:
+        ExportError: The module cannot be traced.
+    """
+    texts, tokens = {0: "batch_size"}, {0: "batch_size", 1: "sequence_length"}
+    shapes = tuple(texts if x.dim() == 2 and x.is_floating_point() else tokens
+                   for x in inputs.values())  # fmt: skip
+    try:
         with quiet():
-            # Fused attention has another order of axes in some families, which no graph has.
-            transformer.set_attn_implementation("eager")
             program: Any = torch.onnx.export(
-                encoder,
-                (tokens, mask),
-                input_names=["input_ids", "attention_mask"],
-                output_names=[_OUTPUT],
-                dynamic_shapes=(lengths, lengths),
-                opset_version=OPSET,
+                module,
+                tuple(inputs.values()),
+                input_names=list(inputs),
+                output_names=outputs,
+                dynamic_shapes=shapes,
+                opset_version=opset,
                 dynamo=True,
                 verbose=False,
             )
@@ -91,15 +123,17 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
             f"the model cannot be traced to ONNX: {_reason(error)}; if another tool can, give its "
             "file"
         ) from error
-    finally:
-        transformer.set_attn_implementation(own)
-    graph = program.model_proto
-    _share_equal(graph.graph)
+    graph: ModelProto = program.model_proto
+    return graph
+
+
+def with_embedding(graph: ModelProto, value: str, dimension: int) -> ModelProto:
+    """A graph whose one output is a value of it, called ``embedding``, shape (n, dimension)."""
     del graph.graph.output[:]
     edit = GraphEdit(graph)
     for node in edit.source:
         edit.keep(node)
-    edit.add_output(_OUTPUT, "embedding", ["batch_size", encoder.dimension])
+    edit.add_output(value, "embedding", ["batch_size", dimension])
     return edit.finish()
 
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import ATTENTION_TYPE, MODULES, PROMPTS, TOKENIZER, TYPES
-from fala_export.models.sentence_encoder import LayerPooling
+from fala_export.models.sentence_encoder import LAYERS
 from fala_export.quiet import without_bars
 
 
@@ -25,8 +25,8 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     Raises:
         ExportError: The encoder pools several layers, for which no folder has a form.
     """
-    module = encoder.module
-    if isinstance(module.pooler, LayerPooling):
+    module, end = encoder.module, encoder.module.end
+    if encoder.pooling == LAYERS:
         raise ExportError("a model that pools several layers cannot be saved as a folder")
     with without_bars():
         module.transformer.save_pretrained(folder)
@@ -39,29 +39,30 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         "model_max_length": encoder.longest,
     }
     _write(folder / TOKENIZER[1], settings)
-    attention = module.pooling == "attention"
+    attention = encoder.pooling == "attention"
     pooling = "1_AttentionPooling" if attention else "1_Pooling"
     (folder / pooling).mkdir(exist_ok=True)
-    module.pooler.save(str(folder / pooling))
+    pooler: Any = end.pooler  # a module of sentence-transformers, which torch does not know
+    pooler.save(str(folder / pooling))
     steps = [
         ("", f"{TYPES}models.Transformer"),
         (pooling, ATTENTION_TYPE if attention else f"{TYPES}models.Pooling"),
     ]
-    for step in module.steps:
+    for step in end.steps:
         name = f"{len(steps)}_{type(step).__name__}"
         (folder / name).mkdir(exist_ok=True)
-        saved: Any = step  # a module of sentence-transformers, which torch does not know
+        saved: Any = step
         saved.save(str(folder / name))
         steps.append((name, f"{TYPES}models.{type(step).__name__}"))
-    if module.normalize:
+    if end.normalize:
         steps.append((f"{len(steps)}_Normalize", f"{TYPES}models.Normalize"))
     modules = [
         {"idx": index, "name": str(index), "path": path, "type": kind}
         for index, (path, kind) in enumerate(steps)
     ]
     _write(folder / MODULES, modules)
-    if module.cut is not None:
-        _write(folder / PROMPTS, {"truncate_dim": module.cut})
+    if end.cut is not None:
+        _write(folder / PROMPTS, {"truncate_dim": end.cut})
 
 
 def _write(path: Path, content: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -43,6 +43,7 @@ class AttentionPooling(nn.Module):
         super().__init__()
         self.projection = nn.Linear(dimension, hidden)
         self.query = nn.Parameter(torch.randn(hidden) / hidden**0.5)
+        self.pooling_output_dimension = dimension
 
     def forward(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Pool ``token_embeddings`` (n, length, dim) to ``sentence_embedding`` (n, dim)."""
@@ -91,56 +92,46 @@ class LayerPooling(nn.Module):
         return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
 
 
-class SentenceEncoder(nn.Module):
-    """A module from token ids to one embedding per text.
+Pooler: TypeAlias = Pooling | AttentionPooling | LayerPooling
+
+
+class Ending(nn.Module):
+    """From the states of texts' tokens to one embedding per text.
 
     Args:
-        transformer: A ``transformers`` encoder.
-        pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``, such as ``"mean"``
-            (masked) or ``"cls"`` (the first token); or a module that pools.
-        normalize: Whether embeddings are scaled to length 1.
-        steps: Modules of sentence-transformers between the pooling and that, such as ``Dense``.
-        cut: The embedding is the first numbers of what they return (Kusupati et al., "Matryoshka
-            Representation Learning", NeurIPS 2022); None takes all.
+        pooler: Pools the states; None where that is done before, and only the steps follow.
+        width: Length of a token's state, or of a pooled embedding.
+        steps: Modules of sentence-transformers after the pooling, such as ``Dense``.
+        normalize: Whether embeddings are scaled to length 1 in the end.
+        cut: The embedding is the first numbers of what the steps return (Kusupati et al.,
+            "Matryoshka Representation Learning", NeurIPS 2022); None takes all.
     """
 
     def __init__(
         self,
-        transformer: PreTrainedModel,
-        pooling: str | Pooling | AttentionPooling,
-        normalize: bool = False,
+        pooler: Pooler | None,
+        width: int,
         *,
         steps: Sequence[nn.Module] = (),
+        normalize: bool = False,
         cut: int | None = None,
     ) -> None:
         super().__init__()
-        self.transformer = transformer
-        width = state_width(transformer)
-        self.pooler: Pooling | AttentionPooling | LayerPooling
-        if pooling == LAYERS:
-            self.pooler = LayerPooling(width, layer_count(transformer.config))
-        else:
-            self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
+        self.pooler, self.width = pooler, width
         self.steps = nn.Sequential(*steps)
-        self.normalize = normalize
-        self.cut = cut
+        self.normalize, self.cut = normalize, cut
 
     @property
     def pooling(self) -> str:
-        """``"attention"``, ``"layers"``, or the library's modes."""
+        """``"none"``, ``"attention"``, ``"layers"``, or the library's modes."""
+        if self.pooler is None:
+            return "none"
         if isinstance(self.pooler, AttentionPooling):
             return "attention"
         if isinstance(self.pooler, LayerPooling):
             return LAYERS
         mode = self.pooler.pooling_mode
         return mode if isinstance(mode, str) else "+".join(mode)
-
-    @property
-    def layers(self) -> list[int]:
-        """The pooled layers, counted from 1."""
-        if isinstance(self.pooler, LayerPooling):
-            return self.pooler.layers
-        return [layer_count(self.transformer.config)]
 
     @property
     def dimension(self) -> int:
@@ -153,9 +144,80 @@ class SentenceEncoder(nn.Module):
         for step in reversed(self.steps):
             if isinstance(step, Dense):
                 return int(step.out_features)
-        if isinstance(self.pooler, AttentionPooling):
-            return state_width(self.transformer)
-        return int(self.pooler.pooling_output_dimension)
+        return self.width if self.pooler is None else int(self.pooler.pooling_output_dimension)
+
+    def forward(
+        self,
+        states: Tensor,
+        attention_mask: Tensor | None = None,
+        layers: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Pool the states of texts' tokens to embeddings (n, dim).
+
+        Args:
+            states: Of the last layer, shape (n, length, width); pooled ones, (n, width), where
+                there is no pooling.
+            attention_mask: 1 where there is a token, shape (n, length).
+            layers: Of each layer, from the embeddings on; only ``LayerPooling`` needs them.
+        """
+        features: dict[str, Any] = {"sentence_embedding": states}
+        if self.pooler is not None:
+            features = self.pooler({
+                "token_embeddings": states,
+                "attention_mask": attention_mask,
+                "all_layer_embeddings": layers,
+            })  # fmt: skip
+        pooled: Tensor = self.steps(features)["sentence_embedding"][:, : self.cut]
+        return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
+
+
+class SentenceEncoder(nn.Module):
+    """A module from token ids to one embedding per text.
+
+    Args:
+        transformer: A ``transformers`` encoder.
+        pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``,
+            such as ``"mean"`` (masked) or ``"cls"`` (the first token); or a module that pools.
+        normalize: See ``Ending``.
+        steps: See ``Ending``.
+        cut: See ``Ending``.
+
+    Attributes:
+        end: What follows the transformer.
+    """
+
+    def __init__(
+        self,
+        transformer: PreTrainedModel,
+        pooling: str | Pooler,
+        normalize: bool = False,
+        *,
+        steps: Sequence[nn.Module] = (),
+        cut: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.transformer = transformer
+        width, pooler = state_width(transformer), pooling
+        if pooler == LAYERS:
+            pooler = LayerPooling(width, layer_count(transformer.config))
+        elif isinstance(pooler, str):
+            pooler = Pooling(width, pooler)
+        self.end = Ending(pooler, width, steps=steps, normalize=normalize, cut=cut)
+
+    def pooled_by(self, pooling: str | Pooler) -> SentenceEncoder:
+        """The same transformer with another pooling, in evaluation mode."""
+        end = self.end
+        other = SentenceEncoder(
+            self.transformer, pooling, end.normalize, steps=[*end.steps], cut=end.cut
+        )
+        return other.eval()
+
+    @property
+    def layers(self) -> list[int]:
+        """The pooled layers, counted from 1."""
+        if isinstance(self.end.pooler, LayerPooling):
+            return self.end.pooler.layers
+        return [layer_count(self.transformer.config)]
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Embed texts.
@@ -170,29 +232,12 @@ class SentenceEncoder(nn.Module):
         output = self.transformer(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            output_hidden_states=isinstance(self.pooler, LayerPooling),
+            output_hidden_states=isinstance(self.end.pooler, LayerPooling),
         )
-        return self.pool(output.last_hidden_state, attention_mask, output.hidden_states)
-
-    def pool(
-        self, states: Tensor, attention_mask: Tensor, layers: Sequence[Tensor] | None = None
-    ) -> Tensor:
-        """Pool the states of texts' tokens to embeddings (n, dim).
-
-        Args:
-            states: Of the last layer, shape (n, length, dim).
-            attention_mask: 1 where there is a token, shape (n, length).
-            layers: Of each layer, from the embeddings on; only ``LayerPooling`` needs them.
-        """
-        features = self.pooler(
-            {
-                "token_embeddings": states,
-                "attention_mask": attention_mask,
-                "all_layer_embeddings": layers,
-            }
+        embeddings: Tensor = self.end(
+            output.last_hidden_state, attention_mask, output.hidden_states
         )
-        pooled = self.steps(features)["sentence_embedding"][:, : self.cut]
-        return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
+        return embeddings
 
 
 def state_width(transformer: PreTrainedModel) -> int:

@@ -11,7 +11,7 @@ from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder, reads_forwards
 from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx
-from fala_export.models.sentence_encoder import SentenceEncoder, has_layers
+from fala_export.models.sentence_encoder import LAYERS, SentenceEncoder, has_layers
 from fala_export.models.static import is_static, load_static
 from fala_export.settings import ExportOptions, FrozenPooling, HubName, ModelSource
 
@@ -108,8 +108,7 @@ def with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
         reason = "the model reads a text from left to right"
     if reason:
         return replace(encoder, not_layers=reason)
-    layers = SentenceEncoder(module.transformer, "layers", module.normalize)
-    return replace(encoder, module=layers.eval())
+    return replace(encoder, module=module.pooled_by(LAYERS))
 
 
 def needs_own(module: SentenceEncoder, options: ExportOptions) -> str:
@@ -121,9 +120,9 @@ def needs_own(module: SentenceEncoder, options: ExportOptions) -> str:
     """
     if options.adapters:
         return "adapters need the last layer"
-    if len(module.steps):
-        return f"{type(module.steps[0]).__name__} follows the model's own pooling"
-    if module.cut is not None:
+    if len(module.end.steps):
+        return f"{type(module.end.steps[0]).__name__} follows the model's own pooling"
+    if module.end.cut is not None:
         return "embeddings that are cut are the model's own"
     return "" if has_layers(module.transformer) else "its layers' states are not returned"
 

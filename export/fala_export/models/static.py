@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 from safetensors.torch import load_file
-from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
 
 from fala.bundle.format import MAX_TOKENS
@@ -29,18 +28,19 @@ from fala_export.models.folder import (
     MODULES,
     TOKENIZER,
     TYPES,
-    Modules,
     check_truncation,
     find_weights,
     loading,
     naming,
     read_any_json,
     read_json,
+    read_modules,
     read_settings,
+    read_steps,
 )
 from fala_export.models.onnx_file import OnnxFile, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
-from fala_export.models.onnx_steps import TINY, read_steps
+from fala_export.models.sentence_encoder import Ending
 from fala_export.models.static_table import StaticTable, after_steps
 from fala_export.models.tokenizer import lower_case, put_before
 from fala_export.models.wordpiece import NotPlainError, plain_wordpiece
@@ -48,6 +48,7 @@ from fala_export.models.wordpiece import NotPlainError, plain_wordpiece
 _KIND = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
 _LIBRARY, _OTHER = "embedding.weight", "embeddings"  # names of the table, by who wrote it
+_TINY = 1e-9  # keeps the mean of a row without tokens finite
 _DEFAULT_LENGTH = 512  # tokens that model2vec reads by default
 
 
@@ -89,13 +90,9 @@ def load_static(
     with naming(str(folder)):
         if pooling not in (None, "mean"):
             raise ExportError("static embeddings are pooled by the mean alone")
-        settings = read_settings(folder, Modules())
+        listed = read_modules(folder, _KIND)
+        settings, inner = read_settings(folder, listed), folder / listed.transformer
         text = settings.prompt(prompt, ignore)
-        listed = read_any_json(folder / MODULES) or [{"path": ""}]
-        with loading(MODULES):
-            inner = folder / str(listed[0]["path"])
-        if not inner.resolve().is_relative_to(folder.resolve()):
-            raise ExportError(f"{MODULES} names a folder outside the model's")
         if not (inner / TOKENIZER[0]).is_file():
             raise ExportError(f"has no {TOKENIZER[0]}")
         reader, _ = read_tokenizer(inner / TOKENIZER[0])
@@ -114,9 +111,10 @@ def load_static(
         rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
         rows.check(max(reader.get_vocab(with_added_tokens=True).values()))
         check_weights(rows.table.nbytes)
-        steps = read_steps(folder, None, None) or []
-        if config.get("normalize") and not steps:
-            steps = [modules.Normalize()]
+        end = Ending(None, rows.table.shape[1])
+        end.steps.extend(read_steps(folder, listed, end.dimension))
+        end.cut = settings.kept_numbers(dimension, end.full_dimension, ignore)
+        end.normalize = listed.normalize or bool(config.get("normalize") and not listed.after)
         limit, cut = truncation.get("max_length"), dict[str, str]()
         if _OTHER in arrays:  # cut at the end, whatever the tokenizer says
             limit = config.get("max_length", _DEFAULT_LENGTH)
@@ -131,25 +129,22 @@ def load_static(
             tokenizer=reader.to_str().encode(),
             pad_id=rows.padding,
             longest=longest,
-            pooling="mean",
-            normalized=bool(steps) and isinstance(steps[-1], modules.Normalize),
+            end=end.eval(),
             _model=graph,
             _session=session(graph),
             _output=graph.graph.output[0].name,
-            steps=steps,
             prompt=text,
             not_kept={**settings.left_out(text, ignore), **cut},
         )
-        file = file.shortened(settings.kept_numbers(dimension, file.dimension, ignore))
         try:
-            vectors, normalized = after_steps(rows.folded(), file.steps)
+            vectors = after_steps(rows.folded(), end)
             vocabulary, tokens = plain_wordpiece(plain)
         except NotPlainError as error:
             return replace(file, not_static=str(error))
         read = {
             "tokenizer": tokens,
             "prompt": text,
-            "normalized": normalized,
+            "normalized": end.normalize,
             "skips_unknown": _OTHER in arrays,
             "characters": _characters(plain, longest) if _OTHER in arrays and limit else None,
         }
@@ -244,7 +239,7 @@ class _Rows:
         axis = edit.constant(np.array([1]))
         total = edit.add("ReduceSum", [edit.add("Mul", [rows, weights]), axis], keepdims=0)
         count = edit.add("ReduceSum", [real, axis], keepdims=1)
-        count = edit.add("Max", [count, edit.constant(np.float32(TINY))])
+        count = edit.add("Max", [count, edit.constant(np.float32(_TINY))])
         mean = edit.add("Div", [total, count])
         edit.add_output(mean, "mean", ["batch_size", self.table.shape[1]])
         return edit.finish()

@@ -17,7 +17,7 @@ from fala.backbones.word_vectors import Table
 from fala.bundle.arrays import array_bytes
 from fala.bundle.format import SCALES, STATIC_SETTINGS, VECTORS, VOCABULARY
 from fala_export.errors import ExportError
-from fala_export.models.onnx_steps import Cut
+from fala_export.models.sentence_encoder import Ending
 from fala_export.models.wordpiece import NotPlainError
 from fala_export.vectors.table import int8_rows
 
@@ -67,34 +67,24 @@ class StaticTable:
         return files, StaticEmbeddings(self.vocabulary, table, settings, self.max_length)
 
 
-def after_steps(
-    vectors: NDArray[np.float32], steps: Sequence[nn.Module]
-) -> tuple[NDArray[np.float32], bool]:
-    """Take the steps after the mean into the vectors before it.
+def after_steps(vectors: NDArray[np.float32], end: Ending) -> NDArray[np.float32]:
+    """Take what follows the mean into the vectors before it, but for the scaling to length 1.
 
     Args:
         vectors: Shape (V, width).
-        steps: Modules of sentence-transformers, and ``Cut``.
+        end: What follows.
 
     Returns:
-        The vectors, shape (V, dim), and whether their mean is scaled to length 1.
+        Shape (V, dim).
 
     Raises:
         NotPlainError: A step cannot be before the mean.
     """
-    normalized = False
-    for step in steps:
-        if isinstance(step, modules.Normalize):
-            normalized = True
-        elif isinstance(step, Cut):
-            vectors = vectors[:, : step.kept]
-        elif isinstance(step, modules.Dense) and not normalized and _is_product(step):
-            vectors = vectors @ step.linear.weight.detach().float().numpy().T
-        else:
+    for step in end.steps:
+        if not isinstance(step, modules.Dense) or not _is_product(step):
             raise NotPlainError(f"its step {type(step).__name__} cannot be taken into a table")
-    if normalized and not isinstance(steps[-1], modules.Normalize):
-        raise NotPlainError("its embeddings are cut after they are scaled to length 1")
-    return np.ascontiguousarray(vectors, dtype=np.float32), normalized
+        vectors = vectors @ step.linear.weight.detach().float().numpy().T
+    return np.ascontiguousarray(vectors[:, : end.cut], dtype=np.float32)
 
 
 def _is_product(step: modules.Dense) -> bool:

@@ -22,7 +22,6 @@ from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
     AttentionPooling,
-    SentenceEncoder,
     drop_pooler,
 )
 from fala_export.models.source import with_layers
@@ -101,7 +100,7 @@ class TransformerLearner(Learner):
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
-        return self.encoder.module.dimension
+        return self.encoder.module.end.dimension
 
     @property
     def embedding_digest(self) -> str:
@@ -168,17 +167,14 @@ def attentive(encoder: Encoder, seed: int) -> Encoder:
         seed: Seed of the attention's other weights.
     """
     module = encoder.module
-    if module.pooling == "attention":
+    if encoder.pooling == "attention":
         return encoder
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         attention = AttentionPooling(module.transformer.config.hidden_size)
     with torch.no_grad():
         attention.query.zero_()
-    pooled = SentenceEncoder(
-        module.transformer, attention, module.normalize, steps=[*module.steps], cut=module.cut
-    )
-    return replace(encoder, module=pooled.eval())
+    return replace(encoder, module=module.pooled_by(attention))
 
 
 class WordLearner(Learner):

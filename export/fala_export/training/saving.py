@@ -12,7 +12,7 @@ from fala.base.examples import Example
 from fala_export.backbone import convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
-from fala_export.models.sentence_encoder import LAYERS, SentenceEncoder
+from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.source import Source
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
@@ -59,10 +59,8 @@ def save_model(encoder: Encoder, folder: Path) -> None:
         encoder: The model.
         folder: The folder.
     """
-    module = encoder.module
     if encoder.pooling == LAYERS:
-        last = SentenceEncoder(module.transformer, "mean", module.normalize, cut=module.cut)
-        encoder = replace(encoder, module=last)
+        encoder = replace(encoder, module=encoder.module.pooled_by("mean"))
     part = folder.with_name(f".{folder.name}.part")
     with writing(folder):
         shutil.rmtree(part, ignore_errors=True)
