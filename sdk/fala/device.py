@@ -1181,7 +1181,7 @@ class Device:
         with own.written() as path, run:
             replaced = replace(self._own, path, run, terms)
         confirm(self._folder)  # the encoder has been in use
-        return learner.report(self._snapshot(None), replaced.prepared.model)
+        return learner.report(self._snapshot(None), replaced.first.model)
 
     def rollback(self) -> RollbackReport:
         """Make the model before the last replacement active; a second call undoes the first.

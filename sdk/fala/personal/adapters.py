@@ -9,9 +9,9 @@ from fala.base.errors import DataError, MissingAdapterError, UnknownAdapterError
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.model.labels import OneLabel
-from fala.personal.prepare import Part, part_for
+from fala.personal.prepare import successor
 from fala.slots.admit import Signed, admit_adapter
-from fala.slots.folder import Task
+from fala.slots.folder import Snapshot, Task
 from fala.slots.snapshot import Release
 from fala.slots.switching import load_adapter, opened
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
@@ -20,18 +20,21 @@ from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 Adapters = Sequence[Path] | Mapping[str, Path]
 
 
-def adapter_parts(own: Part, paths: Adapters, origin: Signed) -> list[Part]:
+def adapters_for(
+    before: Snapshot, release: Release, paths: Adapters, origin: Signed
+) -> list[tuple[Snapshot, Release]]:
     """Open an adapter for every further task of a device.
 
     A task keeps its adapter if that is made for the release's backbone.
 
     Args:
-        own: The part of the device's own task, with the release to install.
+        before: The device's own task.
+        release: The release to install for it.
         paths: The adapters' files.
         origin: How their origin is known.
 
     Returns:
-        The tasks' parts, in the order of their names.
+        The tasks with their adapters, in the order of their names.
 
     Raises:
         MissingAdapterError: A task has no adapter.
@@ -40,7 +43,7 @@ def adapter_parts(own: Part, paths: Adapters, origin: Signed) -> list[Part]:
         BundleMismatchError: An adapter was made for another backbone, or lacks a label.
         BundleError: An adapter cannot be trusted.
     """
-    release, tasks = own.release, own.before.task.adapted()
+    tasks = before.task.adapted()
     adapters = _by_name(paths, origin, release)
     for name, adapter in adapters.items():
         if name not in {task.name for task in tasks}:
@@ -48,8 +51,8 @@ def adapter_parts(own: Part, paths: Adapters, origin: Signed) -> list[Part]:
                 f"{adapter.bundle.path}: this device has no adapter of its name to replace; load "
                 "it after the replacement with Device.load_adapter"
             )
-    before = [opened(task) for task in tasks]
-    for snapshot in before:
+    snapshots = [opened(task) for task in tasks]
+    for snapshot in snapshots:
         name, bundle = snapshot.task.name, snapshot.release.bundle
         if name not in adapters and bundle.base == release.bundle.backbone_digest:
             held = Bundle.open(bundle.path, hold=True)
@@ -59,7 +62,7 @@ def adapter_parts(own: Part, paths: Adapters, origin: Signed) -> list[Part]:
             f"{release.bundle.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
             "this release (adapters=[...]), or delete it first with Device.delete_adapter"
         )
-    return [part_for(snapshot, adapters[snapshot.task.name]) for snapshot in before]
+    return [(snapshot, successor(snapshot, adapters[snapshot.task.name])) for snapshot in snapshots]
 
 
 def load(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
@@ -41,9 +42,23 @@ class Sides:
     """
 
     def __init__(self, old: Slot, new: Refit, bundle: str) -> None:
-        self._old, self._new, self._same = old, new, old.record.bundle == bundle
+        self._old, self._new, self._bundle = old, new, bundle
+        self._same = old.record.bundle == bundle
         reading = new.rows.reading
         self._rows = gather(reading, Space.of_slot(reading.store, old, None))
+
+    def beside(self, new: Refit) -> Sides:
+        """The same old model beside a later fit on the same release.
+
+        What was fitted to the same examples and labels is not fitted again.
+        """
+        if new is self._new:
+            return self
+        if self._same or new.rows.reading.data != self._new.rows.reading.data:
+            return Sides(self._old, new, self._bundle)
+        sides = copy(self)
+        sides._new = new
+        return sides
 
     def labelled(self) -> set[int]:
         """Ids of the labelled examples that have a row on both backbones."""

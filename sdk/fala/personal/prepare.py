@@ -22,7 +22,6 @@ from fala.base.examples import unique_texts
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.model.bridge import Bridge, reachable
-from fala.model.heads import Head
 from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
 from fala.personal.gather import Inherited, OldLogits, Reading, Rows, Space, gather, old_logits
@@ -38,33 +37,13 @@ from fala.store.texts import NOT_KEPT
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """A task's part in a replacement: a new release, or an adapter, opened for it.
-
-    Attributes:
-        before: The task meanwhile.
-        release: The release, or the adapter, to be installed for it.
-        head: Its head, with the labels in the device's order, and new ones after them.
-        bridges: The bridges to its backbone from those that the device has used, the worst first.
-    """
-
-    before: Snapshot
-    release: Release
-    head: Head
-    bridges: Sequence[Bridge]
-
-    @property
-    def instant(self) -> bool:
-        """Whether a personal model needs no forward pass: over a bridge, or by n-grams."""
-        return bool(self.bridges) or self.head.lexical is not None
-
-
-@dataclass(frozen=True, eq=False)
 class Carried:
-    """The first personal model on a new release.
+    """The first personal model of a task on a new release, or adapter.
 
     Attributes:
-        part: The task's part.
+        before: The task, as it was read for it.
+        release: The new release, with its head's labels in the device's order.
+        bridges: The bridges to its backbone from those that the device has used, the worst first.
         old: The old logits; None if the labels differ.
         inherited: Those that the model was fitted to where there is no label.
         model: The new model.
@@ -73,7 +52,9 @@ class Carried:
         seconds: Wall time to read, encode and fit.
     """
 
-    part: Part
+    before: Snapshot
+    release: Release
+    bridges: Sequence[Bridge]
     old: OldLogits | None
     inherited: Inherited | None
     model: Refit
@@ -82,15 +63,25 @@ class Carried:
     seconds: float
 
     @property
+    def task(self) -> Task:
+        """The task."""
+        return self.before.task
+
+    @property
+    def instant(self) -> bool:
+        """Whether a personal model needs no forward pass: over a bridge, or by n-grams."""
+        return _is_instant(self.release, self.bridges)
+
+    @property
     def encoded(self) -> int:
         """Forward passes spent on it."""
-        return 0 if self.part.release.static else len(self.embeddings)
+        return 0 if self.release.static else len(self.embeddings)
 
 
 @contextmanager
 def opening(
     task: Task, path: Path, run: Run, origin: Signed, *, allow_older: bool
-) -> Iterator[Part]:
+) -> Iterator[tuple[Snapshot, Release]]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
     Args:
@@ -99,6 +90,9 @@ def opening(
         run: Times the stages.
         origin: How its origin is known.
         allow_older: Whether it may be older than an installed one.
+
+    Returns:
+        The task, and the release for it.
 
     Raises:
         OlderReleaseError: It is older than an installed one, without ``allow_older``.
@@ -112,13 +106,13 @@ def opening(
         release = admit(path, origin, folder.encoders, folder.releases, installed)
         if not allow_older:
             _check_version(folder, before.release.bundle.manifest, release.bundle)
-        part = part_for(before, release)
+        release = successor(before, release)
     with ThreadPoolExecutor(max_workers=1) as loader:
-        yield replace(part, release=release.loading(loader))
+        yield before, release.loading(loader)
 
 
-def part_for(before: Snapshot, release: Release) -> Part:
-    """A task's part in a replacement by a release, or an adapter.
+def successor(before: Snapshot, release: Release) -> Release:
+    """Return a release, or an adapter, as the next one of a task: labels in the device's order.
 
     Args:
         before: The task.
@@ -126,7 +120,7 @@ def part_for(before: Snapshot, release: Release) -> Part:
 
     Raises:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
-        BundleError: It cannot be trusted.
+        BundleFormatError: Its bridge starts from embeddings of another length.
     """
     head, old, bundle = release.head, before.head, release.bundle
     continues = head.link.continues(old.link, head.labels, old.labels) or (
@@ -137,7 +131,6 @@ def part_for(before: Snapshot, release: Release) -> Part:
         raise BundleMismatchError(
             f"{bundle.path}: for {head.described}; this device does {old.described}"
         )
-    added = [label for label in head.labels if str(label) not in old.names]
     dimension = before.release.bundle.manifest.dimension
     direct = release.bridges.get(before.backbone)
     if direct is not None and len(direct.matrix) != dimension:
@@ -145,18 +138,28 @@ def part_for(before: Snapshot, release: Release) -> Part:
             f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}; "
             f"this device's backbone has {dimension}"
         )
+    added = [label for label in head.labels if str(label) not in old.names]
+    return replace(release, head=head.in_order([*old.labels, *added]))
+
+
+def _bridges(before: Snapshot, release: Release) -> list[Bridge]:
+    """The bridges to a release from the backbones that a task has used, the worst first."""
     embeddings = before.task.store.embeddings
     # A bridge from a backbone that this device never used maps nothing.
-    usable = [
+    return [
         bridge
         for bridge in reachable(release.bridges, before.release.bridges, before.backbone)
         if bridge.source == before.backbone or embeddings.has(bridge.source)
     ]
-    return Part(before, release, head.in_order([*old.labels, *added]), usable)
+
+
+def _is_instant(release: Release, bridges: Sequence[Bridge]) -> bool:
+    return bool(bridges) or release.head.lexical is not None
 
 
 def prepare(
-    part: Part,
+    before: Snapshot,
+    release: Release,
     run: Run,
     limit: int,
     *,
@@ -167,7 +170,8 @@ def prepare(
     """Fit a personal model on a release.
 
     Args:
-        part: The task's part.
+        before: The task.
+        release: The release; see ``successor``.
         run: Times the stages.
         limit: Forward passes, at most.
         evidence: Forward passes, at most, to compare the model with the active one.
@@ -178,15 +182,16 @@ def prepare(
         CancelledError: The app cancelled.
         BundleFormatError: The release's numbers are too large or too small for a fit.
     """
-    before, release, head = part.before, part.release, part.head
+    head = release.head
     started = time.perf_counter()
     run.check("read")
     with run.stage("read"):
         reading = Reading(before, run)
         old = old_logits(reading, before.active) if before.head.names == head.names else None
         inherited = None if old is None else old.passed_on(release.bundle, head)
+        bridges = _bridges(before, release)
         space = Space(
-            head, release.bundle.backbone_digest, part.bridges,
+            head, release.bundle.backbone_digest, bridges,
             release.bundle.scales, {} if inherited is None else inherited.differences(),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})
@@ -197,7 +202,7 @@ def prepare(
         choice, embeddings = earlier.choice, earlier.embeddings
     else:
         choice = _choice(
-            rows, part, run, limit, evidence, lambda: old or old_logits(reading, before.active)
+            rows, release, run, limit, evidence, lambda: old or old_logits(reading, before.active)
         )
         with run.stage("forward"):
             embeddings = forward(choice.texts, release.backbone.encode, run, free=release.static)
@@ -218,7 +223,7 @@ def prepare(
         reason = _vendor_reason(before, model.rows)
         model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
-    return Carried(part, old, inherited, model, choice, embeddings, seconds)
+    return Carried(before, release, bridges, old, inherited, model, choice, embeddings, seconds)
 
 
 def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
@@ -249,7 +254,7 @@ def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
         )
 
 
-def check(prepared: Carried, run: Run) -> int:
+def check(carried: Carried, run: Run) -> int:
     """Run the new model on the device's own texts.
 
     Returns:
@@ -259,7 +264,7 @@ def check(prepared: Carried, run: Run) -> int:
         BundleError: It cannot be loaded, or fails on a text.
         CancelledError: The app cancelled.
     """
-    release, model = prepared.part.release, prepared.model
+    release, model = carried.release, carried.model
     reading = model.rows.reading
     with run.stage("load"):
         backbone = release.backbone.loaded  # one that does not load must not be installed
@@ -280,7 +285,7 @@ def check(prepared: Carried, run: Run) -> int:
 
 def _choice(
     rows: Rows,
-    part: Part,
+    release: Release,
     run: Run,
     limit: int,
     evidence: int,
@@ -293,11 +298,11 @@ def _choice(
     """
     if not rows.reading.store.texts.kept:
         return Choice([])
-    if part.release.static:
+    if release.static:
         return Choice(rows.pending_texts())
     if not (rows.ids or rows.pending):
         return Choice([])
-    if part.instant:
+    if _is_instant(release, rows.space.bridges):
         order = labelled_first(rows.ids, rows.training.labelled)
         missing = [rows.missing[position] for position in order]
         return Choice(affordable(missing, min(limit, evidence)))

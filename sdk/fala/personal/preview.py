@@ -30,39 +30,39 @@ def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
     """
     budget = run.budget
     # A preview of an older release does no harm.
-    with opening(task, path, run, origin, allow_older=True) as part:
-        limit = budget.passes(bridged=bool(part.bridges))
-        prepared = prepare(part, run, limit, evidence=MIN_REAL)
-        probes = check(prepared, run)
+    with opening(task, path, run, origin, allow_older=True) as (before, release):
+        limit = budget.passes(bridged=False)
+        first = prepare(before, release, run, limit, evidence=MIN_REAL)
+        probes = check(first, run)
         spent = time.perf_counter() - run.started
-        sides = Sides(part.before.active, prepared.model, part.release.bundle.digest)
+        sides = Sides(before.active, first.model, release.bundle.digest)
         comparison, changes = sides.compare(), sides.changes()
-        passes = _passes_to_know(sides, prepared, comparison.labelled)
-    further = _further(prepared, run)
+        passes = _passes_to_know(sides, first, comparison.labelled)
+    further = _further(first, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
     # The texts that the replacement encodes before its first model are encoded already.
-    encoded = len(prepared.embeddings)
+    encoded = len(first.embeddings)
     seconds = spent + further * pace
     if budget.seconds is not None:  # no more texts are encoded after it
         seconds = min(seconds, max(spent, budget.seconds))
-    bundle = part.release.bundle
+    bundle = release.bundle
     with named_errors(bundle.path):
         size = bundle.path.stat().st_size
     return Preview(
-        old=part.before.release.name,
-        new=part.release.name,
-        decision=prepared.model.verdict.decision,
+        old=before.release.name,
+        new=release.name,
+        decision=first.model.verdict.decision,
         comparison=comparison,
         changes=changes,
         passes_to_know=passes if comparison.worse is None else 0,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
-        disk_megabytes=_growth(prepared, size, encoded + further) / _MEGABYTE,
-        forward_passes=further + prepared.encoded,
+        disk_megabytes=_growth(first, size, encoded + further) / _MEGABYTE,
+        forward_passes=further + first.encoded,
     )
 
 
-def _passes_to_know(sides: Sides, prepared: Carried, judged: int) -> int | None:
+def _passes_to_know(sides: Sides, first: Carried, judged: int) -> int | None:
     """Estimate the forward passes needed to know whether a user would be worse off.
 
     The spread of the loss differences, on estimated embeddings too, determines how many examples
@@ -70,14 +70,14 @@ def _passes_to_know(sides: Sides, prepared: Carried, judged: int) -> int | None:
 
     Args:
         sides: The labelled examples.
-        prepared: The first model.
+        first: The first model.
         judged: Examples that are encoded.
 
     Returns:
         None if the user has fewer labels than that.
     """
-    waiting = sum(row.label is not None for row in prepared.model.rows.pending)
-    losses = sides.measured(sides.labelled(), prepared.model.rows.space.head.link.losses)
+    waiting = sum(row.label is not None for row in first.model.rows.pending)
+    losses = sides.measured(sides.labelled(), first.model.rows.space.head.link.losses)
     if losses is None or len(losses["old"]) < MIN_LABELLED:
         return None
     spread = float((losses["carried"] - losses["old"]).std(ddof=1))
@@ -85,22 +85,22 @@ def _passes_to_know(sides: Sides, prepared: Carried, judged: int) -> int | None:
     return None if examples > len(losses["old"]) + waiting else max(examples - judged, 0)
 
 
-def _further(prepared: Carried, run: Run) -> int:
+def _further(first: Carried, run: Run) -> int:
     """Texts that a refinement would encode after the first model, at most."""
-    part, rows = prepared.part, prepared.model.rows
-    if part.release.static or not part.instant or not rows.reading.store.texts.kept:
+    rows = first.model.rows
+    if first.release.static or not first.instant or not rows.reading.store.texts.kept:
         return 0
     pending = rows.pending_texts()
-    remaining = run.budget.passes(bool(part.bridges)) - len(prepared.embeddings)
+    remaining = run.budget.passes(bool(first.bridges)) - len(first.embeddings)
     return min(remaining, len(pending))
 
 
-def _growth(prepared: Carried, size: int, texts: int) -> int:
+def _growth(first: Carried, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
-    bundle, folder = prepared.part.release.bundle, prepared.part.before.task.folder
+    bundle, folder = first.release.bundle, first.task.folder
     in_use = folder.store.slots.bundles()
     # The idle slot is overwritten, and the bundle that only it uses is deleted.
-    idle = in_use - {prepared.part.before.active.record.bundle, bundle.digest}
+    idle = in_use - {first.before.active.record.bundle, bundle.digest}
     files = [bundle_path(folder.path, digest) for digest in idle]
     deleted = sum(file.stat().st_size for file in files if file.is_file())
     embeddings = 2 * bundle.manifest.dimension * texts  # float16

@@ -14,7 +14,9 @@ from fala.base.errors import BudgetError, BundleError, DataError, FalaError, Wor
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.model.heads import Head
+from fala.personal import compare
 from fala.personal.compare import refuse_worse
+from fala.personal.refit import fit_rows
 from fala.personal.run import Budget
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.validation import PROBES as PROBE_COUNT
@@ -335,3 +337,13 @@ def test_the_commands(device, path, releases, tmp_path):
         ("confirm", tmp_path / "none"), ("rollback", tmp_path / "none"),
     ):  # fmt: skip
         failed(*arguments)
+
+
+def test_the_old_model_is_fitted_once_to_compare(device, releases, labels, monkeypatch):
+    """Before the installation and after the refinement it is compared on the same labels."""
+    device.learn(TEXTS, labels)
+    fits = []
+    monkeypatch.setattr(compare, "fit_rows", lambda *a, **k: fits.append(a) or fit_rows(*a, **k))
+    report = device.replace(releases["mid"], Budget(30), accept="better-than-vendor")
+    assert len(fits) == 1 and report.forward_passes == 30
+    assert report.comparison.labelled == 30
