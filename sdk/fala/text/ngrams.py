@@ -118,6 +118,7 @@ _PAIR = _MARKS[1]
 # B^0, B^1 and so on: no token of a chunk's texts is longer.
 _POWERS = np.multiply.accumulate(np.append(np.uint64(1), np.full(LONGEST - 1, _BASE)))
 _SHIFT, _TOP = np.uint64(32), np.uint64(48)
+_TEXT, _BUCKET = np.uint32(16), np.uint32(BUCKETS - 1)  # the bits of a key
 _START, _END = np.array([ord("<")], np.uint64), np.array([ord(">")], np.uint64)
 _TRUE = np.ones(1, dtype=np.bool_)
 
@@ -172,21 +173,22 @@ def _of_chunk(texts: list[str]) -> Ngrams:
     joined = "\n".join(texts).encode("utf-32-le", "surrogatepass")
     codes = np.frombuffer(joined, dtype="<u4")
     visible, word, token = _boundaries(codes)
-    numbers = np.arange(len(texts) + 1, dtype=np.uint32) * np.uint32(BUCKETS)
+    numbers = np.arange(len(texts) + 1, dtype=np.uint32) << _TEXT
     keys = numbers[:0]
     if len(at := visible.nonzero()[0]):
-        text = numbers[:-1].repeat([len(text) + 1 for text in texts])[at]
+        text = None if len(texts) == 1 else numbers.repeat([*(len(t) + 1 for t in texts), 0])[at]
         codes = codes[at].astype(np.uint64)
         kinds = (*_of_tokens(codes, text, token[at]), *_of_words(codes, word[at]))
         mixed = np.concatenate([hashed for hashed, _ in kinds])
         mixed ^= mixed >> _SHIFT
         mixed *= _MARKS.repeat([len(hashed) for hashed, _ in kinds])
         mixed >>= _TOP
-        keys = text[np.concatenate([first for _, first in kinds])]
-        keys += mixed.astype(np.uint32)
+        keys = mixed.astype(np.uint32)
+        if text is not None:
+            keys += text[np.concatenate([first for _, first in kinds])]
         keys.sort()
         keys = keys[np.concatenate((_TRUE, keys[1:] != keys[:-1]))]
-    return keys.searchsorted(numbers), (keys % np.uint32(BUCKETS)).astype(np.int32)
+    return keys.searchsorted(numbers), (keys & _BUCKET).astype(np.int32)
 
 
 def _boundaries(
@@ -213,16 +215,18 @@ Hashed = tuple[NDArray[np.uint64], NDArray[np.intp]]
 
 
 def _of_tokens(
-    codes: NDArray[np.uint64], text: NDArray[np.uint32], token: NDArray[np.bool_]
+    codes: NDArray[np.uint64], text: NDArray[np.uint32] | None, token: NDArray[np.bool_]
 ) -> tuple[Hashed, Hashed]:
-    """The tokens, and their pairs."""
-    starts = token.nonzero()[0]
-    ends = np.concatenate((starts[1:], [len(codes)]))
+    """The tokens, and their pairs, which no two texts share."""
+    bounds = np.concatenate((token, _TRUE)).nonzero()[0]
+    starts, ends = bounds[:-1], bounds[1:]
     behind = (ends - 1).repeat(ends - starts) - np.arange(len(codes))
     hashed = np.add.reduceat(codes * _POWERS[behind], starts)
-    rows = text[starts]
-    pair = (rows[1:] == rows[:-1]).nonzero()[0]
-    return (hashed, starts), (hashed[pair] * _PAIR + hashed[pair + 1], starts[pair])
+    pairs, first = hashed[:-1] * _PAIR + hashed[1:], starts[:-1]
+    if text is not None:
+        same = text[first] == text[starts[1:]]
+        pairs, first = pairs[same], first[same]
+    return (hashed, starts), (pairs, first)
 
 
 def _of_words(codes: NDArray[np.uint64], word: NDArray[np.bool_]) -> tuple[Hashed, Hashed, Hashed]:
