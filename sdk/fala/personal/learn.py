@@ -213,7 +213,7 @@ class Learner:
         reading = Reading(snapshot)
         reading.add(snapshot.backbone, encoded)
         encode_free(snapshot, reading)
-        fitted, result = refit_active(snapshot, reading, encoded)
+        fitted, result = refit_active(snapshot, reading, space_of(snapshot), encoded)
         self._hold(_last_fit(fitted, result))
         return self.report(fitted, result)
 

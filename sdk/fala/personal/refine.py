@@ -29,9 +29,9 @@ BATCH, LARGEST_BATCH = 25, 200
 LEAST_MOVE = 0.005
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Refined:
-    """The result of a refinement.
+    """A refinement, as far as it has come.
 
     Attributes:
         last: The last model, with the examples' rows at the end.
@@ -43,11 +43,16 @@ class Refined:
     """
 
     last: Refit
-    forward_passes: int
-    works: tuple[Work, ...]
-    clusters: int
-    queries: int
-    stopped: Stopped
+    forward_passes: int = 0
+    works: tuple[Work, ...] = ()
+    clusters: int = 0
+    queries: int = 0
+    stopped: Stopped = Stopped.BUDGET
+
+    def fitted(self, result: Refit) -> None:
+        """Note a further fit."""
+        self.last = result
+        self.works += result.works
 
 
 def refine(task: Task, run: Run, passes: int, start: Refit | None = None) -> Refined:
@@ -59,7 +64,18 @@ def refine(task: Task, run: Run, passes: int, start: Refit | None = None) -> Ref
         passes: Forward passes, at most.
         start: A fit by which the first texts are chosen; None fits first.
     """
-    return _Refinement(task, run, passes).run(start)
+    snapshot = opened(task)
+    if start is not None:
+        refined = Refined(start)
+    else:
+        with run.stage("read"):
+            reading = Reading(snapshot, run)
+            encode_free(snapshot, reading)
+            refined = Refined(without_fit(gather(reading, space_of(snapshot))))
+    refined.stopped = _batches(snapshot, run, passes, refined, first=start is None)
+    passes = refined.forward_passes
+    _log.info("%s: %d forward passes, %s", snapshot.release.name, passes, refined.stopped)
+    return refined
 
 
 def refined_report(refined: Refined, snapshot: Snapshot, run: Run, sides: Sides | None) -> Report:
@@ -125,122 +141,115 @@ def report_on(
     )
 
 
-class _Refinement:
-    """A running refinement; see ``refine``."""
+def _batches(
+    snapshot: Snapshot, run: Run, passes: int, refined: Refined, *, first: bool
+) -> Stopped:
+    """Refine a release; see ``refine``.
 
-    def __init__(self, task: Task, run: Run, passes: int) -> None:
-        self._task, self._run = task, run
-        self._remaining = max(0, passes)
-        self._passes = self._clusters = self._queries = 0
-        self._works: list[Work] = []
+    Args:
+        snapshot: The task, with the release.
+        run: See ``refine``.
+        passes: See ``refine``.
+        refined: What it has done so far.
+        first: Whether its last model is still to be fitted.
 
-    def run(self, start: Refit | None) -> Refined:
-        snapshot = opened(self._task)
-        last = start
-        if last is None:
-            with self._run.stage("read"):
-                reading = Reading(snapshot, self._run)
-                encode_free(snapshot, reading)
-                last = without_fit(gather(reading, space_of(snapshot)))
-        last, stopped = self._batches(snapshot, last, fitted=start is not None)
-        _log.info("%s: %d forward passes, %s", snapshot.release.name, self._passes, stopped)
-        works = tuple(self._works)
-        return Refined(last, self._passes, works, self._clusters, self._queries, stopped)
+    Returns:
+        Why no more texts are encoded.
+    """
+    rows, stopped = refined.last.rows, Stopped.BUDGET
+    if rows.pending_texts() and not rows.reading.store.texts.kept:
+        passes, stopped = 0, Stopped.NOT_KEPT
+    evidence = rows.training.used.any()
+    if not evidence and (stopped is Stopped.NOT_KEPT or not rows.pending):
+        return Stopped.NOT_KEPT if rows.pending else Stopped.NO_LABEL
+    if snapshot.release.static and evidence:
+        if not _commit(snapshot, {}, run, refined):
+            return Stopped.MODEL_CHANGED
+        return stopped if stopped is Stopped.NOT_KEPT else Stopped.ALL_ENCODED
+    if passes > 0 and first:  # by which the first texts are chosen
+        with run.stage("solve"):
+            refined.fitted(fit_rows(rows))
+    while refined.forward_passes < passes:
+        texts, before = _choose(snapshot, run, passes, refined), refined.last
+        if not texts:
+            return Stopped.ALL_ENCODED
+        encoded = _encode(snapshot, texts, run)
+        if encoded is None:
+            return Stopped.MODEL_CHANGED
+        refined.forward_passes += len(encoded)
+        if encoded:
+            if not _commit(snapshot, encoded, run, refined):
+                return Stopped.MODEL_CHANGED
+            run.report("refine", refined.forward_passes, passes)
+        if run.cancelled:
+            return Stopped.CANCELLED
+        if len(encoded) < len(texts):
+            return Stopped.TIME
+        last = refined.last
+        more = refined.forward_passes < passes
+        if more and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
+            return Stopped.SETTLED
+    return stopped
 
-    def _batches(self, snapshot: Snapshot, last: Refit, *, fitted: bool) -> tuple[Refit, Stopped]:
-        """The last fit, and why no more texts were encoded."""
-        stopped = Stopped.BUDGET
-        if last.rows.pending_texts() and not self._task.store.texts.kept:
-            self._remaining, stopped = 0, Stopped.NOT_KEPT
-        evidence = last.rows.training.used.any()
-        if not evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
-            return last, Stopped.NOT_KEPT if last.rows.pending else Stopped.NO_LABEL
-        if snapshot.release.static and evidence:
-            committed = self._commit(snapshot, {}, last)
-            if committed is None:
-                return last, Stopped.MODEL_CHANGED
-            return committed, stopped if stopped is Stopped.NOT_KEPT else Stopped.ALL_ENCODED
-        if self._remaining and not fitted:  # a first fit, by which the first texts are chosen
-            with self._run.stage("solve"):
-                last = self._counted(fit_rows(last.rows))
-        while self._remaining:
-            texts = self._choose(snapshot, last)
-            if not texts:
-                return last, Stopped.ALL_ENCODED
-            encoded = self._encoded(snapshot, texts)
-            if encoded is None:
-                return last, Stopped.MODEL_CHANGED
-            before = last
-            if encoded:
-                committed = self._commit(snapshot, encoded, last)
-                if committed is None:
-                    return last, Stopped.MODEL_CHANGED
-                last = committed
-                self._run.report("refine", self._passes, self._passes + self._remaining)
-            if self._run.cancelled:
-                return last, Stopped.CANCELLED
-            if len(encoded) < len(texts):
-                return last, Stopped.TIME
-            if self._remaining and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
-                return last, Stopped.SETTLED
-        return last, stopped
 
-    def _counted(self, result: Refit) -> Refit:
-        self._works += result.works
-        return result
+def _choose(snapshot: Snapshot, run: Run, passes: int, refined: Refined) -> Sequence[str]:
+    """The texts of the next batch."""
+    rows, spent = refined.last.rows, refined.forward_passes
 
-    def _choose(self, snapshot: Snapshot, last: Refit) -> Sequence[str]:
-        def old() -> OldLogits | None:
-            previous = self._task.previous(snapshot)
-            return None if previous is None else old_logits(last.rows.reading, previous)
+    def old() -> OldLogits | None:
+        previous = snapshot.task.previous(snapshot)
+        return None if previous is None else old_logits(rows.reading, previous)
 
-        with self._run.stage("select"):
-            # As many as so far: a long refinement spends its time on texts, not on fits.
-            size = min(max(BATCH, self._passes), LARGEST_BATCH)
-            choice = choose(last.rows, last.left_out, self._remaining, size, old)
-        self._clusters += choice.clusters
-        self._queries += choice.queries
-        return choice.texts
+    with run.stage("select"):
+        # As many as so far: a long refinement spends its time on texts, not on fits.
+        size = min(max(BATCH, spent), LARGEST_BATCH)
+        choice = choose(rows, refined.last.left_out, passes - spent, size, old)
+    refined.clusters += choice.clusters
+    refined.queries += choice.queries
+    return choice.texts
 
-    def _encoded(self, snapshot: Snapshot, texts: Sequence[str]) -> Encoded | None:
-        """Embeddings of some texts; None where another release is active.
 
-        Raises:
-            BundleError: The release fails; one on trial gives way to the previous one.
-        """
-        try:
-            with self._run.stage("forward"):
-                encoded = forward(texts, snapshot.release.backbone.encode, self._run)
-        except BundleError as error:
-            if not opened(self._task).is_of_release(snapshot):
-                return None  # another process has deleted its file
-            give_up(self._task.folder, error)
-            raise
-        self._passes += len(encoded)
-        self._remaining -= len(encoded)
-        return encoded
+def _encode(snapshot: Snapshot, texts: Sequence[str], run: Run) -> Encoded | None:
+    """Embeddings of some texts; None where another release is active.
 
-    def _commit(self, initial: Snapshot, encoded: Encoded, last: Refit) -> Refit | None:
-        """Fit to the current labels, and commit the model with the new embeddings.
+    Raises:
+        BundleError: The release fails; one on trial gives way to the previous one.
+    """
+    try:
+        with run.stage("forward"):
+            return forward(texts, snapshot.release.backbone.encode, run)
+    except BundleError as error:
+        if not opened(snapshot.task).is_of_release(snapshot):
+            return None  # another process has deleted its file
+        give_up(snapshot.task.folder, error)
+        raise
 
-        Args:
-            initial: The task, with the release that is refined.
-            encoded: New embeddings; stored in any case, so that none is computed twice.
-            last: The fit before, from which a long one starts.
 
-        Returns:
-            The fit; None where another release is active.
-        """
-        with self._task.store.turn():
-            snapshot = opened(self._task)
-            if not snapshot.is_of_release(initial):
-                self._task.folder.keep_embeddings(initial.backbone, encoded)
-                return None
-            with self._run.stage("read"):
-                reading = Reading(snapshot, self._run)
-                reading.add(snapshot.backbone, encoded)
-            _, result = refit_active(snapshot, reading, encoded, last.fit)
-            return self._counted(result)
+def _commit(initial: Snapshot, encoded: Encoded, run: Run, refined: Refined) -> bool:
+    """Fit to the current labels, and commit the model with the new embeddings.
+
+    Args:
+        initial: The task, with the release that is refined.
+        encoded: New embeddings; stored in any case, so that none is computed twice.
+        run: See ``refine``.
+        refined: Gets the fit.
+
+    Returns:
+        Whether it is done; False where another release is active.
+    """
+    task = initial.task
+    with task.store.turn():
+        snapshot = opened(task)
+        if not snapshot.is_of_release(initial):
+            task.folder.keep_embeddings(initial.backbone, encoded)
+            return False
+        with run.stage("read"):
+            reading = Reading(snapshot, run)
+            reading.add(snapshot.backbone, encoded)
+            space = space_of(snapshot)
+        _, result = refit_active(snapshot, reading, space, encoded, refined.last.fit)
+    refined.fitted(result)
+    return True
 
 
 def _moved(before: Refit, after: Refit) -> float:

@@ -87,6 +87,7 @@ def refit(reading: Reading, space: Space, near: Fit | None = None) -> Refit:
 def refit_active(
     snapshot: Snapshot,
     reading: Reading,
+    space: Space,
     encoded: Mapping[str, Vectors],
     near: Fit | None = None,
 ) -> tuple[Snapshot, Refit]:
@@ -97,6 +98,7 @@ def refit_active(
     Args:
         snapshot: The task.
         reading: Its examples, with the new embeddings.
+        space: The space of the active slot.
         encoded: The new embeddings, by text: they are stored in any case.
         near: A solution of a fit of almost the same rows, if there is one.
 
@@ -104,8 +106,6 @@ def refit_active(
         The task then, and its fit.
     """
     task = snapshot.task
-    with reading.run.stage("read"):
-        space = space_of(snapshot)
     result = refit(reading, space, near)
     with reading.run.stage("commit"):
         if result.fit is not None:
