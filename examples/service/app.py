@@ -60,16 +60,22 @@ class Users:
         if self.state_file.exists():
             state = json.loads(self.state_file.read_text(encoding="utf-8"))
             self.release = state["release"]
-            if not state["carried"]:  # the server was killed meanwhile
-                self.carry()
         else:
-            self.write_state(self.releases.add(first_release).digest, carried=True)
+            state = {"carried": True}
+            self.write_state(self.releases.add(first_release).digest, **state)
+        self.load()
+        if not state["carried"]:  # the server was killed meanwhile
+            self.carry()
 
     def write_state(self, release, carried):
         """Which release new users get, and whether all others have it."""
         self.release, part = release, self.state_file.with_suffix(".part")
         part.write_text(json.dumps({"release": release, "carried": carried}), encoding="utf-8")
         part.replace(self.state_file)
+
+    def load(self):
+        """Keep all releases' backbones loaded, so that no request waits for one."""
+        self.loaded = [self.releases.backbone(digest) for digest in self.releases]
 
     @contextlib.contextmanager
     def device(self, name, *, create=False):
@@ -141,6 +147,7 @@ class Users:
 
         def run():
             try:
+                self.load()
                 result = fala.replace_all(
                     sorted((self.folder / "users").iterdir()), self.releases[self.release].path,
                     releases=self.releases, progress=progress,

@@ -12,10 +12,10 @@ from fala.many.replacing import replace_all
 
 
 def thread_and_process(item):
-    """Where an item is done; a library prints."""
+    """Where an item is done, and how; a library prints."""
     print("a line of a library", flush=True)
     os.write(1, b"and of one in C\n")
-    return item, os.getpid(), os.environ["OMP_NUM_THREADS"]
+    return item, os.getpid(), os.environ["OMP_NUM_THREADS"], (os.getsid(0), os.nice(0))
 
 
 def die_once(item):

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fala.backbones import Backbone
 from fala.backbones.external import Encoder, Encoders
 from fala.base.errors import BundleError, DataError, DeviceError, ReleaseInUseError, counted, shown
 from fala.base.files import (
@@ -35,7 +36,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_bundle
-from fala.slots.sharing import open_bundle
+from fala.slots.sharing import backbone_of, open_bundle
 from fala.slots.validation import validated_for
 from fala.store.turns import FileLock
 
@@ -108,6 +109,19 @@ class Releases(ReleaseFiles):
         path = check_path(bundle, "bundle")
         release = admit_loaded(path, Signed(trust), Encoders(encoder), self)
         return release.bundle.at(self.keep(release.bundle))
+
+    def backbone(self, digest: str) -> Backbone:
+        """Load a release's backbone, which all devices of this process then share.
+
+        It is loaded as long as a device uses it, or the app keeps what is returned: then no
+        prediction waits until it is loaded.
+
+        Raises:
+            DataError: There is none of this digest.
+            EncoderError: It is the app's own encoder.
+            BundleError: It is damaged.
+        """
+        return backbone_of(self[digest])
 
     def remove(self, digest: str) -> None:
         """Delete a release that no device uses.

@@ -36,9 +36,11 @@ _PATIENCE = 5.0
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 #: A program that answers users comes first.
 _NICENESS = 10
+#: Ctrl-C in a terminal is for the program. A session of its own would protect a process, too, but
+#: Linux divides its cores among sessions (autogroup), whatever priority a process has in its own.
 _START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from fala.many.workers import work; work()"
+    "import json, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "sys.path[:] = json.loads(sys.argv[1]); from fala.many.workers import work; work()"
 )
 _READY = "ready"
 
@@ -171,7 +173,6 @@ class _Process:
             [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, **dict.fromkeys(_THREADS, "1")},
-            start_new_session=True,  # Ctrl-C in a terminal reaches the program that started it
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
 

@@ -138,9 +138,9 @@ def _files(own: Snapshot) -> Files | None:
         return None
     folder = own.task.folder
     digests = folder.store.slots.bundles()
-    files = {digest: identity_of(bundle_path(folder.path, digest)) for digest in digests}
-    known = {digest: identity for digest, identity in files.items() if identity is not None}
-    return known if len(known) == len(files) else None
+    files = [identity_of(bundle_path(folder.path, digest)) for digest in digests]
+    known = frozenset(identity for identity in files if identity is not None)
+    return known if None not in files else None
 
 
 def _probe(own: Snapshot, trial: Trial, examples: Sequence[Example]) -> None:

@@ -2,8 +2,8 @@
 
 No prediction waits for another writer: meanwhile a try is not counted, and what ends it is written
 later. A process remembers which releases have passed their probes in it, so that a device that is
-opened again does not run them again. Only the same files in the same store are remembered, and
-a forked process remembers nothing.
+opened again does not run them again, nor another user's device that shares the release's file.
+Only the same files are remembered, and a forked process remembers nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 
 from fala.base.errors import DeviceError
-from fala.base.files import Identity, identity_of
+from fala.base.files import Identity
 from fala.slots.trial import End, Event, after
 from fala.store.interrupts import interruptible
 from fala.store.settings import Trial
@@ -28,11 +28,10 @@ _log = logging.getLogger("fala.store")
 #: Empty; locked by the process that counts a try. The lock ends with its process.
 _LOCK = "store.sqlite3.trial"
 
-#: The files that a trial's slots depend on, by digest.
-Files = dict[str, Identity]
-# The trials that passed in this process: by process and store, when each began, and its files.
-_Key = tuple[int, int, int]
-_passed: dict[_Key, tuple[int, Files]] = {}
+#: The files that a trial's slots depend on.
+Files = frozenset[Identity]
+# What has passed in this process, which a fork is not.
+_passed: dict[tuple[int, Files], None] = {}
 _remembering = Lock()
 # A few hundred bytes each.
 _MOST_REMEMBERED = 10_000
@@ -90,15 +89,15 @@ class Trials:
         return self._trial is not None and self._trial.began == trial.began
 
     def recall(self, trial: Trial, files: Files) -> bool:
-        """Take over that a trial has passed in this process, with the same files in this store.
+        """Take over that a trial's files have passed in this process, of whatever device.
 
         Returns:
-            Whether it has. After a try that did not end, it has to pass again.
+            Whether they have. After a try that did not end, they have to pass again.
         """
-        key, now = self._key(), self.running()
-        if key is None or now is None or now.began != trial.began or now.tries:
+        now = self.running()
+        if now is None or now.began != trial.began or now.tries:
             return False
-        if _passed.get(key) != (now.began, files):
+        if (os.getpid(), files) not in _passed:
             return False
         self._note_passed(now)
         return True
@@ -112,14 +111,14 @@ class Trials:
                 that it is checked whenever the folder is opened.
         """
         self._note_passed(trial)
-        key = self._key()
-        if key is None or files is None:
+        if files is None:
             return
+        key = os.getpid(), files
         with _remembering:
             _passed.pop(key, None)  # else it would keep its place in the order
             if len(_passed) >= _MOST_REMEMBERED:
                 del _passed[next(iter(_passed))]
-            _passed[key] = trial.began, files
+            _passed[key] = None
 
     @interruptible
     def exclusive(self) -> Iterator[bool]:
@@ -187,11 +186,6 @@ class Trials:
     def _note_passed(self, trial: Trial) -> None:
         with self._lock:
             self._trial, self._fresh, self._late = trial, 0, False
-
-    def _key(self) -> _Key | None:
-        """This process, which a fork is not, and the store's file, without what writers change."""
-        identity = identity_of(self._store.path)
-        return None if identity is None else (os.getpid(), *identity[:2])
 
     def _note(
         self, trial: Trial, event: Event, number: int = 0, *, wait: bool = False

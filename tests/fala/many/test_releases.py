@@ -341,6 +341,32 @@ def test_a_backbone_is_loaded_once_by_threads_that_open_devices_at_once(
         device.close()
 
 
+def test_a_backbone_that_the_app_keeps_stays_loaded(tmp_path, transformers, shared):
+    kept = shared.backbone(shared.add(transformers["bert"]).digest)
+    with Device.create(tmp_path / "a", transformers["bert"], releases=shared) as device:
+        device.predict(PROBES)
+    assert is_loaded(transformers["bert"]) and kept.encode(PROBES).shape[0] == len(PROBES)
+    del kept
+    assert not is_loaded(transformers["bert"])
+    with pytest.raises(DataError, match="no release of the digest"):
+        shared.backbone("0" * 64)
+
+
+def test_a_release_on_trial_is_probed_once_for_all_that_share_its_file(
+    tmp_path, releases, shared, encoded, monkeypatch
+):
+    for user in range(3):
+        with Device.create(tmp_path / f"{user}", releases["old"], releases=shared) as device:
+            device.replace(releases["mid"], Budget(0))
+    monkeypatch.setattr("fala.slots.tries._passed", {})  # as in another process
+    for user in range(3):
+        encoded.clear()
+        with Device.open(tmp_path / f"{user}", releases=shared) as device:
+            device.predict(PROBES[:1])
+            assert device.status().on_trial
+        assert (encoded != PROBES[:1]) == (user == 0)
+
+
 def test_a_release_is_read_and_validated_once(tmp_path, transformers, shared, monkeypatch):
     shared.add(transformers["bert"])
     read = []

@@ -14,10 +14,12 @@ pytestmark = pytest.mark.slow
 
 def test_items_are_done_in_other_processes_of_one_thread(capfd):
     done = list(in_processes(functions.thread_and_process, range(20), 2))
-    items, processes, threads = zip(*done, strict=True)
+    items, processes, threads, priorities = zip(*done, strict=True)
     assert sorted(items) == list(range(20))
     assert os.getpid() not in processes and len(set(processes)) == 2
     assert set(threads) == {"1"}
+    # Of one session, or else a lower priority would not count on Linux.
+    assert set(priorities) == {(os.getsid(0), min(os.nice(0) + 10, 19))}
     # What is printed there does not come between the results.
     printed = capfd.readouterr()
     assert printed.out == "" and "a line of a library" in printed.err
@@ -43,7 +45,7 @@ def test_where_no_process_starts_all_is_done_here(monkeypatch, caplog):
 
 def test_processes_end_when_no_more_results_are_wanted():
     results = in_processes(functions.thread_and_process, range(1_000), 2)
-    processes = {process for _, process, _ in itertools.islice(results, 10)}
+    processes = {process for _, process, *_ in itertools.islice(results, 10)}
     results.close()
     for process in processes:
         with pytest.raises(ProcessLookupError):
