@@ -98,7 +98,7 @@ def encode_missing(
         [name for name in by_name if name not in stored],
         lambda names: backbone.encode([by_name[name] for name in names]),
         run, free=not backbone.is_transformer, chunk=KEPT_CHUNK,
-        keep=lambda encoded: task.folder.keep_embeddings(digest, encoded),
+        keep=lambda encoded: task.keep_embeddings(digest, encoded),
     )  # fmt: skip
 
 
@@ -123,5 +123,5 @@ def encode_free(snapshot: Snapshot, reading: Reading) -> None:
     if missing:
         embeddings = snapshot.release.backbone.encode(missing)
         fresh = dict(zip(missing, embeddings, strict=True))
-        snapshot.task.folder.keep_embeddings(snapshot.backbone, fresh)
+        snapshot.task.keep_embeddings(snapshot.backbone, fresh)
         reading.add(snapshot.backbone, fresh)

@@ -130,7 +130,7 @@ class Learner:
         kept = self._keep(snapshot, examples, labels)
         if not self.store.texts.kept:  # they cannot be encoded later
             encoded = self._encode(snapshot, examples, kept.new_texts, Run())
-            self.task.folder.keep_embeddings(*encoded)
+            self.task.keep_embeddings(*encoded)
         return kept.ids
 
     def learn(
@@ -154,7 +154,7 @@ class Learner:
         with self.store.turn():
             snapshot = opened(self.task)
             if snapshot.backbone != backbone:
-                self.task.folder.keep_embeddings(backbone, encoded)
+                self.task.keep_embeddings(backbone, encoded)
                 encoded = {}
             report = self._add(snapshot, kept.ids, encoded)
             return self._fit(snapshot, encoded) if report is None else report

@@ -241,7 +241,7 @@ def _commit(initial: Snapshot, encoded: Encoded, run: Run, refined: Refined) -> 
     with task.store.turn():
         snapshot = opened(task)
         if not snapshot.is_of_release(initial):
-            task.folder.keep_embeddings(initial.backbone, encoded)
+            task.keep_embeddings(initial.backbone, encoded)
             return False
         with run.stage("read"):
             reading = Reading(snapshot, run)

@@ -110,7 +110,7 @@ def refit_active(
     with reading.run.stage("commit"):
         if result.fit is not None:
             return task.commit(Prepared(snapshot, result.on(snapshot.active), encoded)), result
-        task.folder.keep_embeddings(snapshot.backbone, encoded)
+        task.keep_embeddings(snapshot.backbone, encoded)
         if snapshot.state.to_fit:
             snapshot = task.commit(Prepared(snapshot, snapshot.active))
         return snapshot, result

@@ -18,7 +18,7 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel
 from fala.slots.admit import Signed
 from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
-from fala.slots.sharing import backbone_of, giving_back, open_bundle
+from fala.slots.sharing import backbone_of, giving_back, loading, open_bundle
 from fala.slots.snapshot import Release, Slot
 from fala.slots.tries import Trials
 from fala.store.database import damaged, doctor
@@ -48,7 +48,6 @@ class Folder:
 
     Attributes:
         path, store, encoders, releases: The arguments.
-        opening: Held while a release is opened.
         probing: Held while a release on trial is probed.
         trials: The trial of the active release.
     """
@@ -62,28 +61,22 @@ class Folder:
         self.releases = releases
         self.probing = RLock()
         self.trials = Trials(path, store)
-        self.opening = RLock()
         self._releases: dict[tuple[str, str], Release] = {}
-
-    def keep_embeddings(self, backbone: str, embeddings: Mapping[str, Vectors]) -> None:
-        """Store embeddings of a backbone, by text."""
-        if embeddings:
-            with self.store.transaction():
-                self.store.embeddings.add(backbone, embeddings)
 
     def close(self) -> None:
         """Close the store, and let the releases go, with their backbones."""
         self.trials.flush()
         self.trials.close()
         self.store.close()
-        with self.opening, giving_back():
+        with giving_back():
             self._releases.clear()
 
     def release(self, digest: str, base: Release | None) -> Release:
         """An installed release, or adapter, verified once."""
         key = digest, "" if base is None else base.bundle.digest
-        with self.opening:
-            if key not in self._releases:
+        with loading(digest):
+            release = self._releases.get(key)
+            if release is None:
                 bundle = self.verified(digest)
                 if base is None:
                     encoders = self.encoders  # not the folder, which would refer to itself
@@ -91,7 +84,7 @@ class Folder:
                 else:
                     release = Release.of_adapter(bundle, base)
                 self.hold(release, base)
-            return self._releases[key]
+            return release
 
     def verified(self, digest: str) -> Bundle:
         """An installed bundle, verified.
@@ -116,7 +109,7 @@ class Folder:
         Raises:
             BundleError: It is damaged.
         """
-        for (held, _), release in self._releases.items():
+        for (held, _), release in [*self._releases.items()]:
             if held == digest:
                 return release.sources
         bundle = open_bundle(bundle_path(self.path, digest))
@@ -147,17 +140,14 @@ class Folder:
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""
-        with self.opening:
-            key = release.bundle.digest, "" if base is None else base.bundle.digest
-            self._releases[key] = release
-            self._drop_unused(key)
-
-    def _drop_unused(self, newest: tuple[str, str]) -> None:
-        """Let releases go that no slot has any more, with their backbones."""
+        key = release.bundle.digest, "" if base is None else base.bundle.digest
+        self._releases[key] = release
+        # Those that no slot has any more go, with their backbones.
         with contextlib.suppress(DeviceError):
-            used = self.store.slots.bundles() | {newest[0]}
-            for key in [key for key in self._releases if key[0] not in used]:
-                del self._releases[key]
+            used = self.store.slots.bundles() | {release.bundle.digest}
+            for key in [*self._releases]:
+                if key[0] not in used:
+                    self._releases.pop(key, None)
 
 
 class Task:
@@ -209,8 +199,7 @@ class Task:
                 state, slot, trial, fell_back = held
                 return Snapshot(self, replace(state, version=version), slot, trial, fell_back)
             try:
-                with self.folder.opening:  # one thread opens a release
-                    self._held = self._read()
+                self._held = self._read()
             except (BundleError, DeviceError):
                 # Another process may have installed a release, and deleted this one.
                 if slots.version().generation == version.generation:
@@ -228,11 +217,10 @@ class Task:
 
     def previous(self, snapshot: Snapshot) -> Slot | None:
         """The slot before the last replacement; None where there is none, or it is damaged."""
-        with self.folder.opening:
-            generation, slot = self._previous
-            if generation != snapshot.generation:
-                slot = self._open_previous(snapshot)
-                self._previous = snapshot.generation, slot
+        generation, slot = self._previous
+        if generation != snapshot.generation:
+            slot = self._open_previous(snapshot)
+            self._previous = snapshot.generation, slot
         return slot
 
     def drop_previous(self) -> None:
@@ -283,6 +271,12 @@ class Task:
             committed = replace(before, state=state, active=slot)
             store.after_commit(lambda: self._publish(committed))
         return committed
+
+    def keep_embeddings(self, backbone: str, embeddings: Mapping[str, Vectors]) -> None:
+        """Store embeddings of a backbone, by text."""
+        if embeddings:
+            with self.store.transaction():
+                self.store.embeddings.add(backbone, embeddings)
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._held = snapshot.state, snapshot.active, snapshot.trial, snapshot.fell_back

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -30,7 +30,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self.lock = RLock()
-        # One a backbone: who opens a device, or loads another backbone, does not wait.
+        # One for each bundle and backbone: who opens or loads another one does not wait.
         self.loading: defaultdict[str, Any] = defaultdict(RLock)
         # Of bundles: by their digests, and by the files that were verified to be them; each
         # device's is another, or a link.
@@ -124,9 +124,15 @@ def head_of(bundle: Bundle) -> Head:
     return head
 
 
+def loading(digest: str) -> AbstractContextManager[object]:
+    """Let one thread of the process open a bundle, or load a backbone, of a digest."""
+    lock: AbstractContextManager[object] = _shared.loading[digest]
+    return lock
+
+
 def _loaded(digest: str, load: Callable[[], Backbone]) -> Backbone:
     """The backbone of a digest; one thread loads it."""
-    with _shared.loading[digest]:
+    with loading(digest):
         backbone = _shared.backbones.get(digest)
         if backbone is None:
             backbone = _shared.backbones[digest] = load()
