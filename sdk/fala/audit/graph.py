@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -135,23 +136,6 @@ class Node:
 
 
 @dataclass(slots=True)
-class Size:
-    """The size of a model, its branches included.
-
-    Attributes:
-        nodes: Number of operators.
-        arguments: Number of their inputs, outputs and attributes.
-        constants: Number of constants.
-        numbers: Number of their numbers.
-    """
-
-    nodes: int = 0
-    arguments: int = 0
-    constants: int = 0
-    numbers: int = 0
-
-
-@dataclass(slots=True)
 class Graph:
     """Operators and constants, within bounds.
 
@@ -162,7 +146,8 @@ class Graph:
         outputs: Names of its outputs.
         optional: Names of its optional inputs; see ``split_inputs``.
         depth: Number of graphs around it.
-        size: Size of the whole model.
+        size: Counts of the whole model, its branches included: nodes, arguments (their inputs,
+            outputs and attributes), constants, and numbers of constants.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -171,7 +156,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     optional: set[str] = field(default_factory=set)
     depth: int = 0
-    size: Size = field(default_factory=Size)
+    size: Counter[str] = field(default_factory=Counter)
 
     def branch(self) -> Graph:
         """An empty graph inside one of its operators.
@@ -189,12 +174,12 @@ class Graph:
         Raises:
             UnsoundError: The model has too many, or the operator has too many inputs.
         """
-        self.size.nodes += 1
-        if self.size.nodes > GRAPH.nodes:
+        self.size["nodes"] += 1
+        if self.size["nodes"] > GRAPH.nodes:
             raise UnsoundError(f"the model has more than {GRAPH.nodes} operators")
         arguments = len(node.inputs) + len(node.outputs) + len(node.attributes)
-        self.size.arguments += arguments
-        if arguments > GRAPH.arguments or self.size.arguments > GRAPH.all_arguments:
+        self.size["arguments"] += arguments
+        if arguments > GRAPH.arguments or self.size["arguments"] > GRAPH.all_arguments:
             raise UnsoundError(
                 f"an operator has more than {GRAPH.arguments} inputs and outputs, or all together "
                 f"have more than {GRAPH.all_arguments}"
@@ -208,8 +193,8 @@ class Graph:
             UnsoundError: The model has too many, there is one of the name, or it does not hold the
                 numbers of its shape.
         """
-        self.size.constants += 1
-        if self.size.constants > GRAPH.constants:
+        self.size["constants"] += 1
+        if self.size["constants"] > GRAPH.constants:
             raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
         if name in self.constants:
             raise UnsoundError("a constant is defined twice")
@@ -223,7 +208,7 @@ class Graph:
             UnsoundError: It does not hold the numbers of its shape.
         """
         tensor.check(title)
-        self.size.numbers += math.prod(tensor.dims)
+        self.size["numbers"] += math.prod(tensor.dims)
 
     def split_inputs(self) -> None:
         """Split required inputs from constants that are also inputs: some of them are optional."""

@@ -110,8 +110,8 @@ class _Rules:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._computable = max(GRAPH.computed, GRAPH.copies * graph.size.numbers)
-        self._readable = max(GRAPH.work, GRAPH.reads * graph.size.numbers)
+        self._computable = max(GRAPH.computed, GRAPH.copies * graph.size["numbers"])
+        self._readable = max(GRAPH.work, GRAPH.reads * graph.size["numbers"])
 
     def check(self, graph: Graph, values: _Values) -> None:
         """Check a graph, or a branch in one.
