@@ -27,7 +27,7 @@ LABELS = word_releases.labels_of(MANY, SHARED, PERSONAL)
 @pytest.fixture(scope="module", autouse=True)
 def low_limits():
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("solver.fit", "solver.forms"):
+        for module in ("solver.fit", "solver.minimum"):
             patch.setattr(f"fala.{module}.LARGEST", KEPT)
         yield
 

@@ -20,15 +20,12 @@ def head_of(classes=1, d=D):
     return make_head(labels=("0", "1") if classes == 1 else THREE, dimension=d)
 
 
-def make_training(
-    n=40, classes=1, basis=False, targets="none", seed=0, d=D, blocks=1, words=0, tags=False
-):
+def make_training(n=40, classes=1, targets="none", seed=0, d=D, blocks=1, words=0, tags=False):
     """Labels of a planted truth, or tags; a third has none of them where there are targets."""
     random = np.random.default_rng(seed)
     made, z = [], 0.0
     for number in range(blocks):
-        coordinates = random.normal(size=(n, 3 if basis else d)) + 0.4
-        inputs = Inputs(coordinates, random.normal(size=(3, d)) if basis else None)
+        inputs = Inputs(random.normal(size=(n, d)) + 0.4)
         made.append(Block(inputs, make_head_weight(classes, d, number)))
         z = z + dense(made[-1]) @ random.normal(size=(d, classes))
     if words:
@@ -70,7 +67,7 @@ def dense(block):
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
         return np.stack([one_row(inputs, number) for number in range(len(inputs))])
-    return inputs.coordinates if inputs.basis is None else inputs.coordinates @ inputs.basis
+    return inputs.coordinates
 
 
 def one_row(rows, number):

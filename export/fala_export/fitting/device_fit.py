@@ -17,12 +17,12 @@ from fala.solver.fit import (
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
-from fala.solver.forms import Work
 from fala.solver.gaussian import (
     SLOPE_DEVIATION,
     whiten,
 )
 from fala.solver.judge import judge
+from fala.solver.minimum import Work
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 

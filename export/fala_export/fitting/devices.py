@@ -22,8 +22,8 @@ from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.solver.design import GramRows
-from fala.solver.forms import Form, minimize
 from fala.solver.gaussian import Gaussian, calibrate, evidence_of, gaussian_around
+from fala.solver.minimum import minimize
 from fala.solver.newton import Problem
 from fala.solver.training import TrainingSet
 
@@ -79,8 +79,8 @@ class _Device:
         problem = self.problem.over(GramRows(gram))
         column = np.sqrt(scales.slope) * problem.slope_column
         scaled = replace(problem, slope_column=column)
-        minimum = minimize(Form(scaled, scaled.rows.gram), near)
-        return minimum.left_out, minimum.start
+        minimum = minimize(scaled, near)
+        return minimum.left_out, minimum.point
 
     def calibrated(self, scales: Scales) -> Floats:
         """The calibrated model's leave-one-out logits (n, C)."""
@@ -88,7 +88,8 @@ class _Device:
             self.gaussian, slope=self.gaussian.slope * float(np.sqrt(scales.slope)),
             deviation=self.gaussian.deviation * float(np.sqrt(scales.bias)),
         )  # fmt: skip
-        return calibrate(gaussian, self.vendor, self.problem.evidence).left_out
+        _, minimum = calibrate(gaussian, self.vendor, self.problem.evidence)
+        return minimum.left_out
 
 
 @dataclass(frozen=True, eq=False)

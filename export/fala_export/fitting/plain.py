@@ -15,7 +15,7 @@ from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.solver.design import DenseRows
 from fala.solver.factors import cholesky
-from fala.solver.forms import apart, form_of, minimize
+from fala.solver.minimum import apart, minimize
 from fala.solver.newton import Evidence, Problem, newton
 from fala_export.fitting.streamed_rows import WithBias
 
@@ -69,7 +69,7 @@ class PlainProblem:
         x = self.inputs / math.sqrt(2 * penalty)
         rows = DenseRows(np.hstack([x, np.full((len(x), 1), _FREE)]))
         problem = Problem(rows, np.zeros_like(self.offset), self.offset, self.evidence)
-        return minimize(form_of(problem)).left_out
+        return minimize(problem).left_out
 
     def _by_folds(self, penalty: float) -> Floats:
         """Each example's logits by fits to the other folds, (n, C)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,10 +38,6 @@ class StreamedRows:
     centre: Floats
     axes: Floats
     precise: bool = True
-
-    def single(self) -> StreamedRows:
-        """The same rows with quicker products, in float32."""
-        return replace(self, precise=False)
 
     @classmethod
     def principal(cls, matrix: Vectors) -> tuple[StreamedRows, Floats]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,9 +153,7 @@ class Rows:
         weights = [model.weight[:, part] for part in model.head.parts]
         if model.lexical is not None:
             weights.append(model.lexical)
-        blocks = zip(self.training.blocks, weights, strict=True)
-        parts = [replace(block, weight=weight).logits() for block, weight in blocks]
-        return np.asarray(sum(parts) + model.bias, dtype=np.float64)
+        return self.training.logits(weights, model.bias)
 
     def labelled(self) -> list[int]:
         """Ids of the labelled examples, in the order of the rows."""
@@ -345,16 +343,6 @@ def _inputs(
     sources: Sequence[tuple[Bridge, Embeddings]],
 ) -> Inputs:
     texts = {text for example in examples for text in texts_of(example)}
-    if head.task == CLASSIFICATION and sources and examples and texts.isdisjoint(real):
-        bridge, embeddings = sources[-1]
-        # All documents cross the same bridge: the old coordinates hold all there is. They are the
-        # shorter form where they are fewer than the documents, and than the new coordinates.
-        if texts <= set(embeddings) and len(bridge.matrix) < min(len(examples), len(bridge.offset)):
-            old = np.stack([embeddings[str(example)] for example in examples])
-            bridge.check(old)
-            ones = np.ones((len(old), 1), dtype=np.float32)
-            basis = np.vstack([bridge.matrix, bridge.offset])
-            return Inputs(np.hstack([old, ones]), basis, float(bridge.variance.sum()))
     embeddings = _mapped(real, sources, texts)
     complete = np.array(
         [all(text in embeddings for text in texts_of(example)) for example in examples], dtype=bool
@@ -366,13 +354,13 @@ def _inputs(
         share = sum(str(example) not in real for example in examples) / len(examples)
         unseen = share * float(sources[-1][0].variance.sum())
     if len(present) == len(examples):
-        return Inputs(present, None, unseen)
+        return Inputs(present, unseen)
     inputs = np.zeros((len(examples), present.shape[1]), dtype=np.float32)
     if len(present):
         centre = present.mean(axis=0)
         inputs[~complete], inputs[complete] = centre, present
         unseen += float((~complete).mean()) * float(((present - centre) ** 2).sum(axis=1).mean())
-    return Inputs(inputs, None, unseen)
+    return Inputs(inputs, unseen)
 
 
 def _missing(real: Embeddings, example: Example) -> list[str]:

@@ -312,8 +312,7 @@ class Learner:
             return None
         state, positions = last.state, dict(last.positions)
         if rows.ids:
-            replaced = [positions[row] for row in rows.ids if row in positions]
-            state = state.more(rows.training, replaced)
+            state = state.more(rows.training, [positions.get(row) for row in rows.ids])
             positions |= {row: last.state.count + at for at, row in enumerate(rows.ids)}
         waiting = last.waiting | {row.id for row in changed}
         record = replace(last.record, data=reading.data)

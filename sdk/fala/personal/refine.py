@@ -19,7 +19,7 @@ from fala.personal.run import Run
 from fala.report import Counts, Report, Stopped
 from fala.slots.folder import Snapshot, Task
 from fala.slots.switching import give_up, opened
-from fala.solver.forms import Work
+from fala.solver.minimum import Work
 
 _log = logging.getLogger("fala.refine")
 
@@ -247,7 +247,7 @@ def _commit(initial: Snapshot, encoded: Encoded, run: Run, refined: Refined) -> 
             reading = Reading(snapshot, run)
             reading.add(snapshot.backbone, encoded)
             space = space_of(snapshot)
-        _, result = refit_active(snapshot, reading, space, encoded, refined.last.fit)
+        _, result = refit_active(snapshot, reading, space, encoded)
     refined.fitted(result)
     return True
 

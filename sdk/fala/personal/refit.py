@@ -14,8 +14,8 @@ from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Prepared, Snapshot
 from fala.slots.snapshot import Slot
 from fala.solver.fit import Fit, fit, scales_for
-from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge
+from fala.solver.minimum import Work
 from fala.solver.training import personal_of
 from fala.store.slots import FitRecord
 
@@ -70,18 +70,17 @@ def space_of(snapshot: Snapshot) -> Space:
 
 
 @one_blas_thread()
-def refit(reading: Reading, space: Space, near: Fit | None = None) -> Refit:
+def refit(reading: Reading, space: Space) -> Refit:
     """Gather rows, fit, and judge; times the stages ``"read"`` and ``"solve"``.
 
     Args:
         reading: The examples.
         space: The space of the rows.
-        near: A fit to nearly the same rows, from which a long one starts.
     """
     with reading.run.stage("read"):
         rows = gather(reading, space)
     with reading.run.stage("solve"):
-        return fit_rows(rows, near)
+        return fit_rows(rows)
 
 
 def refit_active(
@@ -89,7 +88,6 @@ def refit_active(
     reading: Reading,
     space: Space,
     encoded: Mapping[str, Vectors],
-    near: Fit | None = None,
 ) -> tuple[Snapshot, Refit]:
     """Fit a task's active model again, and commit it; without a label or an old logit it stays.
 
@@ -100,13 +98,12 @@ def refit_active(
         reading: Its examples, with the new embeddings.
         space: The space of the active slot.
         encoded: The new embeddings, by text: they are stored in any case.
-        near: A solution of a fit of almost the same rows, if there is one.
 
     Returns:
         The task then, and its fit.
     """
     task = snapshot.task
-    result = refit(reading, space, near)
+    result = refit(reading, space)
     with reading.run.stage("commit"):
         if result.fit is not None:
             return task.commit(Prepared(snapshot, result.on(snapshot.active), encoded)), result
@@ -116,7 +113,7 @@ def refit_active(
         return snapshot, result
 
 
-def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False) -> Refit:
+def fit_rows(rows: Rows, *, left_out_only: bool = False) -> Refit:
     """Fit to rows, and judge; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
         return without_fit(rows)
@@ -124,7 +121,7 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
     labelled = training.labelled
     labels = training.labels[labelled]
     scales = scales_for(space.scales, training)
-    result = fit(training, scales, near, left_out_only=left_out_only)
+    result = fit(training, scales, left_out_only=left_out_only)
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
         None if space.head.constant else result.vendor[labelled], training.link,

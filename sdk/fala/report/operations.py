@@ -10,8 +10,8 @@ from fala.base.errors import counted
 from fala.model.labels import HeadLabel
 from fala.report.comparison import Changes, Comparison, Judgement, changes_in_words
 from fala.report.plain import Plain
-from fala.solver.forms import Work
 from fala.solver.judge import Decision
+from fala.solver.minimum import Work
 from fala.store.texts import NOT_KEPT
 
 #: The models that may be active, in words.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.base.products import gram, product
 from fala.model.losses import Floats
 from fala.text.sparse_rows import SparseRows
 
-if TYPE_CHECKING:
-    from typing_extensions import Self  # Python 3.10 has none of its own
+# Rows that are written out together to extend a Gram matrix: one of n-grams is long.
+_TOGETHER = 32
 
 
 class Products(Protocol):
-    """Products with rows r_i of p numbers, of n examples."""
+    """Products with rows r_i of p numbers, of n examples: all that Newton's method needs."""
 
     @property
     def size(self) -> int:
@@ -30,26 +29,6 @@ class Products(Protocol):
 
     def gather(self, numbers: Floats) -> Floats:
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
-
-
-class FeatureRows(Products, Protocol):
-    """Rows with a Gram matrix, which can be stacked and selected."""
-
-    @property
-    def costs(self) -> tuple[int, int]:
-        """Stored numbers that a product with a vector reads, and products of two in ``gram``."""
-
-    def gram(self, *, single: bool = False) -> Floats:
-        """R R', shape (n, n); in float32 where that is precise enough."""
-
-    def single(self) -> Self:
-        """The same rows with quicker products, in float32."""
-
-    def stack(self, other: Self) -> Self:
-        """These rows and others of the same columns."""
-
-    def take(self, positions: NDArray[np.integer]) -> Self:
-        """Some of the rows, by position."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,25 +59,13 @@ class DenseRows:
         columns = np.ascontiguousarray(numbers.T).astype(self.matrix.dtype, copy=False)
         return np.asarray(product(columns, self.matrix), dtype=np.float64)
 
-    def single(self) -> DenseRows:
-        """The same rows in float32."""
-        return DenseRows(self.matrix.astype(np.float32))
-
-    def gram(self, *, single: bool = False) -> Floats:
-        """R R', shape (n, n); in float32 where that is precise enough."""
-        return gram(self.matrix.astype(np.float32) if single else self.matrix)
-
-    @property
-    def costs(self) -> tuple[int, int]:
-        return int(self.matrix.size), len(self) * int(self.matrix.size)
+    def gram(self) -> Floats:
+        """R R', shape (n, n)."""
+        return gram(self.matrix)
 
     def stack(self, other: DenseRows) -> DenseRows:
         """These rows and others of the same columns."""
         return DenseRows(np.vstack([self.matrix, other.matrix]))
-
-    def take(self, positions: NDArray[np.integer]) -> DenseRows:
-        """Some of the rows, by position."""
-        return DenseRows(self.matrix[positions])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,19 +98,15 @@ class CentredRows:
         """(R' numbers)', shape (C, p)."""
         return self.root * (self.rows.gather(numbers) - np.outer(numbers.sum(axis=0), self.centre))
 
-    def gram(self, *, single: bool = False) -> Floats:
-        """R R', shape (n, n); in float32 where that is precise enough."""
-        gram = self.rows.gram(single=single)
-        at_centre = self.rows.times(self.centre[None]).astype(gram.dtype)
+    def gram(self) -> Floats:
+        """R R', shape (n, n)."""
+        gram = self.rows.gram()
+        at_centre = self.rows.times(self.centre[None])
         gram -= at_centre
         gram -= at_centre.T
         gram += float(self.centre @ self.centre)
         gram *= self.root**2
         return gram
-
-    def single(self) -> CentredRows:
-        """The same rows, unchanged."""
-        return self
 
     def squares(self, weights: Floats) -> Floats:
         """The diagonal of R'WR for weights (n,) with a mean row near the centre, shape (p,)."""
@@ -152,19 +115,9 @@ class CentredRows:
         raw = squared.gather(weights[:, None])[0] - float(weights.sum()) * self.centre**2
         return np.asarray(np.maximum(raw, 0.0) * self.root**2)
 
-    @property
-    def costs(self) -> tuple[int, int]:
-        # The products are of all pairs within a column.
-        uses = np.bincount(self.rows.buckets, minlength=self.rows.width)
-        return len(self.rows.values), int(uses @ uses)
-
     def stack(self, other: CentredRows) -> CentredRows:
         """These rows and others of the same columns."""
         return CentredRows(SparseRows.stack([self.rows, other.rows]), self.centre, self.root)
-
-    def take(self, positions: NDArray[np.integer]) -> CentredRows:
-        """Some of the rows, by position."""
-        return CentredRows(self.rows.take(positions), self.centre, self.root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +130,7 @@ class JointRows:
         bias: The last column, the same for all examples.
     """
 
-    parts: tuple[FeatureRows, ...]
+    parts: tuple[DenseRows | CentredRows, ...]
     roots: tuple[float, ...]
     bias: float
 
@@ -207,20 +160,15 @@ class JointRows:
         ]
         return np.hstack([*parts, self.bias * numbers.sum(axis=0)[:, None]])
 
-    def gram(self, *, single: bool = False) -> Floats:
-        """R R', shape (n, n); in float32 where that is precise enough."""
-        dtype = np.float32 if single else np.float64
-        total: Floats = np.full((len(self), len(self)), self.bias**2, dtype=dtype)
+    def gram(self) -> Floats:
+        """R R', shape (n, n)."""
+        total: Floats = np.full((len(self), len(self)), self.bias**2)
         for part, root in zip(self.parts, self.roots, strict=True):
             if root:
-                gram = part.gram(single=single)
+                gram = part.gram()
                 gram *= root**2
                 total += gram
         return total
-
-    def single(self) -> JointRows:
-        """The same rows, the dense ones in float32."""
-        return JointRows(tuple(part.single() for part in self.parts), self.roots, self.bias)
 
     def written(self) -> DenseRows | None:
         """R written out; None where a part of it is sparse."""
@@ -233,21 +181,11 @@ class JointRows:
             return None
         return DenseRows(np.hstack([*columns, np.full((len(self), 1), self.bias)]))
 
-    @property
-    def costs(self) -> tuple[int, int]:
-        numbers, products = zip(*(part.costs for part in self.parts), strict=True)
-        return sum(numbers), sum(products)
-
     def stack(self, other: JointRows) -> JointRows:
         """These rows and others of the same blocks."""
         pairs = zip(self.parts, other.parts, strict=True)
-        parts = tuple(part.stack(further) for part, further in pairs)
-        return JointRows(parts, self.roots, self.bias)
-
-    def take(self, positions: NDArray[np.integer]) -> JointRows:
-        """Some of the rows, by position."""
-        parts = tuple(part.take(positions) for part in self.parts)
-        return JointRows(parts, self.roots, self.bias)
+        parts: list[Any] = [part.stack(further) for part, further in pairs]  # type: ignore[arg-type]
+        return JointRows(tuple(parts), self.roots, self.bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,9 +194,11 @@ class GramRows:
 
     Attributes:
         gram: K, shape (n, n).
+        rows: R; None where only K is known.
     """
 
     gram: Floats
+    rows: JointRows | None = None
 
     @property
     def size(self) -> int:
@@ -268,10 +208,6 @@ class GramRows:
     def __len__(self) -> int:
         return len(self.gram)
 
-    @property
-    def costs(self) -> tuple[int, int]:
-        return int(self.gram.size), 0
-
     def times(self, point: Floats) -> Floats:
         """K a', shape (n, C), in the precision of K."""
         columns = point.astype(self.gram.dtype, copy=False).T
@@ -280,3 +216,21 @@ class GramRows:
     def gather(self, numbers: Floats) -> Floats:
         """The point whose R'a is R' numbers: the numbers, shape (C, n)."""
         return numbers.T
+
+    def stack(self, other: JointRows) -> GramRows:
+        """These rows and others of the same blocks.
+
+        Raises:
+            TypeError: Only the Gram matrix is known.
+        """
+        if self.rows is None:
+            raise TypeError("the rows are not known")
+        rows, count = self.rows.stack(other), len(self)
+        gram = np.empty((len(rows),) * 2)
+        gram[:count, :count] = self.gram
+        units = np.eye(len(other))
+        for first in range(0, len(other), _TOGETHER):
+            part = slice(count + first, count + first + _TOGETHER)
+            beside = rows.times(other.gather(units[:, first : first + _TOGETHER]))
+            gram[:, part], gram[part] = beside, beside.T
+        return GramRows(gram, rows)

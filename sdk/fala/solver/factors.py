@@ -21,13 +21,7 @@ import numpy as np
 
 from fala.base.products import gram, product
 from fala.model.losses import Floats
-from fala.solver.design import (
-    CentredRows,
-    DenseRows,
-    FeatureRows,
-    GramRows,
-    JointRows,
-)
+from fala.solver.design import CentredRows, DenseRows, GramRows, JointRows
 
 # Rows of an inverted block of the diagonal: an inverse costs three times as much as a product.
 _BLOCK = 64
@@ -205,6 +199,11 @@ def _length(block: Floats) -> float:
 #: Maps a point, shape (C, p), to another.
 Solve = Callable[[Floats], Floats]
 
+#: Examples above which factors are in float32. Newton's method corrects the steps that they give,
+#: so that only leave-one-out logits are less precise.
+SINGLE = 512
+# The sum of squares of rows from which on float32 loses the prior's 1.
+_LARGE = 1e6
 # Below this product of curvature and leverage the difference is rounding.
 _NO_CURVATURE = 1e-8
 
@@ -218,8 +217,11 @@ class OverColumns:
     """
 
     def __init__(self, rows: DenseRows, weights: Floats) -> None:
-        self._matrix = rows.matrix
-        half = rows.matrix * np.sqrt(weights)[:, None].astype(rows.matrix.dtype)
+        matrix = rows.matrix
+        if len(matrix) > SINGLE and np.vdot(matrix, matrix) < _LARGE:
+            matrix = matrix.astype(np.float32)
+        self._matrix = matrix
+        half = matrix * np.sqrt(weights)[:, None].astype(matrix.dtype)
         hessian = gram(half.T)
         hessian.flat[:: len(hessian) + 1] += 1.0
         self._lower = cholesky(hessian)
@@ -244,8 +246,9 @@ class OverExamples:
 
     def __init__(self, rows: GramRows, weights: Floats) -> None:
         self._rows, self._weights = rows, weights
-        roots = np.sqrt(weights).astype(rows.gram.dtype)
-        inner = rows.gram * roots
+        single = len(rows) > SINGLE and np.trace(rows.gram) < _LARGE
+        roots = np.sqrt(weights).astype(np.float32 if single else np.float64)
+        inner = rows.gram.astype(roots.dtype) * roots
         inner *= roots[:, None]
         inner.flat[:: len(inner) + 1] += 1.0
         self._lower = cholesky(inner)
@@ -265,19 +268,13 @@ class OverExamples:
         return np.where(curved, (1 - remaining) / np.where(curved, self._weights, 1), diagonal)
 
 
-def over_blocks(rows: FeatureRows, weights: Floats) -> Solve:
-    """Approximate inverse: a factor a dense block, and the diagonal of the sparse ones.
-
-    Raises:
-        TypeError: The rows have another type.
-    """
+def over_blocks(rows: DenseRows | CentredRows | JointRows, weights: Floats) -> Solve:
+    """Approximate inverse: a factor a dense block, and the diagonal of the sparse ones."""
     if isinstance(rows, DenseRows):
         return OverColumns(rows, weights).solve
     if isinstance(rows, CentredRows):
         diagonal = rows.squares(weights) + 1.0
         return lambda parts: parts / diagonal
-    if not isinstance(rows, JointRows):
-        raise TypeError("blocks of rows expected")
     blocks = [
         over_blocks(part, root**2 * weights)
         for part, root in zip(rows.parts, rows.roots, strict=True)

@@ -15,33 +15,29 @@ interpolation of the two (``fala.solver.judge``).
 With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.
 
-Further examples are added to a fit by Newton's method from its minimum (``State``), to the minimum
-of all; a few beside very many approximately. Of more than ``LARGEST`` examples a sample is fitted
-alone for the leave-one-out logits.
+Further examples are added to a fit, and labels changed, by Newton's method from its minimum
+(``State``). Beside more than ``LARGEST`` others, whose part of the objective is nearly a quadratic
+there, a few are added in its metric, without a pass over the others. Of more than ``LARGEST``
+examples with n-grams a sample is fitted alone for the leave-one-out logits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.base.threads import one_blas_thread
 from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.model.scales import Scales, scales_at
-from fala.solver.forms import (
-    LARGEST,
-    UPDATE_TOLERANCE,
-    Form,
-    Minimum,
-    Recent,
-    Work,
-    form_of,
-    minimize,
-)
+from fala.solver.design import DenseRows, GramRows, JointRows
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
+from fala.solver.minimum import LARGEST, Minimum, Work, minimize, shortest
+from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
@@ -55,6 +51,9 @@ TRUST = 0.5
 MANY, WIDER, WHOLE = 100, (1.0, 3.0, 1.0), 200
 # The least trust by which a model's distance from the calibrated one is divided.
 _LEAST_TRUST = 0.25
+# The most examples that are added together, and in all as a share of those of the minimum, in the
+# metric of the minimum.
+_TOGETHER, _FEW = 32, 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +66,7 @@ class Fit:
         vendor: The vendor's logits on the same examples, shape (n, C).
         scales: Of its Gaussian.
         count: Examples with a label or a target.
-        work: The cost of the full fit; None without evidence.
-        state: The state that further examples are added to; None where features have a basis, which
-            further ones do not.
-        point: The minimum of (1), in the Gaussian's coordinates; None without evidence.
+        state: The state that further examples are added to; None without evidence.
     """
 
     full: Candidate
@@ -78,9 +74,12 @@ class Fit:
     vendor: Floats
     scales: Scales
     count: int = 0
-    work: Work | None = None
     state: State | None = None
-    point: Floats | None = None
+
+    @property
+    def work(self) -> Work | None:
+        """The cost of the full fit; None without evidence."""
+        return None if self.state is None else self.state.minimum.work
 
     def personal(self, trust: PerTag) -> Candidate:
         """The interpolation by this share from the calibrated model to the full fit."""
@@ -88,63 +87,51 @@ class Fit:
 
 
 @one_blas_thread()
-def fit(
-    training: TrainingSet,
-    scales: Scales | None = None,
-    near: Fit | None = None,
-    *,
-    left_out_only: bool = False,
-) -> Fit:
+def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: bool = False) -> Fit:
     """Fit to labels, and to targets where there is no label.
 
     Args:
         training: The user's examples; without any, the result is the Gaussian's mean.
         scales: Of the Gaussian; None takes the defaults for the number of labels.
-        near: A fit to nearly the same examples, from which a fit to very many starts.
         left_out_only: Only the leave-one-out logits are needed: for more than ``LARGEST`` examples
-            the weights are those of the sample.
+            with n-grams the model is that of the sample.
     """
     vendor = training.vendor_logits()
-    used = training.used
     if scales is None:
         scales = scales_for((), training)
     prior = gaussian_around(training, vendor, scales)
-    evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
-    every = prior.problem(training, vendor, evidence)
-    chosen = np.flatnonzero(used)
+    beside_labels = bool(training.labelled.any())
+    chosen = np.flatnonzero(training.used)
     if not len(chosen):
-        vendor_model = Candidate(prior.weights, prior.bias, vendor)
-        return Fit(prior.full(every.start, every.offset), vendor_model, vendor, scales)
-    problem = every if used.all() else every.take(chosen)
-    form = form_of(problem)
-    if form.blocks:
-        sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
-        sampled = minimize(form_of(problem.take(sample)))  # for the leave-one-out logits
-        left_out = every.logits(sampled.point)
-        left_out[chosen[sample]] = sampled.left_out
-        minimum = sampled
-        if not left_out_only:
-            start = None if near is None else near.point
-            fits = start is not None and start.shape == sampled.point.shape
-            minimum = minimize(form, start if fits else sampled.point)
-    else:
-        minimum = minimize(form)
-        left_out = minimum.left_out
-        if len(chosen) < len(training):
-            left_out = every.logits(minimum.point)
-            left_out[used] = minimum.left_out
-    plain = calibrate(prior, vendor[used], problem.evidence)
-    plain_left_out = prior.calibration(vendor, evidence).logits(plain.point)
-    plain_left_out[used] = plain.left_out
-    state = None
-    has_basis = any(getattr(block.inputs, "basis", None) is not None for block in training.blocks)
-    if not has_basis and not (left_out_only and form.blocks):
-        state = State(prior, form, vendor[used], minimum, plain.point)
-    return Fit(
-        prior.full(minimum.point, left_out),
-        prior.calibrated(plain.point, plain_left_out),
-        vendor, scales, len(chosen), minimum.work, state, minimum.point,
-    )  # fmt: skip
+        return Fit(*(2 * (Candidate(prior.weights, prior.bias, vendor),)), vendor, scales)
+
+    def problem_of(positions: NDArray[np.integer]) -> Problem[Any]:
+        used = training if len(positions) == len(training) else training.take(positions)
+        evidence = evidence_of(used, beside_labels=beside_labels)
+        return shortest(prior.problem(used, vendor[positions], evidence))
+
+    def left_out_by(
+        model: Candidate, positions: NDArray[np.integer], left_out: Floats
+    ) -> Candidate:
+        logits = training.logits(model.weights, model.bias)
+        logits[positions] = left_out
+        return replace(model, left_out=logits)
+
+    problem = every = problem_of(chosen)
+    sample = chosen
+    if isinstance(every.rows, JointRows):
+        drawn = np.random.default_rng(0).permutation(len(chosen))[:LARGEST]
+        sample = chosen[np.sort(drawn)]
+        problem = problem_of(sample)
+    minimum = minimize(problem)
+    full = left_out_by(prior.full(minimum.lifted), sample, minimum.left_out)
+    point, plain = calibrate(prior, vendor[chosen], every.evidence)
+    calibrated = left_out_by(prior.calibrated(point), chosen, plain.left_out)
+    if problem is not every and not left_out_only:
+        problem, sample, minimum = every, chosen, minimize(every, minimum.lifted)
+        full = replace(prior.full(minimum.lifted), left_out=full.left_out)
+    state = State(prior, problem, vendor[sample], minimum, point)
+    return Fit(full, calibrated, vendor, scales, len(chosen), state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,19 +140,23 @@ class State:
 
     Attributes:
         gaussian: The prior.
-        form: J of all examples.
-        vendor: The vendor's logits of the same examples.
-        minimum: Its minimum.
-        plain: The calibrated model's minimum.
-        recent: Examples added since, beside very many; None is none.
+        problem: J of the minimum's examples.
+        vendor: The vendor's logits of all examples.
+        minimum: The minimum.
+        plain: The calibrated model's point.
+        added: J of the examples since, beside very many, which were added in its metric.
+        replaced: Positions of the rows that no longer count, among all.
+        point: The point with these; None without any.
     """
 
     gaussian: Gaussian
-    form: Form
+    problem: Problem[Any]
     vendor: Floats
     minimum: Minimum
     plain: Floats
-    recent: Recent | None = None
+    added: tuple[Problem[JointRows], ...] = ()
+    replaced: tuple[int, ...] = ()
+    point: Floats | None = None
 
     @classmethod
     @one_blas_thread()
@@ -183,41 +174,85 @@ class State:
             logits: The model's logits of the examples, shape (n, C).
             trust: Its share of the full fit; see ``Fit.personal``.
         """
-        chosen = np.flatnonzero(training.used)
         vendor = training.vendor_logits()
         gaussian = gaussian_around(training, vendor, scales)
-        evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
-        problem = gaussian.problem(training, vendor, evidence).take(chosen)
-        plain = calibrate(gaussian, vendor[chosen], problem.evidence)
+        chosen = np.flatnonzero(training.used)
+        used, own = training.take(chosen), vendor[chosen]
+        evidence = evidence_of(used, beside_labels=bool(training.labelled.any()))
+        problem = shortest(gaussian.problem(used, own, evidence))
+        point, plain = calibrate(gaussian, own, evidence)
         shares = np.asarray(trust, dtype=np.float64)
         # The model is between the calibrated one and the full fit.
         full = plain.z + (logits[chosen] - plain.z) / np.maximum(shares, _LEAST_TRUST)
-        form = form_of(problem)
-        minimum = minimize(form, form.start_at(full), tolerance=UPDATE_TOLERANCE)
-        return cls(gaussian, form, vendor[chosen], minimum, plain.point)
+        start = -problem.gather(evidence.gradient(full, evidence.mean(full)))
+        return cls(gaussian, problem, own, minimize(problem, start), point)
 
-    def more(self, training: TrainingSet, replaced: Sequence[int] = ()) -> State:
+    @one_blas_thread()
+    def more(self, training: TrainingSet, replaced: Sequence[int | None] = ()) -> State:
         """The state with further examples, in the same coordinates.
 
         Args:
             training: The further examples; each has a label or a target.
-            replaced: Positions of earlier rows of these examples, which no longer count.
+            replaced: For each the position of its earlier row, which no longer counts; None for a
+                new example.
         """
-        vendor = training.vendor_logits()
-        new = self.gaussian.problem(training, vendor, evidence_of(training, beside_labels=True))
-        every = np.vstack([self.vendor, vendor])
-        last = self.recent
-        added = 0 if last is None else len(last.problem.rows)
-        with one_blas_thread():
-            if not replaced and self.form.adds_quickly(len(training), added):
-                return replace(self, vendor=every, recent=Recent.after(self.minimum, new, last))
-            start = self.minimum.start
-            if last is not None:
-                new, start = last.problem.stack(new), last.point
-            form = self.form.stack(new).without(replaced)
-            minimum = minimize(form, start, self.minimum.inverse, UPDATE_TOLERANCE)
-            plain = calibrate(self.gaussian, every, form.problem.evidence, self.plain)
-        return State(self.gaussian, form, every, minimum, plain.point)
+        evidence, vendor = evidence_of(training, beside_labels=True), training.vendor_logits()
+        new = self.gaussian.problem(training, vendor, evidence)
+        state = replace(
+            self, vendor=np.vstack([self.vendor, vendor]), added=(*self.added, new),
+            replaced=(*self.replaced, *(row for row in replaced if row is not None)),
+        )  # fmt: skip
+        count = len(self.problem.rows)
+        few = len(new.rows) <= _TOGETHER and state.count <= (1 + _FEW) * count
+        if few and count > LARGEST and isinstance(self.problem.rows, DenseRows):
+            return replace(state, point=self._beside(new, replaced))
+        return state._minimized()
+
+    def _minimized(self) -> State:
+        """The state at the minimum of all examples."""
+        problem = self.problem
+        for new in self.added:
+            problem = _stacked(problem, new)
+        problem = replace(problem, evidence=problem.evidence.without(self.replaced))
+        start = self.minimum.point if self.point is None else self.point
+        blocks = isinstance(problem.rows, JointRows)
+        minimum = minimize(problem, start, self.minimum.inverses if blocks else ())
+        plain, _ = calibrate(self.gaussian, self.vendor, problem.evidence, self.plain)
+        return State(self.gaussian, problem, self.vendor, minimum, plain)
+
+    def _beside(self, new: Problem[JointRows], replaced: Sequence[int | None]) -> Floats:
+        """The point with a few examples, in the metric of the minimum.
+
+        The others' J is nearly a quadratic there (Laplace's approximation), with the Hessian H.
+        In its metric the new rows have the Gram matrix R H^-1 R', which leaves a problem over them
+        alone. A changed label is the new one, and the old one taken away. Slopes are held.
+        """
+        at = [*range(len(new.rows)), *(k for k, row in enumerate(replaced) if row is not None)]
+        earlier = [self._evidence_at(row).negated() for row in replaced if row is not None]
+        evidence = new.evidence
+        for each in earlier:
+            evidence = evidence.stack(each)
+        point = self.minimum.point if self.point is None else self.point
+        z = new.logits(point)[at]
+        small = Problem(GramRows(np.empty((0, 0))), np.zeros_like(z), z, evidence)
+        moved, start = point.copy(), 0
+        for part, inverse in zip(small.separate(), self.minimum.inverses, strict=True):
+            lifted = inverse(new.rows.gather(np.eye(len(new.rows))))
+            gram = new.rows.times(lifted)[np.ix_(at, at)]
+            metric = part.over(GramRows(gram))
+            steps = newton(metric, metric.start, lambda _: np.copy)
+            rows = slice(start, start + z.shape[1] // len(self.minimum.inverses))
+            moved[rows, :-1] += steps.point[:, :-1] @ lifted[at]
+            start = rows.stop
+        return moved
+
+    def _evidence_at(self, row: int) -> Evidence:
+        """The evidence of one row."""
+        for problem in (self.problem, *self.added):
+            if row < len(problem.rows):
+                return problem.evidence.take(np.array([row]))
+            row -= len(problem.rows)
+        raise IndexError("no such row")
 
     @property
     def count(self) -> int:
@@ -227,10 +262,19 @@ class State:
     @one_blas_thread()
     def model(self, trust: PerTag) -> Candidate:
         """The interpolation from the calibrated model to the full one, without logits."""
-        point = self.minimum.point if self.recent is None else self.recent.point
-        no_logits = np.empty((0, len(point)))
-        calibrated = self.gaussian.calibrated(self.plain, no_logits)
-        return calibrated.towards(self.gaussian.full(point, no_logits), trust)
+        point = self.minimum.lifted if self.point is None else self.point
+        return self.gaussian.calibrated(self.plain).towards(self.gaussian.full(point), trust)
+
+
+def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:
+    """J of these examples and of others."""
+    rows = new.rows.written() if isinstance(problem.rows, DenseRows) else new.rows
+    return Problem(
+        problem.rows.stack(rows),
+        np.vstack([problem.slope_column, new.slope_column]),
+        np.vstack([problem.offset, new.offset]),
+        problem.evidence.stack(new.evidence),
+    )
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:

@@ -8,19 +8,17 @@ scale multiplies it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fala.base.products import gram, product
 from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.solver.design import CentredRows, DenseRows, JointRows
-from fala.solver.factors import Triangle, cholesky
-from fala.solver.forms import Form, Minimum, minimize
+from fala.solver.minimum import Minimum, minimize
 from fala.solver.newton import Evidence, Problem
-from fala.solver.training import Block, Features, Inputs, TrainingSet
+from fala.solver.training import Block, Features, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
 #: Standard deviation of the slope a before any evidence, at the scale 1.
@@ -28,12 +26,8 @@ SLOPE_DEVIATION = 0.5
 #: Standard deviation of people's bias at the scale 1.
 BIAS_DEVIATION = 1.0
 
-# Share of the mean variance that is added to a covariance that need not have full rank.
-_JITTER = 1e-9
 # Texts whose n-grams differ by less than this count as equal.
 _ALIKE = 1e-9
-# The least that is added: a bridge that ignores a text has a covariance of 0.
-_LEAST = 1e-30
 #: The least multiple of the vendor's own logit: labels without information can make it any small
 #: number, and below 0 it would reverse the vendor's ranking.
 LEAST_SLOPE = 0.1
@@ -44,78 +38,32 @@ LOGIT_WEIGHT = 1 / 8
 
 
 @dataclass(frozen=True, eq=False)
-class WhitenedWords:
-    """N-grams of one logit, in coordinates delta.
-
-    Attributes:
-        centre: The user's mean row, shape (p,).
-        root: Square root of a coordinate's variance.
-    """
-
-    centre: Floats
-    root: float
-
-    @property
-    def size(self) -> int:
-        """How many coordinates."""
-        return len(self.centre)
-
-    def rows(self, inputs: Features) -> CentredRows:
-        """Rows of n examples."""
-        if not isinstance(inputs, SparseRows):
-            raise TypeError("n-grams expected")
-        return CentredRows(inputs, self.centre, self.root)
-
-    def lift(self, delta: Floats) -> tuple[Floats, float]:
-        """(v - the vendor's v, its share of b - the vendor's b) of whitened numbers (p,)."""
-        weights = self.root * delta
-        return weights, -float(self.centre @ weights)
-
-
-@dataclass(frozen=True, eq=False)
-class WhitenedInputs:
+class Whitened:
     """One block of one logit, in coordinates delta.
 
     Attributes:
-        centre: Subtracted from the coordinates, shape (q,).
-        turn: L, lower, of the coordinates' covariance B V B' = L L', shape (q, q): centred
-            coordinates times L are the rows. None where the coordinates are x: times ``root``
-            then.
+        centre: The user's mean input, shape (p,).
         root: Square root of each weight's variance.
-        basis: The inputs' basis B, shape (q, d), where they have one.
     """
 
     centre: Floats
-    turn: Floats | None
     root: float
-    basis: Floats | None
 
     @property
     def size(self) -> int:
         """How many coordinates."""
         return len(self.centre)
 
-    def rows(self, inputs: Features) -> DenseRows:
+    def rows(self, inputs: Features) -> DenseRows | CentredRows:
         """Rows of n examples."""
-        if not isinstance(inputs, Inputs):
-            raise TypeError("embeddings expected")
-        centred = inputs.coordinates - self.centre
-        rows = centred * self.root if self.turn is None else product(centred, self.turn)
-        return DenseRows(np.asarray(rows, dtype=np.float64))
+        if isinstance(inputs, SparseRows):
+            return CentredRows(inputs, self.centre, self.root)
+        return DenseRows((inputs.coordinates - self.centre) * self.root)
 
     def lift(self, delta: Floats) -> tuple[Floats, float]:
-        """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
-        if self.turn is None or self.basis is None:
-            omega = self.root * delta
-            return omega, -float(self.centre @ omega)
-        # B V B' = L L', so L delta are the coordinates' numbers of omega = V B' L'^-1 delta
-        inner = Triangle(self.turn).solve_transposed(delta)
-        omega = self.root**2 * (self.basis.T @ inner)
-        return omega, -float(self.centre @ (self.basis @ omega))
-
-
-#: One block of one logit, in coordinates delta.
-Whitened = WhitenedWords | WhitenedInputs
+        """(omega - the vendor's, its share of b - the vendor's b) of numbers (p,)."""
+        omega = self.root * delta
+        return omega, -float(self.centre @ omega)
 
 
 def whiten(block: Block, spread: float = 1.0) -> Whitened:
@@ -128,47 +76,31 @@ def whiten(block: Block, spread: float = 1.0) -> Whitened:
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
         centre = inputs.mean()
-        square = float(inputs.squared_lengths().mean() - centre @ centre) if len(inputs) else 0.0
-        return WhitenedWords(centre, spread / np.sqrt(square if square > _ALIKE else 1.0))
-    basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
-    centre = np.zeros(inputs.coordinates.shape[1])
-    if len(inputs):
-        centre = inputs.coordinates.mean(axis=0, dtype=np.float64)
-    inner = None if basis is None else gram(basis)
-    length = _length(inputs, centre, inner)
-    scale = spread**2 / (length if length > _ALIKE else 1.0)
-    turn = None
-    if inner is not None:
-        inner *= scale
-        inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
-        turn = cholesky(inner).lower
-    return WhitenedInputs(centre, turn, float(np.sqrt(scale)), basis)
-
-
-def _length(inputs: Inputs, centre: Floats, inner: Floats | None) -> float:
-    """Mean squared length of the centred features, with the variance that a bridge leaves out.
-
-    |x|^2 = c B B' c, where B B' is ``inner``, without x itself.
-    """
-    centred = inputs.coordinates - centre
-    others = centred if inner is None else product(centred, inner)
-    length = float(np.einsum("ij,ij->", others, centred, dtype=np.float64))
-    return length / max(len(centred), 1) + inputs.unseen
+        length = float(inputs.squared_lengths().mean() - centre @ centre) if len(inputs) else 0.0
+    else:
+        rows = inputs.coordinates
+        centre = np.zeros(rows.shape[1])
+        if len(rows):
+            centre = rows.mean(axis=0, dtype=np.float64)
+        centred = rows - centre
+        length = float(np.vdot(centred, centred)) / max(len(rows), 1) + inputs.unseen
+    return Whitened(centre, spread / float(np.sqrt(length if length > _ALIKE else 1.0)))
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model that the judge can choose.
+    """A model that can be chosen.
 
     Attributes:
         weights: omega of every block, shapes (C, d_k).
         bias: b, shape (C,).
-        left_out: Leave-one-out logits, shape (n, C); plain ones of what was not fitted to.
+        left_out: Leave-one-out logits, shape (n, C); plain ones of what was not fitted to. Empty
+            where they are not known.
     """
 
     weights: tuple[Floats, ...]
     bias: Floats
-    left_out: Floats
+    left_out: Floats = field(default_factory=lambda: np.empty((0, 1)))
 
     def towards(self, other: Candidate, share: PerTag) -> Candidate:
         """The interpolation between this model and another, by a share."""
@@ -223,8 +155,8 @@ class Gaussian:
     def _slope_column(self, vendor: Floats) -> Floats:
         return np.asarray(self.slope * (vendor - self.level))
 
-    def full(self, point: Floats, left_out: Floats) -> Candidate:
-        """The model of a point (C, p + 1)."""
+    def full(self, point: Floats) -> Candidate:
+        """The model of a point (C, p + 1) over the columns."""
         moved, bias = self._sloped(point[:, -1])
         bias += self.deviation * point[:, -2]
         for index, numbers in enumerate(point):
@@ -235,17 +167,17 @@ class Gaussian:
                 weight[index] += omega
                 bias[index] += share
                 start += space.size
-        return Candidate(tuple(moved), bias, left_out)
+        return Candidate(tuple(moved), bias)
 
     def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[DenseRows]:
         """J over a bias and a slope alone."""
         rows = DenseRows(np.full((len(vendor), 1), self.deviation))
         return Problem(rows, self._slope_column(vendor), vendor, evidence)
 
-    def calibrated(self, point: Floats, left_out: Floats) -> Candidate:
+    def calibrated(self, point: Floats) -> Candidate:
         """The model of a point of ``calibration``, shape (C, 2)."""
         moved, bias = self._sloped(point[:, 1])
-        return Candidate(tuple(moved), bias + self.deviation * point[:, 0], left_out)
+        return Candidate(tuple(moved), bias + self.deviation * point[:, 0])
 
     def _sloped(self, eta: Floats) -> tuple[list[Floats], Floats]:
         slope = self.slope * eta
@@ -270,26 +202,30 @@ def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Ga
 
 def calibrate(
     prior: Gaussian, vendor: Floats, evidence: Evidence, start: Floats | None = None
-) -> Minimum:
+) -> tuple[Floats, Minimum]:
     """The minimum over a bias and a slope alone, which keeps the vendor's ranking.
 
     Args:
         prior: The prior.
         vendor: The vendor's logits, shape (n, C).
         evidence: The labels and old logits.
-        start: The minimum of fewer examples; None starts at 0.
+        start: The point of fewer examples; None starts at 0.
+
+    Returns:
+        The point, shape (C, 2), and the minimum; where the least slope holds, that of the bias.
     """
     problem = prior.calibration(vendor, evidence)
-    free = minimize(Form(problem), start)
-    clipped = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
+    free = minimize(problem, start)
+    point = free.point
+    clipped = 1 + prior.slope * point[:, 1] < LEAST_SLOPE
     if not clipped.any():
-        return free
+        return point, free
     least = np.where(clipped, (LEAST_SLOPE - 1) / prior.slope, 0.0)
     column = problem.slope_column
     held = Problem(problem.rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
-    minimum = minimize(Form(held))
-    slopes = np.where(clipped, least, minimum.point[:, 1])
-    return replace(minimum, point=np.column_stack([minimum.point[:, 0], slopes]))
+    minimum = minimize(held)
+    bias, eta = minimum.point.T
+    return np.column_stack([bias, np.where(clipped, least, eta)]), minimum
 
 
 def evidence_of(training: TrainingSet, *, beside_labels: bool) -> Evidence:

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
-from fala.solver.design import FeatureRows, GramRows, Products
+from fala.solver.design import GramRows, Products
 from fala.solver.factors import Solve
 
 #: Newton's method ends where the next step would move logits by this share.
-TOLERANCE = 3e-9
+TOLERANCE = 1e-10
 #: The preconditioner of the first steps is computed anew: a direction costs less than a factor.
 FACTORS = 2
 
@@ -36,6 +36,8 @@ _MAX_STEPS = 50
 _MAX_HALVINGS = 40
 # Armijo's: the share of the promised descent that a step must keep.
 _DESCENT = 1e-4
+# By so much of it J may rise: near the minimum it falls by less than its rounding.
+_ROUNDING = 1e-15
 # Conjugate gradients end at this share of the gradient; far from the minimum at the rough one.
 _RESIDUAL, _ROUGH = 1e-2, 0.1
 _MAX_DIRECTIONS = 200
@@ -44,6 +46,8 @@ _MAX_DIRECTIONS = 200
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """The labels and targets of n rows, without NaN.
+
+    Logits z may be those of k fits side by side, (n / k, k C); see ``folds``.
 
     Attributes:
         labels: y, class shares or numbers (n, C).
@@ -82,28 +86,45 @@ class Evidence:
         weights[:, list(positions)] = 0.0
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
+    def negated(self) -> Evidence:
+        """The evidence that takes the rows' terms away from a J that has them."""
+        return replace(self, label_weights=-self.label_weights, target_weights=-self.target_weights)
+
+    def folds(self) -> Evidence:
+        """The evidence of n fits, each without one of the n rows; its rows are n for each row."""
+        count = len(self.labels)
+        every = self.take(np.repeat(np.arange(count), count))
+        return every.without(range(0, count**2, count + 1))
+
     def mean(self, z: Floats) -> Floats:
         """The link's mean at logits (n, C)."""
-        return self.link.mean(z)
+        return self.link.mean(self._by_row(z)).reshape(z.shape)
 
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
+        z = self._by_row(z)
         squares = ((z - self.targets) ** 2).sum(axis=1)
         losses = self.link.losses(self.labels, z)
         return float((self.label_weights * losses + self.target_weights * squares).sum())
 
     def gradient(self, z: Floats, mean: Floats) -> Floats:
         """Their gradient by the logits, (n, C), where ``mean`` is the link's at z."""
-        labels = self.label_weights[:, None] * self.link.residual(mean, self.labels)
-        return labels + 2 * self.target_weights[:, None] * (z - self.targets)
+        residual = self.link.residual(self._by_row(mean), self.labels)
+        apart = self._by_row(z) - self.targets
+        gradient = self.label_weights[:, None] * residual + 2 * self.target_weights[:, None] * apart
+        return gradient.reshape(z.shape)
 
     def curved(self, z: Floats, mean: Floats) -> Floats:
         """Their second derivative by the logits, times a change of the logits (n, C)."""
-        curved = self.link.curved(mean, z)
+        change = self._by_row(z)
+        curved = self.link.curved(self._by_row(mean), change)
         curved *= self.label_weights[:, None]
         if self.target_weights.any():
-            curved += 2 * self.target_weights[:, None] * z
-        return curved
+            curved += 2 * self.target_weights[:, None] * change
+        return curved.reshape(z.shape)
+
+    def _by_row(self, z: Floats) -> Floats:
+        return z.reshape(self.labels.shape)
 
     def curvature(self, mean: Floats) -> Floats:
         """One curvature W an example for all of its logits, shape (n,).
@@ -119,40 +140,7 @@ class Evidence:
         return self.curvature(self.mean(z))
 
 
-class Folds(Evidence):
-    """The evidence of n fits, each without one of n rows; their logits are columns (n, n * C).
-
-    Its arrays have n rows for each of the n rows, one a fold.
-    """
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Folds:
-        """The folds of some evidence."""
-        count = len(evidence.labels)
-        every = evidence.take(np.repeat(np.arange(count), count))
-        every = every.without(range(0, count**2, count + 1))
-        return cls(
-            every.labels, every.label_weights, every.targets, every.target_weights, every.link
-        )
-
-    def _rows(self, z: Floats) -> Floats:
-        return z.reshape(self.labels.shape)
-
-    def mean(self, z: Floats) -> Floats:
-        return super().mean(self._rows(z)).reshape(z.shape)
-
-    def loss(self, z: Floats) -> float:
-        return super().loss(self._rows(z))
-
-    def gradient(self, z: Floats, mean: Floats) -> Floats:
-        return super().gradient(self._rows(z), self._rows(mean)).reshape(z.shape)
-
-    def curved(self, z: Floats, mean: Floats) -> Floats:
-        return super().curved(self._rows(z), self._rows(mean)).reshape(z.shape)
-
-
 R = TypeVar("R", bound=Products, covariant=True)
-S = TypeVar("S", bound=FeatureRows)
 NewRows = TypeVar("NewRows", bound=Products)
 
 
@@ -172,22 +160,6 @@ class Problem(Generic[R]):
     offset: Floats
     evidence: Evidence
 
-    def take(self: Problem[FeatureRows], positions: NDArray[np.integer]) -> Problem[FeatureRows]:
-        """J of some of the examples, by position."""
-        return Problem(
-            self.rows.take(positions), self.slope_column[positions], self.offset[positions],
-            self.evidence.take(positions),
-        )  # fmt: skip
-
-    def stack(self: Problem[S], other: Problem[S]) -> Problem[S]:
-        """J of these examples and of others."""
-        return Problem(
-            self.rows.stack(other.rows),
-            np.vstack([self.slope_column, other.slope_column]),
-            np.vstack([self.offset, other.offset]),
-            self.evidence.stack(other.evidence),
-        )
-
     def over(self, rows: NewRows) -> Problem[NewRows]:
         """J with the same rows in another form."""
         return Problem(rows, self.slope_column, self.offset, self.evidence)
@@ -205,12 +177,6 @@ class Problem(Generic[R]):
             Problem(self.rows, column, offset, replace(evidence, labels=y, targets=z, link=LABELS))
             for column, offset, y, z in zip(columns, offsets, labels, targets, strict=True)
         ]
-
-    def folds(self: Problem[NewRows]) -> Problem[NewRows]:
-        """J of n fits, each without one of the n rows; see ``Folds``."""
-        count = len(self.rows)
-        column, offset = (np.tile(array, count) for array in (self.slope_column, self.offset))
-        return Problem(self.rows, column, offset, Folds.of(self.evidence))
 
     @property
     def start(self) -> Floats:
@@ -253,26 +219,19 @@ def newton(
     point: Floats,
     precondition: Callable[[Floats], Solve],
     *,
-    rough: Problem[Products] | None = None,
-    move: Callable[[Floats], Floats] | None = None,
     tolerance: float = TOLERANCE,
-    exact: bool = False,
 ) -> Steps:
     """Damped Newton steps.
 
     Args:
         problem: J.
         point: The start.
-        precondition: Returns an approximate inverse Hessian of J, for the link's mean, (n, C).
-        rough: J with quicker products, to compute directions; None takes J itself.
-        move: The logits that a point adds, in full precision; None takes the problem's.
+        precondition: Returns an approximate inverse Hessian of J, for the link's mean, (n, C); it
+            is called for the first ``FACTORS`` steps.
         tolerance: It ends where the next step would move logits by this share.
-        exact: Whether ``precondition`` returns the inverse Hessian itself, as for one logit: it is
-            called for each step, which is then one product.
     """
-    rough, move = rough or problem, move or problem.move
     evidence = problem.evidence
-    z = problem.offset + move(point)
+    z = problem.logits(point)
     length = problem.inner(point, point, z - problem.offset)
     value = evidence.loss(z) + length / 2
     first, expected = 0.0, math.inf
@@ -288,14 +247,10 @@ def newton(
         least = _RESIDUAL
         if first:
             least = min(_ROUGH, max(_RESIDUAL, slope / first, tolerance / expected))
-        if exact or count <= FACTORS:
+        if count <= FACTORS:
             solve = precondition(mean)
-        if exact:
-            step, searched, residual = solve(gradient), 1, 0.0
-        else:
-            step, searched, residual = _conjugate(rough, gradient, mean, solve, least)
+        step, moved, searched, residual = _conjugate(problem, gradient, mean, solve, least)
         directions += searched
-        moved = move(step)
         promised = problem.inner(gradient, step, moved)
         # Far from the minimum a whole step can overshoot: it is halved until J falls.
         share = 1.0
@@ -303,10 +258,10 @@ def newton(
             next_point, next_z = point - share * step, z - share * moved
             length = problem.inner(next_point, next_point, next_z - problem.offset)
             next_value = evidence.loss(next_z) + length / 2
-            if next_value <= value - _DESCENT * share * promised:
+            if next_value <= value - _DESCENT * share * promised + _ROUNDING * abs(value):
                 break
             share /= 2
-        else:  # J no longer falls by more than rounding
+        else:
             break
         point, z, value = next_point, next_z, next_value
         # A step leaves its square, and the residual of the conjugate gradients.
@@ -319,13 +274,14 @@ def newton(
 
 def _conjugate(
     problem: Problem[Products], gradient: Floats, mean: Floats, solve: Solve, least: float
-) -> tuple[Floats, int, float]:
+) -> tuple[Floats, Floats, int, float]:
     """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian H at the link's mean.
 
     Returns:
-        The step, the number of directions, and the remaining share of the gradient.
+        The step, what it adds to the logits, the number of directions, and the remaining share of
+        the gradient.
     """
-    step = np.zeros_like(gradient)
+    step, total = np.zeros_like(gradient), np.zeros_like(mean)
     residual = gradient
     initial = norm = float(np.linalg.norm(gradient))
     direction, moved, last = step, np.zeros_like(mean), 1.0
@@ -342,7 +298,7 @@ def _conjugate(
         curved = problem.evidence.curved(moved, mean)
         squared = problem.inner(direction, direction, moved)
         length = product / (float(np.vdot(moved, curved)) + squared)
-        step = step + length * direction
+        step, total = step + length * direction, total + length * moved
         residual = residual - length * (problem.gather(curved) + direction)
         norm = float(np.linalg.norm(residual))
-    return step, count, norm / initial if initial else 0.0
+    return step, total, count, norm / initial if initial else 0.0

@@ -18,17 +18,15 @@ from fala.text.sparse_rows import SparseRows
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A block's features x of n examples, as a product if that has fewer numbers.
+    """A block's dense features x of n examples.
 
     Attributes:
-        coordinates: Shape (n, q).
-        basis: x = coordinates @ basis, shape (q, d); None where the coordinates are x.
+        coordinates: Shape (n, d).
         unseen: Mean squared length of the features' part that the coordinates lack, where they are
             estimates.
     """
 
     coordinates: Vectors
-    basis: Vectors | None = None
     unseen: float = 0.0
 
     def __len__(self) -> int:
@@ -36,8 +34,11 @@ class Inputs:
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
         """W . x for a weight (C, d), shape (n, C)."""
-        inner = weight.T if self.basis is None else product(self.basis, weight.T)
-        return np.asarray(product(self.coordinates, inner), dtype=np.float64)
+        return np.asarray(product(self.coordinates, weight.T), dtype=np.float64)
+
+    def take(self, positions: NDArray[np.integer]) -> Inputs:
+        """Some of the rows, by position."""
+        return Inputs(self.coordinates[positions], self.unseen)
 
 
 Features = Inputs | SparseRows
@@ -104,10 +105,23 @@ class TrainingSet:
         """Which examples have a label or a target, shape (n,)."""
         return np.logical_or(self.labelled, ~np.isnan(self.targets).any(axis=1))
 
+    def logits(self, weights: Sequence[NDArray[np.floating]], bias: NDArray[np.floating]) -> Floats:
+        """The logits of a model of these blocks, shape (n, C)."""
+        parts = [
+            block.inputs.times(weight) for block, weight in zip(self.blocks, weights, strict=True)
+        ]
+        return np.asarray(sum(parts) + bias, dtype=np.float64)
+
     def vendor_logits(self) -> Floats:
         """The vendor's own logits, shape (n, C)."""
-        parts = [block.logits() for block in self.blocks]
-        return np.asarray(sum(parts) + self.bias, dtype=np.float64)
+        return self.logits([block.weight for block in self.blocks], self.bias)
+
+    def take(self, positions: NDArray[np.integer]) -> TrainingSet:
+        """Some of the examples, by position."""
+        blocks = tuple(Block(block.inputs.take(positions), block.weight) for block in self.blocks)
+        return TrainingSet(
+            blocks, self.bias, self.labels[positions], self.targets[positions], self.link
+        )
 
 
 def blocks_of(head: Head, inputs: Inputs, words: SparseRows | None) -> tuple[Block, ...]:

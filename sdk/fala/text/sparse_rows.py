@@ -65,27 +65,20 @@ class SparseRows:
             row[:] = np.bincount(buckets, np.repeat(column, counts) * values, self.width)
         return gathered
 
-    def gram(self, *, single: bool = False) -> Floats:
+    def gram(self) -> Floats:
         """Inner products of the rows, shape (n, n).
 
         Texts of one language share a few hundred columns, whose product is computed as dense. The
         many other columns are in few texts each; those in one text count on the diagonal only.
-
-        Args:
-            single: In float32, which is half the work.
         """
-        return self._gram_in_single.copy() if single else self._products(np.float64)
+        return self._gram.copy()
 
     @cached_property
-    def _gram_in_single(self) -> Floats:
-        """The Gram matrix in float32: a replacement fits more than once to the same texts."""
-        return self._products(np.float32)
-
-    def _products(self, dtype: type[np.floating]) -> Floats:
+    def _gram(self) -> Floats:
+        """The Gram matrix: a replacement fits more than once to the same texts."""
         uses = self._uses()
         common = uses**2 * _SPARSE_COST > len(self) ** 2
-        dense = self._dense(common, dtype)
-        products: Floats = gram(dense)
+        products: Floats = gram(self._dense(common))
         self._add_rare(products, ~common & (uses > 1))
         products.flat[:: len(self) + 1] = self.squared_lengths()
         return products
@@ -127,11 +120,11 @@ class SparseRows:
         starts = np.append(0, np.cumsum(mask))[self.starts]
         return SparseRows(starts, self.buckets[mask], self.values[mask], self.width)
 
-    def _dense(self, columns: NDArray[np.bool_], dtype: type[np.floating]) -> Floats:
+    def _dense(self, columns: NDArray[np.bool_]) -> Floats:
         """Some of the columns as a matrix."""
         chosen = self._chosen(columns)
         positions = np.cumsum(columns) - 1
-        matrix = np.zeros((len(self), int(np.count_nonzero(columns))), dtype=dtype)
+        matrix = np.zeros((len(self), int(np.count_nonzero(columns))))
         matrix[chosen._row_numbers(), positions[chosen.buckets]] = chosen.values
         return matrix
 

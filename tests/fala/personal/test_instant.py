@@ -36,8 +36,8 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert report.bridged == report.examples == report.labelled == len(TEXTS)
     assert report.counts.representatives == 0
     assert report.instant.counts.fits == report.counts.fits
-    # Nine numbers an old embedding with its offset, and the bias.
-    assert [work.size for work in report.counts.fits] == [8 + 1 + 1]
+    # The new embedding's numbers, and the bias.
+    assert [work.size for work in report.counts.fits] == [12 + 1]
     assert 0 < report.instant.seconds <= report.seconds["total"]
     assert report.counts.agreement > 0.7
     json.dumps(report.to_dict())

@@ -9,7 +9,7 @@ from fala.base.errors import DataError
 from fala.model import links
 from fala.model.losses import cross_entropy, probabilities
 from fala.model.scales import Scales
-from fala.solver import forms, gaussian
+from fala.solver import factors, gaussian, minimum
 from fala.solver.fit import default_scales, fit, scales_for
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import D, answers, brute_force, dense, make_training
@@ -17,12 +17,11 @@ from training_sets import D, answers, brute_force, dense, make_training
 #: Three tags, which do not exclude one another.
 TAGS = {"classes": 3, "tags": True}
 CASES = [
-    {}, {"basis": True}, {"targets": "some"}, {"targets": "only"}, {"n": 4}, {"classes": 3},
-    {"classes": 3, "basis": True}, {"classes": 3, "targets": "some"}, {"classes": 3, "n": 6},
-    {"classes": 3, "targets": "only"}, {"basis": True, "targets": "some", "n": 12}, {"blocks": 2},
-    {"blocks": 2, "n": 8}, {"basis": True, "targets": "only"},
+    {}, {"targets": "some"}, {"targets": "only"}, {"n": 4}, {"classes": 3},
+    {"classes": 3, "targets": "some"}, {"classes": 3, "n": 6},
+    {"classes": 3, "targets": "only"}, {"blocks": 2}, {"blocks": 2, "n": 8},
     {"words": 7}, {"words": 60}, {"words": 60, "targets": "some"},
-    {"words": 60, "basis": True}, {"words": 9, "classes": 3},
+    {"words": 9, "classes": 3},
     {"words": 9, "classes": 3, "n": 12, "targets": "some"}, {"words": 9, "blocks": 2},
     *({**case, **TAGS} for case in ({}, {"targets": "some"}, {"words": 9}, {"n": 4})),
 ]  # fmt: skip
@@ -90,7 +89,8 @@ def test_primal_and_dual_agree(case):
 def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, case):
     training = make_training(**{"n": 120, "d": 200, **case})
     double = fit(training)
-    monkeypatch.setattr(forms, "SINGLE", 0)
+    for module in (factors, minimum):
+        monkeypatch.setattr(module, "SINGLE", 0)
     single = fit(training)
     assert double.work.size == single.work.size == len(training)
     # Logits of old targets alone reach 30 here; the last digits are the processor's own.
@@ -102,18 +102,20 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"targets": "some"}, {"basis": True}, {"classes": 3}, TAGS],
+    [{}, {"targets": "some"}, {"classes": 3}, TAGS],
     ids=str,
 )
 def test_columns_in_single_precision_have_the_same_minimum(monkeypatch, case):
     """Without a factor but the one at the minimum."""
     training = make_training(**{"n": 120, **case})
     double = fit(training)
-    monkeypatch.setattr(forms, "SINGLE", 0)
+    work = double.work
+    for module in (factors, minimum):
+        monkeypatch.setattr(module, "SINGLE", 0)
     single = fit(training)
-    assert single.work.size == double.work.size < len(training)
+    assert single.work.size == work.size < len(training)
     fits = 3 if "tags" in case else 1
-    assert (single.work.factors, double.work.factors) == (fits, 3 * fits)
+    assert (single.work.factors, work.factors) == (fits, 3 * fits)
     expected = answers(training, double)
     np.testing.assert_allclose(answers(training, single), expected, atol=1e-5)
     np.testing.assert_allclose(single.full.left_out, double.full.left_out, atol=1e-4)
@@ -135,7 +137,7 @@ def left_out_by_refits(training):
     return np.array(logits)
 
 
-@pytest.mark.parametrize("case", [{}, {"basis": True}, {"n": 6}], ids=str)
+@pytest.mark.parametrize("case", [{}, {"n": 6}], ids=str)
 def test_leave_one_out_is_exact_for_squares(case):
     training = make_training(targets="only", **{"n": 30, **case})
     refits = left_out_by_refits(training)
@@ -144,7 +146,7 @@ def test_leave_one_out_is_exact_for_squares(case):
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"basis": True}, {"targets": "some"}, {"classes": 3}, TAGS],
+    [{}, {"targets": "some"}, {"classes": 3}, TAGS],
     ids=str,
 )
 def test_leave_one_out_is_near_a_refit(case):
@@ -241,7 +243,7 @@ def test_the_calibrated_model_never_reverses_the_vendors_ranking(case):
 
 
 def test_the_variance_of_a_bridge_counts_as_length():
-    training = make_training(n=60, basis=True)
+    training = make_training(n=60)
     (block,) = training.blocks
     hidden = replace(block, inputs=replace(block.inputs, unseen=1e6))
     moved = [

@@ -1,20 +1,18 @@
 """Fits to more examples than fit in a matrix: the same minimum, in few steps."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from fala.model.losses import cross_entropy
 from fala.model.scales import Scales
 from fala.solver import fit as fitting
-from fala.solver import forms
+from fala.solver import minimum
 from fala.solver.fit import fit
 from training_sets import answers, make_training
 
 
 def lower(monkeypatch, largest):
-    for module in (forms, fitting):
+    for module in (minimum, fitting):
         monkeypatch.setattr(module, "LARGEST", largest)
 
 
@@ -31,19 +29,6 @@ def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
     many = fit(training, scales)
     np.testing.assert_allclose(answers(training, many), answers(training, few), atol=1e-6)
     assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
-
-
-@pytest.mark.parametrize("classes", [1, 3])
-def test_a_fit_can_start_near_another(classes, monkeypatch):
-    """The same minimum is found in fewer steps."""
-    training = make_training(n=240, words=40, classes=classes)
-    lower(monkeypatch, 60)
-    labels = training.labels.copy()
-    labels[:3] = np.nan
-    first = fit(replace(training, labels=labels))
-    plain, warm = fit(training), fit(training, near=first)
-    np.testing.assert_allclose(answers(training, warm), answers(training, plain), atol=1e-5)
-    assert warm.work.directions < plain.work.directions
 
 
 def test_several_logits_take_few_directions(monkeypatch):

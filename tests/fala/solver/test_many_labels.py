@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fala.model.losses import cross_entropy
 from fala.model.scales import Scales
-from fala.solver import forms
+from fala.solver import minimum
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 
@@ -61,7 +61,7 @@ def test_many_labels_are_left_out_by_fits(monkeypatch, classes, n):
     vendor = np.random.default_rng(1).normal(size=(classes, 40)).astype(np.float32) / 8
     training = replace(training_of(x[:n], y[:n], classes), blocks=(Block(Inputs(x[:n]), vendor),))
     fitted = fit(training)
-    monkeypatch.setattr(forms, "FOLDED", 0)  # what follows needs no folds
+    monkeypatch.setattr(minimum, "FOLDED", 0)  # what follows needs no folds
     stepped = fit(training).full.left_out
     refits = []
     chosen = np.arange(0, n, 2)
@@ -84,7 +84,7 @@ def test_many_labels_are_left_out_by_fits(monkeypatch, classes, n):
 @pytest.mark.parametrize(("classes", "scale", "share"), [(3, 1, 0.005), (6, 10, 0.12)])
 def test_one_step_of_many_labels_is_near_a_refit(monkeypatch, classes, scale, share):
     """With a weak penalty one step falls short, but by far less than the fit itself."""
-    monkeypatch.setattr(forms, "FOLDED", 0)
+    monkeypatch.setattr(minimum, "FOLDED", 0)
     n, count = 150, 40
     x, y = planted(classes, n, 100)
     x, y = x[:n], y[:n]

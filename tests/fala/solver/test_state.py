@@ -7,7 +7,7 @@ import pytest
 
 from fala.model.scales import Scales
 from fala.solver import fit as fitting
-from fala.solver import forms
+from fala.solver import minimum
 from fala.solver.fit import State, fit
 from fala.solver.training import Inputs
 from training_sets import answers, logits_of, make_training, part
@@ -15,7 +15,7 @@ from training_sets import answers, logits_of, make_training, part
 
 def low(monkeypatch, largest):
     """Lower the number of examples from which on there is no matrix over them."""
-    for module in (forms, fitting):
+    for module in (minimum, fitting):
         monkeypatch.setattr(module, "LARGEST", largest)
 
 
@@ -66,9 +66,9 @@ def test_a_changed_label_replaces_the_old_one(case):
     labels = training.labels.copy()
     labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
     changed = replace(training, labels=labels)
-    state = first.state.more(part(changed, [7]), replaced=[7])
+    state = first.state.more(part(changed, [7]), [7])
     # The second change replaces the example that was added.
-    again = state.more(part(training, [7]), replaced=[240])
+    again = state.more(part(training, [7]), [240])
     refit = fit(changed, first.scales)
     np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
     assert np.abs(answers(training, refit) - answers(training, first)).max() > 1e-2
@@ -77,7 +77,7 @@ def test_a_changed_label_replaces_the_old_one(case):
 
 LARGE = [
     {}, {"classes": 3}, {"words": 300}, {"words": 300, "classes": 3},
-    {"words": 300, "classes": 3, "tags": True}, {"basis": True}, {"targets": "some"},
+    {"words": 300, "classes": 3, "tags": True}, {"targets": "some"},
 ]  # fmt: skip
 
 
@@ -128,14 +128,14 @@ def test_examples_added_together_equal_examples_added_one_by_one(case):
 
 @pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}], ids=str)
 def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
-    """Up to a hundredth of the rows are added approximately, and then exactly with the next."""
+    """Without n-grams up to a hundredth of the rows are added in the metric, then all together."""
     low(monkeypatch, 300)
     training = make_training(**{**case, "n": 660})
     first = still(part(training, slice(600)))
     state, quick = first.state, 0
     for index in range(600, 660):
         state = state.more(part(training, [index]))
-        quick += state.recent is not None
+        quick += state.point is not None
         if index % 8:
             continue
         refit = fit(part(training, slice(index + 1)), first.scales)
@@ -143,7 +143,7 @@ def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
         moved = np.abs(logits_of(state, at) - answers(at, first)).max()
         missed = np.abs(logits_of(state, at) - answers(at, refit)).max()
         assert missed < max(0.02, 0.3 * moved)
-    assert (quick, state.count) == (52, 660)
+    assert (quick, state.count) == (0 if case else 52, 660)
 
 
 @pytest.mark.parametrize("largest", [2_000, 200], ids=["examples", "blocks"])
@@ -163,5 +163,6 @@ def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monke
     assert state.count == 425
     refit = fit(replace(training, labels=labels), first.scales)
     missed = np.abs(logits_of(state, training) - answers(training, refit))
-    assert missed.max() < 5e-3
+    # With n-grams beside very many each change ends after a step or two.
+    assert missed.max() < (5e-3 if largest == 2_000 else 3e-2)
     assert np.abs(answers(training, refit) - answers(training, first)).max() > 0.5

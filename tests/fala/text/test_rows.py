@@ -69,11 +69,8 @@ def test_gram_matrices_equal_the_dense_product(monkeypatch, n, cost, block):
     gram = rows.gram()
     np.testing.assert_allclose(gram, matrix @ matrix.T, atol=1e-12)
     np.testing.assert_array_equal(gram, gram.T)
-    single = rows.gram(single=True)
-    assert single.dtype == np.float32
-    np.testing.assert_allclose(single, gram, rtol=1e-5, atol=1e-5)
-    single.fill(np.nan)  # the cached matrix is not changed
-    np.testing.assert_allclose(rows.gram(single=True), gram, rtol=1e-5, atol=1e-5)
+    gram.fill(np.nan)  # the cached matrix is not changed
+    np.testing.assert_allclose(rows.gram(), matrix @ matrix.T, atol=1e-12)
 
 
 def test_take_and_stack_equal_the_dense_rows():
