@@ -13,8 +13,6 @@ from fala_sim.situation import Situation, Vectors
 #: Examples in a training batch.
 BATCH = 32
 
-# Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015: their defaults.
-_FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 # Operations of a step on a parameter: both moments 7, their corrections 2, the step itself 5.
 _ADAM_FLOPS = 14
 
@@ -51,33 +49,31 @@ def tune(
     Returns:
         theta and b.
     """
+    import torch  # slow to load
+
     head, shares = situation.new.head, situation.label_shares()
     x = np.asarray(inputs, dtype=np.float64)
     order = np.random.default_rng(situation.seed)
-    # theta and b in one array, for one Adam.
-    point = np.hstack([np.asarray(theta, np.float64), np.asarray(bias, np.float64)[:, None]])
-    mean, square = np.zeros_like(point), np.zeros_like(point)
-    gradient = np.zeros_like(point)
+    start = np.asarray(theta, np.float64), np.asarray(bias, np.float64)
+    point = [torch.nn.Parameter(torch.tensor(part)) for part in start]
+    adam = torch.optim.Adam(point if tune_bias else point[:1], lr=learning_rate)
+    now_theta, now_bias = (parameter.detach().numpy() for parameter in point)  # shared memory
     steps = 0
     with situation.meter.stage("tune") as stage:
         for _ in range(epochs):
             shuffled = order.permutation(len(x))
-            for start in range(0, len(x), BATCH):
-                batch = shuffled[start : start + BATCH]
-                z = x[batch] @ (point[:, :-1] * weight).T + point[:, -1]
+            for begin in range(0, len(x), BATCH):
+                batch = shuffled[begin : begin + BATCH]
+                z = x[batch] @ (now_theta * weight).T + now_bias
                 slope = head.link.residual(head.link.mean(z), shares[batch]) / len(batch)
-                gradient[:, :-1] = slope.T @ x[batch] * weight
-                if tune_bias:
-                    gradient[:, -1] = slope.sum(axis=0)
+                point[0].grad = torch.from_numpy(slope.T @ x[batch] * weight)
+                point[1].grad = torch.from_numpy(slope.sum(axis=0))
+                adam.step()
                 steps += 1
-                mean += (1 - _FIRST) * (gradient - mean)
-                square += (1 - _SECOND) * (gradient**2 - square)
-                corrected = np.sqrt(square / (1 - _SECOND**steps)) + _EPSILON
-                point -= learning_rate * mean / (1 - _FIRST**steps) / corrected
         classes, dimension = np.shape(theta)
         stage.forward_flops += logits_flops(epochs * len(x), classes, dimension)
         stage.backward_flops += gradient_flops(epochs * len(x), steps, classes, dimension)
-    return point[:, :-1], point[:, -1]
+    return now_theta, now_bias
 
 
 def gradient_flops(examples: int, steps: int, classes: int, dimension: int) -> float:

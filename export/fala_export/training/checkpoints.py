@@ -114,6 +114,12 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
     return checkpoint
 
 
+def is_unfinished(folder: Path) -> bool:
+    """Whether the newest checkpoint was not written whole."""
+    latest = get_last_checkpoint(str(folder))
+    return latest is not None and state_of(Path(latest)) is None
+
+
 def _newest(folder: Path) -> Path | None:
     """Find the latest whole checkpoint, and remove later ones that a kill interrupted."""
     while (latest := get_last_checkpoint(str(folder))) is not None:

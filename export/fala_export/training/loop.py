@@ -39,6 +39,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from fala.base.errors import printable
 from fala.cli import progress
 from fala_export.errors import ExportError
+from fala_export.quiet import first_line
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
 
@@ -219,7 +220,16 @@ class Training:
         with warnings.catch_warnings():
             # About checkpoints written within a second, which are then sorted by number.
             warnings.filterwarnings("ignore", "mtime may not be reliable")
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            try:
+                trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
+            # For a full disk torch raises a RuntimeError with an unrelated message.
+            except (OSError, RuntimeError, SafetensorError) as error:
+                if not checkpoints.is_unfinished(self.folder):
+                    raise
+                reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
+                raise ExportError(
+                    f"{self.folder}: a checkpoint cannot be written, is the disk full? ({reason})"
+                ) from error
         return trainer.state
 
     def _arguments(
@@ -228,7 +238,7 @@ class Training:
         settings, on_gpu = self.settings, torch.cuda.is_available()
         passes = math.ceil(settings.passes / _processes())
         steps = settings.epochs * math.ceil(batches / _processes() / passes)
-        arguments = TrainingArguments(
+        return _Arguments(
             output_dir=str(self.folder),
             num_train_epochs=settings.epochs,
             per_device_train_batch_size=1,  # a batch of ours is one item
@@ -254,9 +264,6 @@ class Training:
             disable_tqdm=True,
             remove_unused_columns=False,
         )
-        # Several GPUs would each get a slice of every tensor, but batches here are not row by row.
-        arguments._n_gpu = min(arguments.n_gpu, 1)
-        return arguments
 
 
 def _precision() -> Literal["no", "bf16", "fp16"]:
@@ -378,19 +385,12 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
         )
         return metrics
 
-    def _save_checkpoint(self, *arguments: object) -> None:
-        try:
-            super()._save_checkpoint(*arguments)
-            if _is_first():
-                step = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-                checkpoints.seal(Path(self.args.output_dir) / step)
-        # For a full disk torch raises a RuntimeError with an unrelated message.
-        except (OSError, RuntimeError, SafetensorError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
-            raise ExportError(
-                f"{self.args.output_dir}: a checkpoint cannot be written, is the disk full? "
-                f"({reason})"
-            ) from error
+
+class _Arguments(TrainingArguments):  # type: ignore[misc]  # mypy does not look into transformers
+    @property
+    def n_gpu(self) -> int:
+        # Several GPUs would each get a slice of every tensor, but batches here are not row by row.
+        return min(super().n_gpu, 1)
 
 
 class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into transformers
@@ -454,3 +454,5 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into t
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         self._last_save = time.monotonic()
+        if _is_first():
+            checkpoints.seal(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
