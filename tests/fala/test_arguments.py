@@ -36,22 +36,58 @@ class Dumb:
         raise RuntimeError("cannot say")
 
 
-@pytest.mark.parametrize(
-    "wrong", [None, 3, b"device", ["device"], "a\0b", "a\ud800", HUGE, Dumb()], ids=named
-)
-def test_wrong_paths_are_rejected(wrong, releases, tmp_path, device):
-    before = state(device)
-    for call in (
-        lambda: Device.create(wrong, releases["old"]),
-        lambda: Device.create(tmp_path / "new", b"" if wrong is None else wrong),
-        lambda: Device.open(wrong),
-        lambda: Device.examine(wrong),
-        lambda: Device.repair(wrong),
-        lambda: device.replace(b"" if wrong is None else wrong),
-    ):
-        with pytest.raises(DataError, match="is a path, not"):
-            call()
-    assert not (tmp_path / "new").exists() and same(state(device), before)
+EXAMPLES = [
+    None, 5, "one", b"one", Dumb(), *([one] for one in (None, b"one", 3.5, HUGE, "a\ud800")),
+    [Match((), "one")],
+]  # fmt: skip
+LABELS_OF_ONE = [
+    5, "1", HUGE, [], ["0", "1"], *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], 0.5, "1.0")),
+]  # fmt: skip
+PATHS = [3, b"device", ["device"], "a\0b", "a\ud800", HUGE, Dumb()]
+#: Calls with one wrong argument: the values, the error, and what its message says.
+WRONG = {
+    "folder": (lambda device, new, release, value: Device.create(value, release),
+               [None, *PATHS], DataError, "path is a path, not"),
+    "open": (lambda device, new, release, value: Device.open(value),
+             [None, *PATHS], DataError, "path is a path, not"),
+    "examine": (lambda device, new, release, value: Device.examine(value),
+                [None, *PATHS], DataError, "path is a path, not"),
+    "repair": (lambda device, new, release, value: Device.repair(value),
+               [None, *PATHS], DataError, "path is a path, not"),
+    "release": (lambda device, new, release, value: Device.create(new, value),
+                [b"", *PATHS], DataError, "bundle is a path, not"),
+    "replacement": (lambda device, new, release, value: device.replace(value),
+                    [b"", *PATHS], DataError, "bundle is a path, not"),
+    "positive": (lambda device, new, release, value: Device.create(new, release, positive=value),
+                 ["2", 2, HUGE, 0.5, math.nan, Dumb(), ["1"]],
+                 DataError, "positive is one of 0, 1"),
+    "budget": (lambda device, new, release, value: device.replace(release, value),
+               [5, 5.0, "5", (5,), HUGE, Dumb(), True], BudgetError, r"budget is a fala\.Budget"),
+    "progress": (lambda device, new, release, value: device.refine(progress=value),
+                 [5, 5.0, "5", (5,), HUGE, Dumb(), True], DataError, "progress is a function"),
+    "learned": (lambda device, new, release, value: device.learn(value), EXAMPLES, DataError, None),
+    "predicted": (lambda device, new, release, value: device.predict(value),
+                  EXAMPLES, DataError, None),
+    "labels": (lambda device, new, release, value: device.remember(["one"], value),
+               LABELS_OF_ONE, DataError, None),
+    "ids": (lambda device, new, release, value: device.forget(value),
+            [None, 5, "12", [None], [1.0], [True], [HUGE, 1.0], [Dumb()], [np.array([1, 2])],
+             {1: 2}], DataError, None),
+    "label": (lambda device, new, release, value: device.examples(label=value),
+              [HUGE, "2", Dumb(), ["1"], 0.5, math.nan], DataError,
+              "is not of the model, which has labels 0, 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_argument_changes_nothing(name, releases, tmp_path, device):
+    call, values, error, match = WRONG[name]
+    before, rows = state(device), [*device.examples()]
+    for value in values:
+        with pytest.raises(error, match=match):
+            call(device, tmp_path / "new", releases["old"], value)
+    assert same(state(device), before) and [*device.examples()] == rows
+    assert not (tmp_path / "new").exists() and not device.status().can_roll_back
 
 
 def test_unusable_paths_raise_device_errors(releases, tmp_path):
@@ -63,27 +99,6 @@ def test_unusable_paths_raise_device_errors(releases, tmp_path):
             Device.open(path)
         with pytest.raises(DeviceError):
             Device.repair(path)
-
-
-@pytest.mark.parametrize("positive", ["2", 2, HUGE, 0.5, math.nan, Dumb(), ["1"]], ids=named)
-def test_a_wrong_positive_label_is_rejected(positive, releases, tmp_path):
-    with pytest.raises(DataError, match="positive is one of 0, 1"):
-        Device.create(tmp_path / "new", releases["old"], positive=positive)
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("wrong", [5, 5.0, "5", (5,), HUGE, Dumb(), True], ids=named)
-def test_wrong_budgets_and_progress_functions_are_rejected(wrong, device, releases):
-    before, could_roll_back = state(device), device.status().can_roll_back
-    for call in (
-        device.refine,
-        lambda *args, **options: device.replace(releases["mid"], *args, **options),
-    ):
-        with pytest.raises(BudgetError, match=r"budget is a fala\.Budget"):
-            call(wrong)
-        with pytest.raises(DataError, match="progress is a function"):
-            call(progress=wrong)
-    assert same(state(device), before) and device.status().can_roll_back == could_roll_back
 
 
 @pytest.mark.parametrize(
@@ -107,52 +122,6 @@ def test_budgets_may_be_unlimited(budget, device, releases):
     assert isinstance(device.refine(Budget(*budget)).stopped, Stopped)
 
 
-@pytest.mark.parametrize(
-    "examples",
-    [None, 5, "one", b"one", Dumb(), *([one] for one in (None, b"one", 3.5, HUGE, "a\ud800")),
-     [Match((), "one")]],
-    ids=named,
-)  # fmt: skip
-def test_wrong_examples_are_rejected(examples, device):
-    before, rows = state(device), [*device.examples()]
-    for call in (device.learn, device.remember, device.predict_proba, device.predict):
-        with pytest.raises(DataError):
-            call(examples)
-    assert same(state(device), before) and [*device.examples()] == rows
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        5,
-        "1",
-        HUGE,
-        [],
-        ["0", "1"],
-        *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], 0.5, "1.0")),
-    ],
-    ids=named,
-)
-def test_wrong_labels_are_rejected(wrong, device):
-    before, rows = state(device), [*device.examples()]
-    for call in (device.learn, device.remember):
-        with pytest.raises(DataError):
-            call(["one"], wrong)
-    assert same(state(device), before) and [*device.examples()] == rows
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [None, 5, "12", [None], [1.0], [True], [HUGE, 1.0], [Dumb()], [np.array([1, 2])], {1: 2}],
-    ids=named,
-)
-def test_wrong_ids_are_rejected(ids, device):
-    rows = [*device.examples()]
-    with pytest.raises(DataError):
-        device.forget(ids)
-    assert [*device.examples()] == rows
-
-
 def test_forget_takes_stored_examples_and_quotes_no_text(device):
     rows = [*device.examples()]
     for wrong in (dict.fromkeys(TEXTS, 1), TEXTS[0], dict(enumerate(TEXTS)).items()):
@@ -163,12 +132,6 @@ def test_forget_takes_stored_examples_and_quotes_no_text(device):
     assert [*device.examples()] == rows[2:]
     with pytest.raises(DataError, match="examples are a sequence, not a StoredExample"):
         device.forget(rows[2])
-
-
-@pytest.mark.parametrize("label", [HUGE, "2", Dumb(), ["1"], 0.5, math.nan], ids=named)
-def test_examples_of_a_label_that_the_model_lacks_are_rejected(device, label):
-    with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
-        device.examples(label=label)
 
 
 def test_unknown_ids_match_nothing(device):

@@ -150,7 +150,10 @@ def test_another_encoder_is_rejected(tmp_path, path, releases, external, functio
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
-        (lambda right: 1 / 0, "failed on 40 inputs|failed on 1 input: ZeroDivisionError"),
+        (
+            lambda right: 1 / 0,
+            r"failed on (40 inputs|1 input: ZeroDivisionError in line \d+ of test_ex)",
+        ),
         (lambda right: right * np.nan, "not finite"),
         (lambda right: right * 1e6, "too large"),
         (lambda right: right[:-1], "returned shape"),

@@ -257,23 +257,6 @@ def external(tmp_path_factory, releases):
     return path, encode
 
 
-def test_the_place_of_an_encoders_error_is_said(tmp_path, external):
-    with (
-        Device.create(tmp_path / "device", external[0]) as device,
-        pytest.raises(EncoderError, match="pass its function as encoder="),
-    ):
-        device.predict(["a film"])
-
-    def encode(inputs):
-        return {}["a key"] if len(inputs) == 1 else external[1](inputs)
-
-    with (
-        Device.open(tmp_path / "device", encoder=encode) as device,
-        pytest.raises(EncoderError, match=r"failed on 1 input: KeyError in line \d+ of test_se"),
-    ):
-        device.predict(["a film"])
-
-
 # Damage, and files that the user writes
 
 

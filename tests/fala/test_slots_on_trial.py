@@ -102,17 +102,12 @@ def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
             np.testing.assert_allclose(fitted, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, OSError])
-def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypatch, kind):
-    def encode(self, texts):
-        if kind is KeyboardInterrupt:
-            signal.raise_signal(signal.SIGINT)
-        raise kind
-
+def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypatch):
+    monkeypatch.setattr("fala.slots.tries._passed", {})  # as in another process
     with monkeypatch.context() as patch, Device.open(replaced) as device:
-        patch.setattr(OnnxEncoder, "encode", encode)
+        patch.setattr(OnnxEncoder, "encode", lambda *_: signal.raise_signal(signal.SIGINT))
         for _ in range(TRIES):
-            with pytest.raises(kind):
+            with pytest.raises(KeyboardInterrupt):
                 device.predict_proba(PROBES)
     assert stored_trial(replaced).tries == 0
     with Device.open(replaced) as device:

@@ -110,25 +110,25 @@ def test_a_release_with_nan_logits_is_rejected_by_name(release, tmp_path):
 @pytest.mark.usefixtures("child_processes")
 @pytest.mark.skipif(os.name == "nt", reason="a link to another program")
 @pytest.mark.parametrize(
-    ("name", "why"), [("python3", "ended with code"), ("app", "no Python interpreter")]
+    ("name", "why"),
+    [
+        ("python3", "ended with code"),
+        ("app", "no Python interpreter"),
+        (None, f"{FORBIDDEN} is set"),
+    ],
 )
 def test_without_a_child_it_is_loaded_here(name, why, release, tmp_path, monkeypatch, caplog):
-    (tmp_path / name).symlink_to("/bin/false")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / name))
+    if name is None:  # the app says so
+        monkeypatch.setenv(FORBIDDEN, "1")
+    else:
+        (tmp_path / name).symlink_to("/bin/false")
+        monkeypatch.setattr(sys, "executable", str(tmp_path / name))
     with caplog.at_level(logging.INFO, "fala.slots"):
         validate(hold(release))
     assert why in caplog.text
     path = write_hostile_graph("silent on blanks", release, tmp_path / "x.fala")
     with pytest.raises(BundleFormatError, match="NaN"):
         validate(hold(path))
-
-
-def test_an_app_forbids_child_processes(release, tmp_path, monkeypatch, caplog):
-    monkeypatch.setenv(FORBIDDEN, "1")
-    monkeypatch.setattr(validation, "VALIDATED", set())
-    with caplog.at_level(logging.INFO, "fala.slots"):
-        validate(hold(release))
-    assert f"{FORBIDDEN} is set" in caplog.text
 
 
 def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypatch):
