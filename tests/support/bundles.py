@@ -17,7 +17,7 @@ from fala.model.heads import Head, Lexical
 from fala.model.links import LABELS
 from fala.text.ngrams import BUCKETS
 from fala_export import write_bundle, write_release
-from fala_export.fitting.words import fit_lexicon
+from fala_export.fitting.words import fit_idf
 
 DIMENSION = 8
 WORDS = (
@@ -169,9 +169,9 @@ def write_onnx(path, words=WORDS, dimension=DIMENSION, seed=1):
 
 def make_lexical(logits=1, seed=3):
     """A lexical view of a few texts and random weights, as a bundle holds it."""
-    lexicon = fit_lexicon(["a good film", "a bad film", "it is well made", "I do n't love it"])
+    idf = fit_idf(["a good film", "a bad film", "it is well made", "I do n't love it"])
     weight = np.random.default_rng(seed).normal(size=(logits, BUCKETS)).astype(np.float32)
-    return rounded(Lexical(lexicon, weight))
+    return rounded(Lexical(idf, weight))
 
 
 def make_head(

@@ -16,9 +16,10 @@ from torch.nn import functional
 
 from fala import DataError
 from fala.cli import counted
+from fala.text.ngrams import lexical_rows
 from fala_export import EpochPlan, Row, Texts, TransformerLearner, length_batches, pad
 from fala_export.fitting.joint_rows import sparse_array
-from fala_export.fitting.words import fit_lexicon
+from fala_export.fitting.words import fit_idf
 from studies.perplm.prompts import SOFT, PromptSettings
 
 UNKNOWN = 0
@@ -72,7 +73,7 @@ class Contexts:
     ``[CLS] first text [SEP] second text [SEP] ...``, with the special tokens of the backbone's
     tokenizer, and without the input itself. A static prompt takes the texts in the order of the
     data. A dynamic one takes the most similar to the input first, by the cosine of their n-grams'
-    tf-idf (``Lexicon``), which costs no forward pass.
+    tf-idf (``lexical_rows``), which costs no forward pass.
     The last text is truncated to the room left; the input never is.
 
     Args:
@@ -91,7 +92,7 @@ class Contexts:
     ) -> None:
         self._texts = {writer: list(dict.fromkeys(own)) for writer, own in texts.items()}
         self._learner, self._length = learner, length
-        self._lexicon = None if corpus is None else fit_lexicon(corpus)
+        self._idf = None if corpus is None else fit_idf(corpus)
         self._ids: dict[str, list[int]] = {}
         self._features: dict[str, csr_array] = {}
 
@@ -138,10 +139,10 @@ class Contexts:
 
     def _order(self, writer: str, text: str) -> list[str]:
         texts = self._texts.get(writer, [])
-        if self._lexicon is not None and texts:
+        if self._idf is not None and texts:
             if writer not in self._features:
-                self._features[writer] = sparse_array(self._lexicon.rows(texts))
-            similar = self._features[writer] @ sparse_array(self._lexicon.rows([text])).T
+                self._features[writer] = sparse_array(lexical_rows(self._idf, texts))
+            similar = self._features[writer] @ sparse_array(lexical_rows(self._idf, [text])).T
             order = np.argsort(-similar.toarray()[:, 0], kind="stable")
             texts = [texts[position] for position in order]
         return [other for other in texts if other != text]

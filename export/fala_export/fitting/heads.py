@@ -39,13 +39,13 @@ from fala.model.labels import (
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
-from fala.text.ngrams import BUCKETS, Lexicon
+from fala.text.ngrams import BUCKETS, lexical_rows
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed
 from fala_export.fitting.plain import PlainProblem
 from fala_export.fitting.samples import drawn_examples, searched
 from fala_export.fitting.streamed_rows import parts_of
-from fala_export.fitting.words import fit_lexicon
+from fala_export.fitting.words import fit_idf
 from fala_export.rows.user_rows import check_count, in_order
 
 
@@ -225,7 +225,7 @@ class PublicRows:
         weight: Floats,
         bias: Floats,
         loss: float | None,
-        words: tuple[Lexicon, Floats] | None = None,
+        words: tuple[Vectors, Floats] | None = None,
     ) -> Head:
         """The head of a fit.
 
@@ -233,7 +233,7 @@ class PublicRows:
             weight: w, shape (C, D).
             bias: b, shape (C,).
             loss: Mean loss on left-out documents; None if there is none.
-            words: The n-grams, and their weights (C, buckets); None without a lexical view.
+            words: The n-grams' frequencies and weights (C, buckets); None without a lexical view.
         """
         link, unit = self.link, 1.0
         if self.numbers is not None:
@@ -357,13 +357,13 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
         rows: The training data.
         step: Called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
-    examples, lexicon, columns, start = _joint_examples(rows)
+    examples, idf, columns, start = _joint_examples(rows)
     joint = fit_joint(examples, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
     words = np.zeros((len(weight), BUCKETS))
     words[:, columns] = joint.words
-    return rows.head(weight, joint.bias, joint.loss, (lexicon, words)), joint
+    return rows.head(weight, joint.bias, joint.loss, (idf, words)), joint
 
 
 def left_out_logits(
@@ -395,24 +395,24 @@ def left_out_logits(
 
 def _joint_examples(
     rows: PublicRows,
-) -> tuple[JointExamples, Lexicon, NDArray[np.int64], float]:
+) -> tuple[JointExamples, Vectors, NDArray[np.int64], float]:
     """The training data of a head with words.
 
     Returns:
-        The data; the lexicon; the n-grams that are in the data, by its columns; and the start
-        weight of u * v.
+        The data; the n-grams' frequencies; the n-grams that are in the data, by its columns; and
+        the start weight of u * v.
     """
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
-    lexicon = fit_lexicon(unique_texts(rows.examples))
+    idf = fit_idf(unique_texts(rows.examples))
     zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
-    lexicon = rounded(Lexical(lexicon, zeros)).lexicon  # rounded as in a bundle
+    idf = rounded(Lexical(idf, zeros)).idf  # rounded as in a bundle
     start = _inner_product(rows)
     parts = [rows.inputs]
     if rows.task == MATCHING:
         parts.append(np.stack([rows.embeddings[text] for text in documents]))
     numbers = np.array([number[text] for text in documents])
-    words = lexicon.rows(documents)
+    words = lexical_rows(idf, documents)
     columns = frequent(words, numbers)
     joint = JointExamples(
         parts,
@@ -423,7 +423,7 @@ def _joint_examples(
         start * rows.inputs.sum(axis=1, dtype=np.float64),
         rows.link,
     )
-    return joint, lexicon, columns, start
+    return joint, idf, columns, start
 
 
 def _inner_product(rows: PublicRows) -> float:

@@ -1,4 +1,4 @@
-"""Words: a lexicon of public texts, and weights for a head that was trained without them."""
+"""Words: frequencies in public texts, and weights for a head that was trained without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fala.bundle.writing import rounded
 from fala.model.heads import Head, Lexical, Vectors
 from fala.model.labels import Label
 from fala.solver.gaussian import LEAST_SLOPE
-from fala.text.ngrams import BUCKETS, Lexicon, ngrams
+from fala.text.ngrams import BUCKETS, ngrams
 from fala_export.fitting.calibration import scales_and_biases
 
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
@@ -22,8 +22,8 @@ _GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is exact in
 _BLOCK = 10_000  # texts whose n-grams are held at a time
 
 
-def fit_lexicon(texts: Sequence[str]) -> Lexicon:
-    """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
+def fit_idf(texts: Sequence[str]) -> Vectors:
+    """The inverse document frequencies of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
 
     The 1s are a further text with every n-gram. An n-gram in no text has the largest idf.
 
@@ -36,7 +36,7 @@ def fit_lexicon(texts: Sequence[str]) -> Lexicon:
         frequency += np.bincount(ngrams(distinct[start : start + _BLOCK])[1], minlength=BUCKETS)
     idf = np.log((1 + len(distinct)) / (1 + frequency)) + 1
     step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
-    return Lexicon(np.rint(idf / step) * step)
+    return np.asarray(np.rint(idf / step) * step, dtype=np.float32)
 
 
 def add_words(
@@ -91,6 +91,6 @@ def add_words(
         head.labels,
         head_scales * head.weight,
         head_scales[:, 0] * head.bias + bias,
-        lexical=rounded(Lexical(lexical.lexicon, weight)),
+        lexical=rounded(Lexical(lexical.idf, weight)),
         link=head.link,
     )

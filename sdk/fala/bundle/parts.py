@@ -29,7 +29,7 @@ from fala.bundle.arrays import check_array, read_array
 from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name, read_json
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, Lexical
-from fala.text.ngrams import BUCKETS, Lexicon
+from fala.text.ngrams import BUCKETS
 
 Floats = NDArray[np.float32]
 #: Returns a file's verified bytes.
@@ -154,9 +154,10 @@ def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) 
     check_array(layout.LEXICAL_SCALES, scales, np.float32, (1 + logits,))
     if (scales < 0).any():
         raise BundleFormatError(f"{layout.LEXICAL_SCALES}: a step is negative")
-    with np.errstate(over="ignore"):  # too large becomes infinite, which both classes reject
-        lexicon = Lexicon(idf.astype(np.float32) * scales[0])
-        return Lexical(lexicon, weight.astype(np.float32) * scales[1:, None])
+    with np.errstate(over="ignore"):  # too large becomes infinite, which is rejected
+        return Lexical(
+            idf.astype(np.float32) * scales[0], weight.astype(np.float32) * scales[1:, None]
+        )
 
 
 def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:

@@ -214,7 +214,7 @@ def _encoder_files(
 def _codes(
     lexical: Lexical,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int8], NDArray[np.float32]]:
-    idf = lexical.lexicon.idf
+    idf = np.asarray(lexical.idf, dtype=np.float32)
     steps = [_step(idf, _IDF), *(_step(row, _WEIGHT) for row in lexical.weight)]
     by_logit = np.array(steps[1:])[:, None]
     return (

@@ -29,7 +29,7 @@ from fala.model.labels import (
 )
 from fala.model.links import LABELS, Link
 from fala.model.losses import check_arrays, softmax
-from fala.text.ngrams import BUCKETS, CachedRows, Lexicon
+from fala.text.ngrams import BUCKETS, CachedRows, lexical_rows
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
@@ -43,30 +43,36 @@ class Lexical:
     """The lexical view of a head.
 
     Attributes:
-        lexicon: Turns texts into n-grams with a value each.
-        weight: The vendor's v, shape (C, BUCKETS).
+        idf: Inverse document frequencies of n-grams, float32, shape (BUCKETS,), from 0 up.
+        weight: The vendor's v, float32, shape (C, BUCKETS).
 
     Raises:
-        BundleFormatError: If the weight is of another shape, or not finite.
+        BundleFormatError: If an array is of another shape, negative, or not finite.
     """
 
-    lexicon: Lexicon
+    idf: NDArray[np.floating]
     weight: NDArray[np.float32]
 
     def __post_init__(self) -> None:
+        idf = np.asarray(self.idf, dtype=np.float32)
+        if idf.shape != (BUCKETS,) or not np.isfinite(idf).all() or (idf < 0).any():
+            raise BundleFormatError(
+                f"a lexical view has {BUCKETS} inverse document frequencies of 0 or more"
+            )
         if self.weight.ndim != 2 or self.weight.shape[1] != BUCKETS:
             raise BundleFormatError(
                 f"a lexical view has a weight of shape (C, {BUCKETS}), not {self.weight.shape}"
             )
         if self.weight.dtype != np.float32 or not np.isfinite(self.weight).all():
             raise BundleFormatError("a lexical view of weights that are not finite in float32")
+        object.__setattr__(self, "idf", _read_only(idf))
         object.__setattr__(self, "weight", _read_only(self.weight))
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same view, number by number."""
         if not isinstance(other, Lexical):
             return NotImplemented
-        return self.lexicon == other.lexicon and np.array_equal(self.weight, other.weight)
+        return same_arrays((self.idf, self.weight), (other.idf, other.weight))
 
 
 class Head:
@@ -172,8 +178,8 @@ class Head:
         if self.lexical is None:
             return None
         texts = [texts_of(example)[0] for example in examples]
-        lexicon = self.lexical.lexicon
-        return lexicon.rows(texts) if last is None else last.of(lexicon, texts)
+        idf = self.lexical.idf
+        return lexical_rows(idf, texts) if last is None else last.of(idf, texts)
 
     def features(self, inputs: Vectors) -> NDArray[np.float64]:
         """E = w * x, shape (n, C, D), in float64 for the solvers."""
@@ -225,7 +231,7 @@ class Head:
 
         lexical = self.lexical
         if lexical is not None:
-            lexical = Lexical(lexical.lexicon, turned(lexical.weight))
+            lexical = Lexical(lexical.idf, turned(lexical.weight))
         own = [self.labels[row] for row in rows]
         return self._changed(own, turned(self.weight), turned(self.bias), lexical)
 

@@ -26,7 +26,7 @@ from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
 from fala.slots.sharing import open_bundle
 from fala.slots.switching import opened
-from fala.text.ngrams import BUCKETS, Lexicon
+from fala.text.ngrams import BUCKETS
 
 #: Scales of the embedding, of n-grams and of the bias around a head of zeros, and the expected
 #: share of the full fit, as users of no table chose them (``docs/tried.md``). The head's logits are
@@ -69,8 +69,8 @@ class OwnRelease:
         lexical = None
         if self.words and self.encoder.texts and logits <= MOST_WITH_WORDS:
             # All n-grams count the same: a user's texts are too few to tell which are rare.
-            lexicon = Lexicon(np.ones(BUCKETS, np.float32))
-            lexical = Lexical(lexicon, np.zeros((logits, BUCKETS), np.float32))
+            weights = np.zeros((logits, BUCKETS), np.float32)
+            lexical = Lexical(np.ones(BUCKETS, np.float32), weights)
         return Head(self.task, self.labels, weight, bias, lexical=lexical, link=self.link)
 
     @contextmanager

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.base.errors import BundleFormatError
 from fala.text.sparse_rows import SparseRows
 
 #: Classes: not looked up yet; no part of any token; a token by itself; part of a word; a letter of
@@ -244,43 +243,25 @@ def _of_words(codes: NDArray[np.uint64], word: NDArray[np.bool_]) -> tuple[Hashe
     return (three, np.arange(len(codes))), (four, begin), (five, begin[inner])
 
 
-class Lexicon:
-    """Turns texts into lexical features x_g = idf_g / |x|.
+def lexical_rows(
+    idf: NDArray[np.float32], texts: Sequence[str], known: Ngrams | None = None
+) -> SparseRows:
+    """Return the lexical features x_g = idf_g / |x| of n texts.
 
     Args:
-        idf: Inverse document frequencies, shape (BUCKETS,), from 0 up.
-
-    Raises:
-        BundleFormatError: It has another shape, or a number that is negative or not finite.
+        idf: Inverse document frequencies, shape (BUCKETS,).
+        texts: The texts.
+        known: Their n-grams, if the caller has them.
     """
-
-    def __init__(self, idf: NDArray[np.floating]) -> None:
-        self.idf = np.asarray(idf, dtype=np.float32)
-        if self.idf.shape != (BUCKETS,) or not np.isfinite(self.idf).all() or (self.idf < 0).any():
-            raise BundleFormatError(
-                f"a lexicon holds {BUCKETS} inverse document frequencies of 0 or more"
-            )
-
-    def rows(self, texts: Sequence[str], text_ngrams: Ngrams | None = None) -> SparseRows:
-        """Features of n texts.
-
-        Args:
-            texts: The texts.
-            text_ngrams: Their n-grams, if the caller has them.
-        """
-        starts, buckets = ngrams(texts) if text_ngrams is None else text_ngrams
-        rows = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
-        for first in range(0, len(rows), _BLOCK):  # in place: the arrays of many texts are large
-            part = rows.between(first, first + _BLOCK)
-            lengths = np.sqrt(part.squared_lengths())
-            lengths[lengths == 0] = 1.0
-            values = part.values
-            values /= lengths.repeat(part.starts[1:] - part.starts[:-1])
-        return rows
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it computes the same features."""
-        return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
+    starts, buckets = ngrams(texts) if known is None else known
+    rows = SparseRows(starts, buckets, idf[buckets], BUCKETS)
+    for first in range(0, len(rows), _BLOCK):  # in place: the arrays of many texts are large
+        part = rows.between(first, first + _BLOCK)
+        lengths = np.sqrt(part.squared_lengths())
+        lengths[lengths == 0] = 1.0
+        values = part.values
+        values /= lengths.repeat(part.starts[1:] - part.starts[:-1])
+    return rows
 
 
 class CachedRows:
@@ -294,15 +275,15 @@ class CachedRows:
         self._compute = compute
         self._texts: list[str] = []
         self._ngrams: Ngrams | None = None
-        self._rows: list[tuple[Lexicon, SparseRows]] = []
+        self._rows: list[tuple[NDArray[np.float32], SparseRows]] = []
 
-    def of(self, lexicon: Lexicon, texts: list[str]) -> SparseRows:
-        """As ``Lexicon.rows``; the same object for the same texts and an equal lexicon."""
+    def of(self, idf: NDArray[np.float32], texts: list[str]) -> SparseRows:
+        """As ``lexical_rows``; the same object for the same texts and equal frequencies."""
         if self._ngrams is None or texts != self._texts:
             self._texts, self._ngrams, self._rows = texts, self._compute(texts), []
-        for cached_lexicon, rows in self._rows:
-            if cached_lexicon == lexicon:
+        for cached, rows in self._rows:
+            if np.array_equal(cached, idf):
                 return rows
-        rows = lexicon.rows(texts, self._ngrams)
-        self._rows.append((lexicon, rows))
+        rows = lexical_rows(idf, texts, self._ngrams)
+        self._rows.append((idf, rows))
         return rows

@@ -17,7 +17,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import lexical_files, rounded
 from fala.model.heads import Head, Lexical
 from fala.model.scales import Scales, scales_at
-from fala.text.ngrams import BUCKETS, Lexicon
+from fala.text.ngrams import BUCKETS
 from fala_export import write_release
 
 TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
@@ -49,16 +49,13 @@ def test_rounding_is_idempotent():
     for scale in (1e-9, 0.01, 1.0, 12345.678):
         weight = (scale * rng.normal(size=(2, BUCKETS))).astype(np.float32)
         weight[1, :] *= 1e-3
-        view = Lexical(Lexicon(rng.gamma(2.0, size=BUCKETS)), weight)
+        view = Lexical(rng.gamma(2.0, size=BUCKETS), weight)
         once = rounded(view)
         assert rounded(once) == once != view
         assert lexical_files(once) == lexical_files(view)
         step = np.abs(weight).max(axis=1, keepdims=True) / 127
         assert (np.abs(once.weight - weight) <= 0.501 * step).all()
-        assert (
-            np.abs(once.lexicon.idf - view.lexicon.idf).max()
-            <= 0.501 * once.lexicon.idf.max() / 255
-        )
+        assert np.abs(once.idf - view.idf).max() <= 0.501 * once.idf.max() / 255
         assert np.abs(once.weight).max() == pytest.approx(np.abs(weight).max(), rel=1e-4)
 
 
@@ -92,7 +89,7 @@ def test_words_of_this_format_version_open():
     head = bundle.head()
     assert (head.task, head.labels) == ("classification", ("0", "1"))
     np.testing.assert_array_equal(head.weight, [[1, -2]])
-    weight, idf = head.lexical.weight, head.lexical.lexicon.idf
+    weight, idf = head.lexical.weight, head.lexical.idf
     np.testing.assert_array_equal(weight[0, [0, 1, 65535]], [0, 0.5, -63.5])
     assert np.count_nonzero(weight) == 2
     np.testing.assert_array_equal(idf[[0, 1, 65535]], [63.75, 0.25, 0.5])

@@ -202,7 +202,7 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
                 (layout.LEXICAL_SCALES, np.ones(3, np.float32), "float32 of shape"),
                 (layout.LEXICAL_SCALES, np.array([1, np.nan], np.float32), "NaN or infinity"),
                 (layout.LEXICAL_SCALES, np.array([-1, 1], np.float32), "negative"),
-                (layout.LEXICAL_SCALES, np.array([3e38, 1], np.float32), "lexicon"),
+                (layout.LEXICAL_SCALES, np.array([3e38, 1], np.float32), "frequencies"),
                 (layout.LEXICAL_SCALES, np.array([1, 3e38], np.float32), "not finite"),
             )
         ),

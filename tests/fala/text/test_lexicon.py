@@ -1,12 +1,13 @@
-"""Lexicons: one byte of inverse document frequency per n-gram, and rows of unit length."""
+"""Inverse document frequencies of one byte per n-gram, and rows of unit length."""
 
 import numpy as np
 import pytest
 
 from fala.base.errors import BundleFormatError
-from fala.text import ngrams as module
-from fala.text.ngrams import BUCKETS, CachedRows, Lexicon, ngrams
-from fala_export.fitting.words import STEPS, fit_lexicon
+from fala.model.heads import Lexical
+from fala.text.ngrams import BUCKETS, CachedRows, lexical_rows, ngrams
+from fala_export.fitting import words
+from fala_export.fitting.words import STEPS, fit_idf
 
 TEXTS = ["a good film", "an awful film", "a good day", "good good", "日本 film 👍", ""]
 
@@ -16,7 +17,7 @@ def buckets(text):
 
 
 def test_frequencies_decrease_with_the_number_of_texts():
-    idf = fit_lexicon(TEXTS).idf
+    idf = fit_idf(TEXTS)
     counts = np.bincount(ngrams(TEXTS)[1], minlength=BUCKETS)
     exact = np.log((1 + len(TEXTS)) / (1 + counts)) + 1
     step = exact.max() / STEPS
@@ -28,7 +29,7 @@ def test_frequencies_decrease_with_the_number_of_texts():
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
 def test_a_byte_holds_every_frequency_exactly(count):
     """With the largest over 255 as the step, computed in float32 or in float64."""
-    idf = fit_lexicon([f"text {number}" for number in range(count)]).idf
+    idf = fit_idf([f"text {number}" for number in range(count)])
     assert idf.dtype == np.float32
     step = idf.max() / np.float32(STEPS)
     codes = np.rint(idf / step).astype(np.uint8)
@@ -38,21 +39,21 @@ def test_a_byte_holds_every_frequency_exactly(count):
 
 
 def test_a_text_counts_once(monkeypatch):
-    lexicon = fit_lexicon(TEXTS)
-    assert lexicon == fit_lexicon([*TEXTS, *TEXTS[:3]])
-    monkeypatch.setattr(module, "_BLOCK", 2)
-    assert lexicon == fit_lexicon(TEXTS)
+    idf = fit_idf(TEXTS)
+    np.testing.assert_array_equal(fit_idf([*TEXTS, *TEXTS[:3]]), idf)
+    monkeypatch.setattr(words, "_BLOCK", 2)
+    np.testing.assert_array_equal(fit_idf(TEXTS), idf)
 
 
 def test_rows_are_frequencies_of_unit_length():
-    lexicon = fit_lexicon(TEXTS)
-    rows = lexicon.rows([*TEXTS, "neverseen"])
+    idf = fit_idf(TEXTS)
+    rows = lexical_rows(idf, [*TEXTS, "neverseen"])
     assert rows.values.dtype == np.float32
     assert rows.width == BUCKETS
     for number, text in enumerate([*TEXTS, "neverseen"]):
         part = slice(rows.starts[number], rows.starts[number + 1])
         np.testing.assert_array_equal(rows.buckets[part], buckets(text))
-        expected = lexicon.idf[buckets(text)].astype(float)
+        expected = idf[buckets(text)].astype(float)
         if text:
             expected /= np.linalg.norm(expected)
         np.testing.assert_allclose(rows.values[part], expected, rtol=1e-6)
@@ -66,7 +67,7 @@ def test_rows_are_frequencies_of_unit_length():
 )
 def test_wrong_frequencies_are_rejected(idf):
     with pytest.raises(BundleFormatError, match="inverse document frequencies"):
-        Lexicon(idf)
+        Lexical(idf, np.zeros((1, BUCKETS), np.float32))
 
 
 def test_the_last_rows_are_cached():
@@ -76,11 +77,12 @@ def test_the_last_rows_are_cached():
         calls.append(list(texts))
         return ngrams(texts)
 
-    cache, first, second = CachedRows(counting), fit_lexicon(TEXTS), fit_lexicon(TEXTS[:2])
+    cache, first, second = CachedRows(counting), fit_idf(TEXTS), fit_idf(TEXTS[:2])
     rows = cache.of(first, list(TEXTS))
-    assert cache.of(Lexicon(first.idf.copy()), list(TEXTS)) is rows
-    np.testing.assert_array_equal(cache.of(second, list(TEXTS)).values, second.rows(TEXTS).values)
+    assert cache.of(first.copy(), list(TEXTS)) is rows
+    expected = lexical_rows(second, TEXTS).values
+    np.testing.assert_array_equal(cache.of(second, list(TEXTS)).values, expected)
     assert calls == [TEXTS]
     few = cache.of(first, TEXTS[1:])
-    np.testing.assert_array_equal(few.values, first.rows(TEXTS[1:]).values)
+    np.testing.assert_array_equal(few.values, lexical_rows(first, TEXTS[1:]).values)
     assert calls == [TEXTS, TEXTS[1:]]

@@ -15,10 +15,11 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import rounded
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
+from fala.text.ngrams import lexical_rows
 from fala_export import write_release
 from fala_export.fitting import joint, joint_rows, streamed_rows
 from fala_export.fitting.heads import PublicRows, fit_head, fit_joint_head
-from fala_export.fitting.words import add_words, fit_lexicon
+from fala_export.fitting.words import add_words, fit_idf
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def joint_examples(backbone, documents, labels, counts=None):
     shares = np.array([[float(label == value) for value in values] for label in labels])
     return joint_rows.JointExamples(
         [backbone.encode(documents)],
-        fit_lexicon(documents).rows(documents),
+        lexical_rows(fit_idf(documents), documents),
         shares[:, 1:] if len(values) == 2 else shares,
         np.ones(len(documents)) if counts is None else counts,
         np.arange(len(documents)),
