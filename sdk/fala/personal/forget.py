@@ -13,13 +13,14 @@ All of it is one transaction: if the process is killed everything is deleted, or
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 
 from fala.base.threads import one_blas_thread
 from fala.personal.encode import encode_free
-from fala.personal.gather import Reading, Space, old_logits
+from fala.personal.gather import Inherited, Reading, Space, old_logits, teachers
 from fala.personal.refit import Refit, refit
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Prepared, Snapshot, Task
@@ -100,14 +101,16 @@ def _fit_rest(
     names, replacement = _by_age(store, slots)
     for name in names if replacement is None else names[:1]:
         slots[name] = _without_teachers(store, slots[name], first)
-    fits = _Fits(reading, slots[names[0]])
+    fit_at = _fits(reading, slots[names[0]])
     if replacement is not None and first <= replacement.data:
-        slots[names[1]] = _write_teachers(fits, slots[names[1]], replacement)
+        slots[names[1]] = _write_teachers(
+            reading, slots[names[0]], fit_at, slots[names[1]], replacement
+        )
     if previous is not None:
         name = previous.record.name
         if replacement is not None and name == names[1]:
-            fits = _Fits(reading, slots[name], slots[names[0]])
-        slots[name] = _refit(fits, first)
+            fit_at = _fits(reading, slots[name], slots[names[0]])
+        slots[name] = _refit(slots[name], fit_at, first)
         if slots[name] is not previous:
             store.slots.put(slots[name].record)
     active = slots[active.record.name]
@@ -137,62 +140,53 @@ def _without_teachers(store: Store, slot: Slot, first: int) -> Slot:
     return replace(slot, record=replace(slot.record, teachers=None))
 
 
-class _Fits:
-    """Fits of a slot to its examples as they were at some counts of data changes.
+def _fits(reading: Reading, slot: Slot, older: Slot | None = None) -> Callable[[float], Refit]:
+    """Return a function that fits a slot to its examples as they were at a count of data changes.
 
     Args:
         reading: The examples.
         slot: The slot.
         older: The slot before it; None without one.
-
-    Attributes:
-        reading, slot: The arguments.
     """
-
-    def __init__(self, reading: Reading, slot: Slot, older: Slot | None = None) -> None:
-        self.reading, self.slot = reading, slot
-        self._space = Space.of_slot(reading.store, slot, older)
-        self._fits: dict[float, Refit] = {}
-
-    def at(self, data: float) -> Refit:
-        """The fit at a count of data changes."""
-        if data not in self._fits:
-            self._fits[data] = refit(self.reading.at(data), self._space)
-        return self._fits[data]
+    space = Space.of_slot(reading.store, slot, older)
+    return cache(lambda data: refit(reading.at(data), space))
 
 
-def _write_teachers(fits: _Fits, newer: Slot, replacement: Replacement) -> Slot:
+def _write_teachers(
+    reading: Reading,
+    older: Slot,
+    fit_at: Callable[[float], Refit],
+    newer: Slot,
+    replacement: Replacement,
+) -> Slot:
     """Write the old logits of the older model as it was at the replacement.
 
     Returns:
         The newer slot, which refers to them.
     """
-    reading, older, store = fits.reading, fits.slot, fits.reading.store
+    store = reading.store
     if older.never_fitted:
         return newer
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
-    model = fits.at(fitted_to).model
-    teachers = None
+    model = fit_at(fitted_to).model
+    inherited: Inherited = {}
     same_labels = older.model.head.names == newer.model.head.names
     if same_labels and replacement.fit_data is not None:
         old = old_logits(reading.at(replacement.data), older.fitted(model))
         inherited = old.passed_on(newer.release.bundle, newer.model.head)
-        if inherited is not None:
-            if newer.record.teachers is not None:
-                store.logits.forget(newer.record.teachers[0])
-            for name, values in inherited.by_model().items():
-                store.logits.add(name, values)
-            teachers = inherited.teachers
-    return replace(newer, record=replace(newer.record, teachers=teachers))
+    if inherited and newer.record.teachers is not None:
+        store.logits.forget(newer.record.teachers[0])
+    for name, values in inherited.items():
+        store.logits.add(name, values)
+    return replace(newer, record=replace(newer.record, teachers=teachers(inherited)))
 
 
-def _refit(fits: _Fits, first: int) -> Slot:
+def _refit(slot: Slot, fit_at: Callable[[float], Refit], first: int) -> Slot:
     """Fit an idle slot again to the rest of its training examples."""
-    slot = fits.slot
     fit = slot.record.fit
     data = math.inf if fit is None else fit.data
     if slot.never_fitted or first > data:
         return slot
-    result = fits.at(data)
+    result = fit_at(data)
     record = None if fit is None else result.record(fit.data)
     return slot.fitted(result.model, result.loss, record)

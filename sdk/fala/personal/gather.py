@@ -24,6 +24,9 @@ from fala.store.examples import History, StoredExample
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
+#: Old logits that a model is fitted to where there is no label: the old personal model's, (C,), by
+#: example, and those that they are counted from, by the digests of their models; or nothing.
+Inherited = Mapping[str, Mapping[int, Vectors]]
 
 
 class Reading:
@@ -235,8 +238,8 @@ class OldLogits:
     embeddings: Embeddings
     slot: Slot
 
-    def passed_on(self, bundle: Bundle, head: Head) -> Inherited | None:
-        """What a model on another release inherits; None where there is nothing.
+    def passed_on(self, bundle: Bundle, head: Head) -> Inherited:
+        """Return what a model on another release inherits; empty where there is nothing.
 
         A vendor's head knows what most people think: of the old model it takes what is personal,
         the difference to the old vendor's. A head that knows nothing takes all that the old model
@@ -251,33 +254,26 @@ class OldLogits:
             whole = {row: z for row, z in self.logits.items() if row not in self.older}
             level = dict.fromkeys(whole, head.bias)
             name = model_digest(bundle, head.vendor_model())
-            return Inherited((self.slot.record.model, name), whole, level)
+            return {self.slot.record.model: whole, name: level}
         if self.slot.model.is_vendor or now != before:
-            return None
-        return Inherited(self.slot.teachers, self.logits, self.vendor)
+            return {}
+        return dict(zip(self.slot.teachers, (self.logits, self.vendor), strict=True))
 
 
-@dataclass(frozen=True, eq=False)
-class Inherited:
-    """Old logits that a model is fitted to where there is no label.
+def differences(inherited: Inherited) -> dict[int, NDArray[np.float32]]:
+    """Return the logits that a model inherits from their level, (C,), by example."""
+    if not inherited:
+        return {}
+    logits, level = inherited.values()
+    return {row: value - level[row] for row, value in logits.items()}
 
-    Attributes:
-        teachers: Digests of the two models whose logits follow; see ``SlotRecord``.
-        logits: The old personal model's, (C,), by example.
-        level: Those that they are counted from.
-    """
 
-    teachers: tuple[str, str]
-    logits: Mapping[int, NDArray[np.float32]]
-    level: Mapping[int, NDArray[np.float32]]
-
-    def differences(self) -> dict[int, NDArray[np.float32]]:
-        """The logits from their level, by example."""
-        return {row: value - self.level[row] for row, value in self.logits.items()}
-
-    def by_model(self) -> dict[str, Mapping[int, Vectors]]:
-        """Return them by the digests of the two models."""
-        return dict(zip(self.teachers, (self.logits, self.level), strict=True))
+def teachers(inherited: Inherited) -> tuple[str, str] | None:
+    """Return the digests of the two models that a model inherits from; see ``SlotRecord``."""
+    if not inherited:
+        return None
+    personal, level = inherited
+    return personal, level
 
 
 def old_logits(reading: Reading, slot: Slot) -> OldLogits:

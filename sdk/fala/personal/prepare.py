@@ -24,7 +24,16 @@ from fala.bundle.reading import Bundle
 from fala.model.bridge import Bridge, reachable
 from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
-from fala.personal.gather import Inherited, OldLogits, Reading, Rows, Space, gather, old_logits
+from fala.personal.gather import (
+    Inherited,
+    OldLogits,
+    Reading,
+    Rows,
+    Space,
+    differences,
+    gather,
+    old_logits,
+)
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
 from fala.selection.representatives import affordable
@@ -56,7 +65,7 @@ class Carried:
     release: Release
     bridges: Sequence[Bridge]
     old: OldLogits | None
-    inherited: Inherited | None
+    inherited: Inherited
     model: Refit
     choice: Choice
     embeddings: Encoded
@@ -188,11 +197,11 @@ def prepare(
     with run.stage("read"):
         reading = Reading(before, run)
         old = old_logits(reading, before.active) if before.head.names == head.names else None
-        inherited = None if old is None else old.passed_on(release.bundle, head)
+        inherited = {} if old is None else old.passed_on(release.bundle, head)
         bridges = _bridges(before, release)
         space = Space(
             head, release.bundle.backbone_digest, bridges,
-            release.bundle.scales, {} if inherited is None else inherited.differences(),
+            release.bundle.scales, differences(inherited),
         )  # fmt: skip
         reading.add(space.backbone, shared or {})
         if earlier is not None:

@@ -14,6 +14,7 @@ from fala.base.errors import BudgetError, DeviceChangedError, counted, model_cha
 from fala.personal.adapters import Adapters, adapters_for
 from fala.personal.compare import Accept, Sides, refuse_worse
 from fala.personal.encode import Encoded
+from fala.personal.gather import teachers
 from fala.personal.prepare import Carried, check, opening, prepare
 from fala.personal.refine import Refined, refine, report_on
 from fala.personal.refit import Refit
@@ -245,11 +246,11 @@ def _prepared(first: Carried, encoded: Mapping[str, Encoded]) -> Prepared:
     before, release, fit, inherited = first.before, first.release, first.model, first.inherited
     record = slot_record(
         before.active.record.name, release.bundle, fit.model, fit.loss,
-        fit.record(fit.rows.reading.data), None if inherited is None else inherited.teachers,
+        fit.record(fit.rows.reading.data), teachers(inherited),
     )  # fmt: skip
     return Prepared(
         before, Slot(record, release, fit.model), encoded[release.bundle.backbone_digest],
-        {} if inherited is None else inherited.by_model(),
+        inherited,
     )  # fmt: skip
 
 
