@@ -18,13 +18,13 @@ try:
 
     import click
     from click.shell_completion import get_completion_class
-except KeyboardInterrupt:  # Part.load imports all else
-    sys.exit(130)
-except ImportError as error:
+except (KeyboardInterrupt, ImportError) as error:  # Part.load imports all else
     # Extension modules raise ImportError when Ctrl-C interrupts their import.
-    if isinstance(error.__cause__, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
         sys.exit(130)
     sys.exit(f"fala: its commands need click: pip install click ({error})")
+
+MISTAKE, INTERRUPTED = 1, 130  # as in fala.cli.commands
 
 
 class Part(click.Command):
@@ -58,12 +58,12 @@ class Part(click.Command):
 
             with dropped_interrupts_repeated():
                 loaded: click.Command = getattr(importlib.import_module(module), name)
-        except KeyboardInterrupt as error:
-            raise _Interruption(program) from error
-        except ImportError as error:
+        except (KeyboardInterrupt, ImportError) as error:
             # Extension modules raise ImportError when Ctrl-C interrupts their import.
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                raise _Interruption(program) from error
+            if isinstance(error, KeyboardInterrupt) or isinstance(
+                error.__cause__, KeyboardInterrupt
+            ):
+                raise _Failure(program, "interrupted", INTERRUPTED) from error
             message = f"'{called}' is not installed: {self._remedy()} ({error})"
             raise _Failure(program, message) from error
         return loaded
@@ -106,21 +106,13 @@ PARTS = (
 
 
 class _Failure(click.ClickException):
-    exit_code = 1  # as in fala.cli.commands; _Interruption, too
-
-    def __init__(self, program: str, message: str) -> None:
+    def __init__(self, program: str, message: str, exit_code: int = MISTAKE) -> None:
         super().__init__(f"{program}: {message}")
+        self.exit_code = exit_code  # type: ignore[misc]  # a class variable to click
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message."""
         click.echo(self.message, file=file, err=True)
-
-
-class _Interruption(_Failure):
-    exit_code = 130
-
-    def __init__(self, program: str) -> None:
-        super().__init__(program, "interrupted")
 
 
 class _Umbrella(click.Group):

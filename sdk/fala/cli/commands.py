@@ -66,20 +66,12 @@ Group.group_class = Group
 
 
 class _Failure(click.ClickException):
-    exit_code = MISTAKE
-
-    def __init__(self, program: str | None, message: str) -> None:
+    def __init__(self, program: str | None, message: str, exit_code: int = MISTAKE) -> None:
         super().__init__(printable(f"{program}: {message}"))
+        self.exit_code = exit_code  # type: ignore[misc]  # a class variable to click
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(self.message, file=file, err=True)
-
-
-class _Interruption(_Failure):
-    exit_code = INTERRUPTED
-
-    def __init__(self, program: str | None, message: str = "interrupted") -> None:
-        super().__init__(program, message)
 
 
 @contextmanager
@@ -89,15 +81,15 @@ def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]
         with dropped_interrupts_repeated():
             yield
     except FalaError as error:
-        # An error that Ctrl-C caused, with advice on how to resume.
-        kind = _Interruption if isinstance(error.__cause__, KeyboardInterrupt) else _Failure
-        raise kind(program, with_suggestion(ctx, str(error))) from error
+        # An error that Ctrl-C caused has advice on how to resume.
+        status = INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else MISTAKE
+        raise _Failure(program, with_suggestion(ctx, str(error)), status) from error
     except (KeyboardInterrupt, click.Abort) as error:
-        raise _Interruption(program) from error
+        raise _Failure(program, "interrupted", INTERRUPTED) from error
     except ImportError as error:
         # Extension modules raise ImportError when Ctrl-C interrupts their import.
         if isinstance(error.__cause__, KeyboardInterrupt):
-            raise _Interruption(program) from error
+            raise _Failure(program, "interrupted", INTERRUPTED) from error
         # A missing module of the project is a broken installation, not a missing extra.
         if extra is None or (error.name or "").startswith("fala"):
             raise
