@@ -63,7 +63,7 @@ def repack(
         BundleError: The release cannot be read.
         OSError: It cannot be written.
     """
-    contents = {**Bundle.open(release).contents(), **changes.files}
+    contents = {**Bundle.open(release).files(), **changes.files}
     files = {name: data for name, data in contents.items() if data is not None}
     manifest = json.loads(files.pop(layout.MANIFEST))
     manifest.update(changes.manifest)

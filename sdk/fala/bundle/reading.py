@@ -12,13 +12,10 @@ import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
-from fala.audit.model import audit_model, check_onnx
+from fala.audit.model import audit_model
 from fala.audit.tokenizer import audit_tokenizer
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
 from fala.backbones.external import Encoders, ExternalEncoder
@@ -35,17 +32,8 @@ from fala.base.errors import (
 from fala.base.files import check_path, failure
 from fala.bundle import format as layout
 from fala.bundle.archive import Entry, digest_of, read_entry, read_index
+from fala.bundle.content import Content, Probes, read_adapter, read_table
 from fala.bundle.manifest import Manifest
-from fala.bundle.parts import (
-    Probes,
-    Read,
-    read_adapter,
-    read_bridges,
-    read_encoder,
-    read_head,
-    read_probes,
-    read_table,
-)
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.scales import Scales
@@ -54,46 +42,6 @@ _NO_RELEASE = (
     "; an app needs none: pass your own labels= and encoder= to Device.create. The sample releases "
     "are shown by fala-replace"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Content:
-    """What a verified bundle has besides its backbone; all files of a bundle can share it.
-
-    Attributes:
-        manifest: Its manifest.
-        head: The vendor's head; None for a backbone only.
-        bridges: The bridges from earlier backbones, by those backbones' digests.
-        encoder: The name and version of the app's encoder that it was made for, or None.
-        probes: The probes of that encoder: n inputs, and their embeddings (n, d); n may be 0.
-    """
-
-    manifest: Manifest
-    head: Head | None
-    bridges: Mapping[str, Bridge]
-    encoder: str | None = None
-    probes: Probes = ([], np.zeros((0, 0), np.float32))
-
-    @classmethod
-    def of(cls, manifest: Manifest, read: Read) -> Content:
-        """Read everything that a bundle has.
-
-        Args:
-            manifest: The bundle's manifest.
-            read: Returns a file's verified bytes.
-
-        Raises:
-            BundleError: A file cannot be read, or does not fit the others.
-        """
-        if manifest.kind == layout.ONNX:
-            check_onnx(read(layout.ONNX_MODEL))
-        parts = read_head(manifest, read), read_bridges(manifest, read)
-        if manifest.kind == layout.ADAPTER:
-            read_adapter(manifest, read)
-        if manifest.kind != layout.EXTERNAL:
-            return cls(manifest, *parts)
-        dimension = manifest.dimension
-        return cls(manifest, *parts, read_encoder(dimension, read), read_probes(dimension, read))
 
 
 class Bundle:
@@ -208,8 +156,8 @@ class Bundle:
         with named_errors(self.path):
             return self._read(name)
 
-    def contents(self) -> Mapping[str, bytes]:
-        """The verified bytes of all files, the manifest included.
+    def files(self) -> Mapping[str, bytes]:
+        """Return the verified bytes of all files, the manifest included.
 
         Raises:
             BundleDigestError: The file changed since the bundle was opened (never with ``hold``).
@@ -220,7 +168,7 @@ class Bundle:
         again = self.verified(self.path, self.path, hold=True)
         if again != self:
             raise BundleDigestError(f"{self.path}: the file changed since it was opened")
-        return again.contents()
+        return again.files()
 
     def backbone(self, encoders: Encoders | None = None) -> Backbone:
         """Load the backbone.

@@ -23,8 +23,8 @@ from fala.base.files import check_path, failure, write_atomically
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
+from fala.bundle.content import read_encoder, read_lexical, read_probes
 from fala.bundle.manifest import Manifest
-from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
 from fala.model.heads import Head, Lexical
 from fala.model.links import Rating, Tags

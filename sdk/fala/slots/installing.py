@@ -89,7 +89,7 @@ def write_bundle(bundle: Bundle, file: Path) -> None:
         BundleDigestError: The source of a bundle that is not held changed meanwhile.
         OSError: It cannot be written.
     """
-    contents = bundle.contents()
+    contents = bundle.files()
     if file.is_dir():
         remove(file)
 

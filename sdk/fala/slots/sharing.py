@@ -21,7 +21,8 @@ from fala.backbones.onnx_encoder import give_back
 from fala.base.errors import BundleFormatError, BundleMismatchError
 from fala.base.files import Identity, identity_of
 from fala.base.forks import keep_in_forks
-from fala.bundle.reading import Bundle, Content
+from fala.bundle.content import Content
+from fala.bundle.reading import Bundle
 from fala.model.heads import Head
 
 

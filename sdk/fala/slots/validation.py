@@ -379,7 +379,7 @@ def _validate_in_child(bundle: Bundle) -> bool:
     if reason := forbidden():
         _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
         return False
-    contents = bundle.contents()
+    contents = bundle.files()
     limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))
     job = {
         "paths": sys.path, "package": [str(Path(__file__).parent.parent)],

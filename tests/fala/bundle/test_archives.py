@@ -160,8 +160,8 @@ def test_a_file_changed_after_opening_is_rejected(tmp_path):
     with pytest.raises(BundleDigestError, match="not what the vendor packed"):
         bundle.backbone()
     with pytest.raises(BundleDigestError, match="changed since it was opened"):
-        bundle.contents()
+        bundle.files()
     bundle.path.unlink()
-    for read in (bundle.backbone, bundle.contents):
+    for read in (bundle.backbone, bundle.files):
         with pytest.raises(BundleError, match="no such file"):
             read()

@@ -190,7 +190,7 @@ def test_a_held_bundle_is_read_once(tmp_path, monkeypatch):
     held = Bundle.open(path, hold=True)
     assert held == opened and held.digest == opened.digest
     expected = opened.backbone().encode(["good film"])
-    assert opened.contents() == held.contents()
+    assert opened.files() == held.files()
     monkeypatch.setattr("fala.bundle.reading.hashlib", None)  # nothing is hashed any more
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
@@ -198,4 +198,4 @@ def test_a_held_bundle_is_read_once(tmp_path, monkeypatch):
     np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
     path.unlink()
     np.testing.assert_array_equal(held.backbone().encode(["good film"]), expected)
-    assert sorted(held.contents()) == sorted([*held.manifest.files, layout.MANIFEST])
+    assert sorted(held.files()) == sorted([*held.manifest.files, layout.MANIFEST])

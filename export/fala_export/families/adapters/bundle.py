@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.content import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.manifest import Manifest
-from fala.bundle.parts import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
 from fala.model.heads import Head
@@ -91,7 +91,7 @@ def stored_inputs(
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """The files of an adapter; the inverse of ``fala.bundle.parts.read_inputs``.
+    """The files of an adapter; the inverse of ``fala.bundle.content.read_inputs``.
 
     Args:
         inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),

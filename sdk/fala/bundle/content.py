@@ -1,4 +1,4 @@
-"""A bundle's parts of several files: a table of vectors, words, the app's encoder, an adapter.
+"""What a verified bundle has: a head, bridges, a table of vectors, the app's encoder, an adapter.
 
 Words and an adapter's matrices have one byte for each number, with a step for each array or column.
 All sites of an adapter have the same size. Each of its files contains one part of all sites,
@@ -8,12 +8,14 @@ stacked by layer; in each layer the attention's is before the output's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit.limits import WORDPIECE
+from fala.audit.model import check_onnx
 from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.backbones.word_vectors import Table
@@ -60,6 +62,46 @@ _FORM: Mapping[str, tuple[object, ...]] = {
 
 #: The most inputs of an encoder's probes, and the most characters of each.
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a verified bundle has besides its backbone; all files of a bundle can share it.
+
+    Attributes:
+        manifest: Its manifest.
+        head: The vendor's head; None for a backbone only.
+        bridges: The bridges from earlier backbones, by those backbones' digests.
+        encoder: The name and version of the app's encoder that it was made for, or None.
+        probes: The probes of that encoder: n inputs, and their embeddings (n, d); n may be 0.
+    """
+
+    manifest: Manifest
+    head: Head | None
+    bridges: Mapping[str, Bridge]
+    encoder: str | None = None
+    probes: Probes = ([], np.zeros((0, 0), np.float32))
+
+    @classmethod
+    def of(cls, manifest: Manifest, read: Read) -> Content:
+        """Read everything that a bundle has.
+
+        Args:
+            manifest: The bundle's manifest.
+            read: Returns a file's verified bytes.
+
+        Raises:
+            BundleError: A file cannot be read, or does not fit the others.
+        """
+        if manifest.kind == layout.ONNX:
+            check_onnx(read(layout.ONNX_MODEL))
+        parts = read_head(manifest, read), read_bridges(manifest, read)
+        if manifest.kind == layout.ADAPTER:
+            read_adapter(manifest, read)
+        if manifest.kind != layout.EXTERNAL:
+            return cls(manifest, *parts)
+        dimension = manifest.dimension
+        return cls(manifest, *parts, read_encoder(dimension, read), read_probes(dimension, read))
 
 
 def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings:
