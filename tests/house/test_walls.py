@@ -191,3 +191,14 @@ def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
         f"{file}:6: import fala.slots.folder",
         "fala.personal",
     ]
+
+
+def test_the_device_names_no_package_above_it():
+    """Messages and docstrings name a command; an example may need a release."""
+    assert not [
+        f"{file.name}: {line.strip()}"
+        for file in files_of(DEVICE)
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if ("fala_export" in line or "fala_sim" in line)
+        and not line.strip().startswith((">>>", "..."))
+    ]

@@ -207,7 +207,7 @@ def replace_all(
         dimension: The length of its embeddings.
         workers: How many processes, one device at a time in each; None takes one a core, and 1 only
             this process, as where no other can be started. Or a function that is called as the
-            built-in ``map`` is, and may use other machines (``fala_sim.engine.spread``).
+            built-in ``map`` is, and may use other machines, for example by Ray.
         progress: Called with ``"devices"``, the devices that are done and their number. If it
             returns False, no further device is begun.
         adapters: The files of the vendor's adapters for the new backbone, by the names of their
