@@ -147,7 +147,7 @@ class Steps:
         return np.stack([embeddings[text] for text in texts[:64]])
 
     def _embed(self) -> Answers:
-        encoder = fala_export.load_encoder(str(self._model))
+        encoder = fala_export.load(str(self._model), "own")
         encoder.encode(self._texts[:32], 128)  # what a processor does once is not timed
         return np.asarray(self._timed("embed", lambda: encoder.encode(self._texts, 128)))
 

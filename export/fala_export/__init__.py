@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from fala_export.fitting.bridge import fit_bridge
     from fala_export.fitting.heads import fit_head
     from fala_export.fitting.metrics import scores
-    from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
-    from fala_export.models.onnx_file import load_onnx
+    from fala_export.models.encoder import Encoder, load_encoder_of
+    from fala_export.models.load import load
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.population import write_scales
     from fala_export.rows.columns import Columns
@@ -77,9 +77,8 @@ _MODULES = {
     "fit_head": "fala_export.fitting.heads",
     "insert_adapters": "fala_export.families.adapters.model",
     "length_batches": "fala_export.training.texts",
-    "load_encoder": "fala_export.models.encoder",
+    "load": "fala_export.models.load",
     "load_encoder_of": "fala_export.models.encoder",
-    "load_onnx": "fala_export.models.onnx_file",
     "load_rows": "fala_export.rows.row_files",
     "pad": "fala_export.embedding.tokens",
     "read_rows": "fala_export.rows.user_rows",
@@ -127,9 +126,8 @@ __all__ = [
     "fit_head",
     "insert_adapters",
     "length_batches",
-    "load_encoder",
+    "load",
     "load_encoder_of",
-    "load_onnx",
     "load_rows",
     "pad",
     "read_rows",

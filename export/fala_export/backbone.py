@@ -29,9 +29,9 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
+from fala_export.models.load import Source
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.models.sentence_encoder import LAYERS
-from fala_export.models.source import Source
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing

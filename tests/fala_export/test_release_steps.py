@@ -14,7 +14,7 @@ from fala.model.heads import Head
 from fala_export import write_external
 from fala_export.bundles import write_again
 from fala_export.errors import ExportError
-from fala_export.models.source import load_source
+from fala_export.models.load import load as load_model
 from fala_export.release import steps as steps_module
 from fala_export.release.recipe import read_recipe
 from fala_export.release.steps import Steps
@@ -277,7 +277,7 @@ def test_the_shells_folder_has_no_say_in_a_recipe(tmp_path, monkeypatch, has_rev
         return
     recipe = read_recipe(path)
     with pytest.raises(ExportError, match="the hub"):
-        load_source(recipe.source.model, "own", recipe.export)
+        load_model(recipe.source.model, "own", recipe.export)
     (tmp_path / "model").mkdir()
     path.write_text('name = "a"\n[backbone]\nsource = "model"\n')
     assert read_recipe(path).source.model.source == str(tmp_path / "model")

@@ -92,7 +92,9 @@ def _train(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) 
 
 
 def _train_here(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) -> None:
-    encoder, options = fala_export.load_encoder(str(folder)), ExportOptions(name, "int8")
+    encoder, options = fala_export.load(str(folder), "own"), ExportOptions(name, "int8")
+    if not isinstance(encoder, fala_export.Encoder):
+        raise DataError(f"{folder}: has no weights to train")
     settings, trained = TrainingSettings(), bundle.with_suffix(".part")
     fala_export.train(encoder, rows, settings, work, trained, options, lexical=False, resume=True)
     fala_export.save_model(encoder, work / "model")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fala_export
-from fala import Bundle
+from fala import Bundle, DataError
 from fala.model.heads import Head
 from fala_export import Row, write_release
 from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device, judge
@@ -261,10 +261,14 @@ def personal_head(
 
 def _trained(task: Writers, key: Key, settings: PromptSettings) -> Model:
     """A training's model; one that was killed continues from its last checkpoint."""
+    folder = local_path(task.transformer)
+    encoder = fala_export.load(str(folder), "own")
+    if not isinstance(encoder, fala_export.Encoder):
+        raise DataError(f"{folder}: has no weights to train")
     label = _label(task, key)
     with exporter.labelled(label, only=("loss", "accuracy", "continuing")):
         return train_prompts(
-            fala_export.load_encoder(str(local_path(task.transformer))),
+            encoder,
             fala_export.PublicRows.of(rows_of(task.written.training)),
             settings, key.seed, task.folder / folder_name(key), task.tokens,
         )  # fmt: skip

@@ -175,7 +175,8 @@ class PromptedEncoder(nn.Module):
         self, ids: Tensor, mask: Tensor, writers: Tensor | None = None, **context: Tensor
     ) -> Tensor:
         """Embed texts, with the arguments of ``states``; shape (n, dim)."""
-        return self.encoder.end(self.states(ids, mask, writers, **context), mask)
+        embeddings: Tensor = self.encoder.end(self.states(ids, mask, writers, **context), mask)
+        return embeddings
 
     def states(
         self,

@@ -58,7 +58,7 @@ def backbone(settings: Backbone) -> Summary:
         from fala_export.graph.sentences import parity_texts
         from fala_export.models.encoder import Encoder, trim_encoder
         from fala_export.models.folder import naming
-        from fala_export.models.source import load_source
+        from fala_export.models.load import load
         from fala_export.public_texts import read_public_texts
 
     model, given = settings.model, settings.export
@@ -68,7 +68,7 @@ def backbone(settings: Backbone) -> Summary:
         None if settings.trim_vocabulary is None else read_public_texts(settings.trim_vocabulary)
     )
     texts: Sequence[str] = parity_texts(settings.parity_text)
-    encoder, used = load_source(model, settings.pooling, options, settings.tokenizer)
+    encoder = load(model, settings.pooling, options, tokenizer=settings.tokenizer)
     whole = encoder
     if corpus is not None:
         if not isinstance(encoder, Encoder):
@@ -83,4 +83,4 @@ def backbone(settings: Backbone) -> Summary:
     check_disk(encoder, options, settings.out.parent)
     export = convert(encoder, options, texts, whole)
     summary = write_admitted(settings.out, partial(pack, export))
-    return summary if used is None else {**summary, "source": used}
+    return {**summary, "source": encoder.file} if encoder.file else summary

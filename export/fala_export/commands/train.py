@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle
+from fala.base.examples import MATCHING
 from fala.base.files import temporary_folder
 from fala.cli import progress
 from fala_export.checks import check_name, check_room
@@ -22,7 +23,7 @@ from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 
 if TYPE_CHECKING:
-    from fala_export.models.source import Source
+    from fala_export.models.load import Source
     from fala_export.training.public_rows import PublicRows
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
@@ -130,14 +131,12 @@ def _load(settings: Train, rows: PublicRows) -> Source | Bundle:
         if flag := _flag_in_use(*_FOR_MODELS):
             raise ExportError(f"{source}: is a bundle; {flag} is for a model")
         return Bundle.open(source)
-    if settings.frozen and settings.pooling != "attention":
-        from fala_export.models.source import load_source
-
-        return load_source(settings.model, settings.pooling, settings.export)[0]
-    from fala_export.training.backbones import load_to_train
+    from fala_export.models.load import load
 
     pooling, seed = settings.pooling, settings.training.seed
-    return load_to_train(settings.model, pooling, seed, rows.task, settings.export)
+    if pooling is None and not settings.frozen and rows.task == MATCHING:
+        pooling = "own"
+    return load(settings.model, pooling, settings.export, seed=seed)
 
 
 def _flag_in_use(*names: str) -> str | None:

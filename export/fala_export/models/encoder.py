@@ -87,6 +87,7 @@ class Encoder:
             by the setting's name.
         tokens: Tokens of a trimmed vocabulary; None for a whole one.
         not_layers: Why its own pooling is taken and not three layers; empty where it was asked for.
+        file: The file in its folder that was read, where the folder has graphs, too.
     """
 
     module: SentenceEncoder
@@ -98,6 +99,7 @@ class Encoder:
     not_kept: Mapping[str, str] = field(default_factory=dict)
     tokens: int | None = None
     not_layers: str = ""
+    file: str | None = None
 
     @property
     def pooling(self) -> str:

@@ -76,6 +76,7 @@ class OnnxFile:
         end: What follows the graph's output.
         not_kept: As of an ``Encoder``.
         not_layers: As of an ``Encoder``.
+        file: As of an ``Encoder``.
         table: Static embeddings as a table, which a device runs in place of the graph; None where
             there is none.
         not_static: Why static embeddings are a graph on a device.
@@ -93,6 +94,7 @@ class OnnxFile:
     prompt: str = ""
     not_kept: Mapping[str, str] = field(default_factory=dict)
     not_layers: str = ""
+    file: str | None = None
     table: StaticTable | None = None
     not_static: str = ""
 

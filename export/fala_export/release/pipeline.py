@@ -14,6 +14,7 @@ import click
 
 from fala import Bundle
 from fala.base.errors import printable
+from fala.base.examples import MATCHING
 from fala.base.files import temporary_folder
 from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
@@ -24,7 +25,7 @@ from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
 from fala_export.fitting.population.left_out import EVERY_ROW
-from fala_export.models.source import Source, load_source
+from fala_export.models.load import Source, load
 from fala_export.population import check_annotators, write_scales
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
@@ -32,7 +33,6 @@ from fala_export.release.steps import Steps, code_digest
 from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import FileRows, data_set, file_rows
 from fala_export.settings import CheckSettings, HubName, PublishSettings
-from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
 from fala_export.training.public_rows import PublicRows, checked_public_rows
@@ -130,13 +130,13 @@ class Pipeline:
         """
         if table.bundle is not None:
             return open_earlier(table.bundle)
-        pooling = table.pooling
-        if (training := self.recipe.training) is not None:
-            task, seed = self.rows.task, training.seed
-            return load_to_train(table.model, pooling, seed, task, table.export)
-        if pooling == "attention":
+        pooling, training = table.pooling, self.recipe.training
+        if training is None and pooling == "attention":
             raise ExportError('pooling = "attention" is learned: it needs [training]')
-        return load_source(table.model, pooling, table.export)[0]
+        if pooling is None and training is not None and self.rows.task == MATCHING:
+            pooling = "own"
+        seed = 0 if training is None else training.seed
+        return load(table.model, pooling, table.export, seed=seed)
 
     def _open_earlier(self, path: Path) -> Bundle:
         """An earlier release, whose devices can take this one.

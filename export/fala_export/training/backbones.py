@@ -7,7 +7,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,15 +16,10 @@ from torch import Tensor, nn
 
 from fala import Bundle
 from fala.backbones.word_vectors import words
-from fala.base.examples import MATCHING, tokenizer_inputs
+from fala.base.examples import tokenizer_inputs
 from fala_export.embedding.tokens import embed_tokens, half_precision, placed
-from fala_export.models.encoder import Encoder, load_encoder
-from fala_export.models.sentence_encoder import (
-    AttentionPooling,
-    drop_pooler,
-)
-from fala_export.models.source import with_layers
-from fala_export.settings import AnyPooling, ExportOptions, ModelSource
+from fala_export.models.encoder import Encoder
+from fala_export.models.sentence_encoder import drop_pooler
 from fala_export.vectors.table import bundle_table
 
 Floats = NDArray[np.float32]
@@ -123,58 +117,6 @@ class TransformerLearner(Learner):
         """The tokens of each text; a padding token for one without any."""
         encodings = self.tokenizer.encode_batch(tokenizer_inputs(texts))
         return [encoding.ids or [self.pad_id] for encoding in encodings]
-
-
-def load_to_train(
-    model: ModelSource, pooling: AnyPooling | None, seed: int, task: str, options: ExportOptions
-) -> Encoder:
-    """Load a model, with any pooling of a recipe.
-
-    Args:
-        model: The model.
-        pooling: None takes three layers for a classifier, see ``with_layers``, and ``"own"`` for a
-            matcher.
-        seed: See ``attentive``.
-        task: ``"classification"`` or ``"matching"``.
-        options: The export options.
-
-    Raises:
-        ExportError: See ``load_encoder``.
-    """
-    own = "own" if pooling in (None, "attention") else pooling
-    encoder = load_encoder(
-        model.source,
-        own,
-        model.revision,
-        ignore=model.ignore,
-        prompt=model.prompt,
-        dimension=model.dimension,
-        layers=model.layers,
-    )
-    if pooling == "attention":
-        return attentive(encoder, seed)
-    return with_layers(encoder, options) if pooling is None and task != MATCHING else encoder
-
-
-def attentive(encoder: Encoder, seed: int) -> Encoder:
-    """Pool an encoder by attention.
-
-    It starts as the mean: a query of zeros gives all tokens the same weight. An encoder that
-    already pools by attention stays as it is.
-
-    Args:
-        encoder: A loaded encoder.
-        seed: Seed of the attention's other weights.
-    """
-    module = encoder.module
-    if encoder.pooling == "attention":
-        return encoder
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        attention = AttentionPooling(module.transformer.config.hidden_size)
-    with torch.no_grad():
-        attention.query.zero_()
-    return replace(encoder, module=module.pooled_by(attention))
 
 
 class WordLearner(Learner):

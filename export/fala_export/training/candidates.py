@@ -22,7 +22,7 @@ from fala_export.fitting.device_fit import fit_personal
 from fala_export.fitting.metrics import defined, margin_of, scores
 from fala_export.fitting.population.scales import rows_by_name
 from fala_export.fitting.samples import drawn, evenly
-from fala_export.models.source import Source
+from fala_export.models.load import Source
 from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner

@@ -20,7 +20,7 @@ from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.samples import drawn
 from fala_export.models.encoder import Encoder
-from fala_export.models.source import Source
+from fala_export.models.load import Source
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner
 from fala_export.training.candidates import Contest

@@ -11,9 +11,9 @@ from typing import Any
 from fala.base.examples import Example
 from fala_export.backbone import convert, pack
 from fala_export.models.encoder import Encoder
+from fala_export.models.load import Source
 from fala_export.models.saving import save_encoder
 from fala_export.models.sentence_encoder import LAYERS
-from fala_export.models.source import Source
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions

@@ -6,7 +6,8 @@ import torch
 from transformers import AutoModel, DynamicCache
 
 from fala import DataError
-from fala_export import ExportError, TransformerLearner, load_encoder, read_rows
+from fala_export import ExportError, TransformerLearner, read_rows
+from fala_export.models.encoder import load_encoder
 from families import BERT_TOKENS, LENGTH, write_model
 from public_data import write_rows
 from studies.perplm.inputs import (
