@@ -1,7 +1,5 @@
 """Devices whose backbone is the app's own encoder."""
 
-import copy
-import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,19 +9,12 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state
-from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match, UsageError
+from fala import Budget, BundleError, DataError, Device, EncoderError, Item, UsageError
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.many.replacing import replace_all
 from fala_export import write_external
 from hostile_bundles import Changes, repack
-
-
-class Tensor:
-    """Like a PyTorch tensor that requires a gradient."""
-
-    def __array__(self, *arguments, **options):
-        raise RuntimeError("call detach() first")
 
 
 def encoder_of(release):
@@ -161,7 +152,6 @@ def test_another_encoder_is_rejected(tmp_path, path, releases, external, functio
         (lambda right: [["x"]] * len(right), "no array of numbers"),
         (lambda right: None, "returned"),
         (lambda right: right * 1j, "no array of numbers"),
-        (lambda right: Tensor(), "no array of numbers"),
     ],
 )
 def test_a_failing_encoder_loses_nothing(tmp_path, external, functions, labels, broken, why):
@@ -238,24 +228,6 @@ def test_releases_with_a_model_reject_items(device):
     with pytest.raises(DataError, match="old reads texts"):
         device.predict_proba([Item("key", np.zeros(8))])
     assert device.predict_proba(TEXTS[:1]).shape == (1, 2)
-
-
-def test_an_item_is_its_key_with_a_vector():
-    item = Item("cat.jpg", [1, 2, 3], encoder="cloud 1")
-    assert item == "cat.jpg" and hash(item) == hash("cat.jpg")
-    assert repr(item) == "Item('cat.jpg', vector of 3)"
-    for copied in (copy.deepcopy(item), pickle.loads(pickle.dumps(item))):
-        assert copied == item and copied.encoder == "cloud 1"
-        np.testing.assert_array_equal(copied.vector, item.vector)
-    with pytest.raises(ValueError, match="read-only"):
-        item.vector[0] = 2
-    assert Match((item,), item).history[0] is item
-    for key, vector in ((5, [1]), ("a", ["x"]), ("a", [[1]]), ("a", [np.nan]), ("a", [1e99])):
-        with pytest.raises(DataError):
-            Item(key, vector)
-    for vector in ([1e5], [1j], Tensor()):
-        with pytest.raises(DataError, match="the item's vector is not numbers"):
-            Item("a", vector)
 
 
 def test_write_external_rejects_wrong_arguments(tmp_path, releases):

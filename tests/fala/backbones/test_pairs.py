@@ -1,13 +1,9 @@
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
 from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json, word_vector_files
 from fala import DataError, Pair
 from fala.backbones import OnnxEncoder, WordVectors
-from fala.base.examples import as_text, check_examples, segments
 from fala.bundle import format as layout
 from fala.bundle.arrays import read_array
 from fala.text.ngrams import ngrams
@@ -52,31 +48,6 @@ def plain():
 @pytest.fixture(scope="module")
 def typed():
     return OnnxEncoder(typed_model(), paired_tokenizer(), max_length=MAX_LENGTH)
-
-
-def test_a_pair_has_two_texts():
-    pair = Pair("a good film", "it is great")
-    assert (pair.a, pair.b) == ("a good film", "it is great")
-    assert pair == Pair("a good film", "it is great") != Pair("a good", "film it is great")
-    assert repr(pair) == "Pair('a good film', 'it is great')"
-    for copied in (pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair), as_text(str(pair))):
-        assert isinstance(copied, Pair) and copied == pair
-    assert check_examples([pair, "alone"], "classification") == [pair, "alone"]
-    assert segments(pair) == ("a good film", "it is great") and segments("alone") == ("alone",)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "message"),
-    [
-        (1, "b", "the pair's a is an int, not a text"),
-        ("a", "\ud800", "the pair's b has a lone surrogate"),
-        ("a", "b\x1ec", r"the pair's b has the character U\+001E"),
-    ],
-    ids=["number", "surrogate", "three"],
-)
-def test_wrong_pairs_are_rejected(a, b, message):
-    with pytest.raises(DataError, match=message):
-        Pair(a, b)
 
 
 def test_a_graph_without_token_types_encodes_both_segments(plain):

@@ -3,14 +3,7 @@ import pytest
 
 from bundles import DIMENSION, make_head
 from fala.base.errors import DataError
-from fala.base.examples import (
-    CLASSIFICATION,
-    MATCHING,
-    Match,
-    check_examples,
-    texts_of,
-    unique_texts,
-)
+from fala.base.examples import MATCHING, Match
 from fala.model.heads import Head, PersonalModel
 
 rng = np.random.default_rng(0)
@@ -156,36 +149,3 @@ def test_shares_are_the_second_labels_or_all_labels():
     np.testing.assert_array_equal(shares, [[1], [0], [np.nan], [1]])
     shares = make_head(labels=THREE).label_shares(["high", None])
     np.testing.assert_array_equal(shares, [[0, 0, 1], [np.nan] * 3])
-
-
-# Examples
-
-
-def test_right_examples_are_accepted():
-    matches = [Match(("a", "b"), "c"), Match([], "d")]
-    assert check_examples(("a", ""), CLASSIFICATION) == ["a", ""]
-    assert check_examples(matches, MATCHING) == matches
-    assert matches[1].history == ()
-    assert texts_of(matches[0]) == ("c", "a", "b")
-    assert unique_texts([*matches, "a", "e"]) == ["c", "a", "b", "d", "e"]
-
-
-@pytest.mark.parametrize(
-    ("examples", "task", "match"),
-    [
-        ("one text", CLASSIFICATION, "wrap it in a list"),
-        ({"a text", "another"}, CLASSIFICATION, "examples are a sequence, not a set"),
-        ({"a text": "its label"}, CLASSIFICATION, "examples are a sequence, not a dict"),
-        (Match((), "c"), MATCHING, "wrap it in a list"),
-        (["a", Match((), "c")], CLASSIFICATION, "example 1 is a Match"),
-        ([Match((), "c"), "a"], MATCHING, "example 1 is a str"),
-        (["a", None], CLASSIFICATION, "example 1 is None"),
-        ([Match(("a", 3), "c")], MATCHING, "a text of example 0 is an int"),
-        ([Match((), None)], MATCHING, "a text of example 0 is None"),
-        (["a", "b\ud83d"], CLASSIFICATION, "example 1 has a lone surrogate at character 1"),
-        ([Match(("ok", "\udc00"), "c")], MATCHING, "example 0 has a lone surrogate"),
-    ],
-)
-def test_wrong_examples_are_rejected(examples, task, match):
-    with pytest.raises(DataError, match=match):
-        check_examples(examples, task)

@@ -66,18 +66,6 @@ def test_sqlites_operations_are_recorded_in_order(tmp_path):
     assert recorded[-1] == ("delete", "-wal")
 
 
-@pytest.mark.parametrize("use", [use_files, use_sqlite])
-def test_watching_does_not_change_files(use, tmp_path):
-    for name in ("watched", "plain"):
-        folder = tmp_path / name
-        folder.mkdir()
-        with counted(folder) if name == "watched" else contextlib.nullcontext():
-            use(folder)
-    watched, plain = (sorted((tmp_path / name).iterdir()) for name in ("watched", "plain"))
-    assert [file.name for file in watched] == [file.name for file in plain]
-    assert [file.read_bytes() for file in watched] == [file.read_bytes() for file in plain]
-
-
 def test_one_folder_is_watched_by_one_layer(tmp_path):
     (tmp_path / "in").mkdir()
     with failing_disk(tmp_path / "in", 1) as fault:
