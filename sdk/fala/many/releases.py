@@ -4,9 +4,9 @@ A device refers to a release by a hard link to its file. So a reference without 
 exist, the file system counts the references, and a device's folder is whole by itself: it is opened
 without this one. Where the file system has no such links, a device gets a copy.
 
-Beside a release's file is the record of its checks: for whom it was validated. A release that has
-nothing that needs a signature was validated for everybody, another one for the signer that vouched
-for it. A device that has verified no signature, or another signer's, validates it itself.
+Beside a release's file is the record of its checks: that it was validated, and whether it has what
+only a signed release may have. A device that has not verified its signature validates such a one
+itself, and refuses it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fala.bundle.signature import Trust
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_bundle
 from fala.slots.sharing import backbone_of, open_bundle
-from fala.slots.validation import validated_for
+from fala.slots.validation import VALIDATED
 from fala.store.turns import FileLock
 
 _log = logging.getLogger("fala.many")
@@ -55,10 +55,10 @@ class Releases(ReleaseFiles):
     """A folder of releases for any number of devices of this machine.
 
     A release is kept once, under its digest, however many devices use it, and is audited and
-    validated once; one that only a signed release may be, once for each signer. Pass the object to
-    ``Device.create``, and to ``Device.open`` of a device that will be replaced. Threads may share
-    it, and processes a folder. It has to be on the devices' own file system, which needs hard links
-    (those of Linux, macOS and Windows have them; not FAT); else every device has a copy.
+    validated once. Pass the object to ``Device.create``, and to ``Device.open`` of a device that
+    will be replaced. Threads may share it, and processes a folder. It has to be on the devices' own
+    file system, which needs hard links (those of Linux, macOS and Windows have them; not FAT); else
+    every device has a copy.
 
     Args:
         folder: The folder; it is made if there is none.
@@ -181,9 +181,9 @@ class Releases(ReleaseFiles):
     def __repr__(self) -> str:
         return f"<Releases {self.path}>"
 
-    def knows(self, digest: str, signer: str | None) -> bool:
-        """Return whether a release was validated for everybody, or for a signer."""
-        return not {None, signer}.isdisjoint(self._validated_for(digest))
+    def knows(self, digest: str, *, signed: bool) -> bool:
+        """Return whether a release was validated, for devices that verify its signature or not."""
+        return self._needs_signature(digest) in (False, signed)
 
     def keep(self, bundle: Bundle) -> Path:
         """Keep a bundle that is admitted, or installed already; record what was validated here.
@@ -262,22 +262,21 @@ class Releases(ReleaseFiles):
     def _record(self, digest: str) -> Path:
         return self.path / f"{digest}{_RECORD}"
 
-    def _validated_for(self, digest: str) -> set[str | None]:
-        """The signers for whom a release was validated, or None for everybody; may be empty."""
+    def _needs_signature(self, digest: str) -> bool | None:
+        """Whether a validated release must be signed; None if it was not validated."""
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(self._record(digest).read_bytes())
-            if record["checks"] == _CHECKS:
-                return {each for each in record["signers"] if each is None or type(each) is str}
-        return set()
+            if record["checks"] == _CHECKS and isinstance(record["must_be_signed"], bool):
+                return bool(record["must_be_signed"])
+        return None
 
     def _note(self, digest: str) -> None:
-        """Record for whom this process has validated a release."""
-        here = validated_for(digest)
-        if here <= self._validated_for(digest):
+        """Record what this process has found when it validated a release."""
+        needed = VALIDATED.get(digest)
+        if needed in (None, self._needs_signature(digest)):
             return
         with self._turn():
-            signers = sorted(here | self._validated_for(digest), key=str)
-            content = json.dumps({"checks": _CHECKS, "signers": signers}).encode()
+            content = json.dumps({"checks": _CHECKS, "must_be_signed": needed}).encode()
 
             def write(file: Path) -> None:
                 file.write_bytes(content)

@@ -58,7 +58,7 @@ from fala.slots.installing import COPIES, release_files
 from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
 from fala.slots.switching import opened
-from fala.slots.validation import forbidden, needed_signer, note_validated
+from fala.slots.validation import VALIDATED, forbidden, needs_signature
 
 #: Called as the built-in ``map`` is, with a function and items that can be pickled; yields the
 #: results in any order.
@@ -314,11 +314,11 @@ class _Carry:
 
     Args:
         plan: What is done.
-        admitted: The release's digest, and the signer for whom it was validated, once it is
-            admitted.
+        admitted: The release's digest, and whether it has what only a signed one may have, once
+            it is admitted.
     """
 
-    def __init__(self, plan: _Plan, admitted: tuple[str, str | None] = ("", None)) -> None:
+    def __init__(self, plan: _Plan, admitted: tuple[str, bool] = ("", False)) -> None:
         self._plan, self._admitted = plan, admitted
         self._cache = EncodingCache(_CACHE_BYTES)
         self._encoder = cached(plan.encoder, self._cache)
@@ -327,7 +327,7 @@ class _Carry:
         #: The devices' previous releases, which would else be read for each device.
         self._previous: dict[str, Bundle] = {}
 
-    def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, tuple[str, str | None]]]:
+    def __reduce__(self) -> tuple[type[_Carry], tuple[_Plan, tuple[str, bool]]]:
         return _Carry, (self._plan, self._admitted)
 
     def admit(self) -> str:
@@ -345,8 +345,7 @@ class _Carry:
         release = admit_loaded(self._plan.release, origin, encoders, self._releases)
         if isinstance(self._releases, Releases):
             self._releases.keep(release.bundle)
-        signer = needed_signer(release.bundle, origin.signer)
-        self._admitted = release.bundle.digest, signer
+        self._admitted = release.bundle.digest, needs_signature(release.bundle)
         return release.name
 
     def _open(self, path: Path) -> None:
@@ -358,7 +357,8 @@ class _Carry:
         origin, encoders = Signed(self._plan.trust), Encoders(self._encoder)
         release = admit(path, origin, encoders, self._releases)
         self._check(release.bundle)
-        note_validated(*self._admitted)
+        digest, needed = self._admitted
+        VALIDATED[digest] = needed
         backbone = release.backbone.loaded
         if isinstance(backbone, OnnxEncoder):
             # No encoder of an app has this name.

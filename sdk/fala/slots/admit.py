@@ -15,7 +15,7 @@ from fala.backbones.external import Encoders
 from fala.base.errors import BundleError, BundleMismatchError, BundleSignatureError
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust, check_signature, key_bytes
+from fala.bundle.signature import Trust, check_signature
 from fala.slots.installing import COPIES, ReleaseFiles
 from fala.slots.sharing import open_bundle
 from fala.slots.snapshot import Release
@@ -35,16 +35,9 @@ class Signed:
     verified: bool = False
 
     @property
-    def signer(self) -> str | None:
-        """Who vouches for it: a key in hexadecimal digits, or a repository; None for nobody.
-
-        Raises:
-            DataError: ``trust`` is no key.
-            MissingExtraError: A library for signatures is missing.
-        """
-        if self.verified:
-            return "repository"
-        return None if self.trust is None else key_bytes(self.trust).hex()
+    def signed(self) -> bool:
+        """Whether an admitted release is signed by a key that the device trusts."""
+        return self.verified or self.trust is not None
 
 
 def admit(
@@ -79,10 +72,10 @@ def admit(
             f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, not a release; load "
             "it beside a release with that backbone (Device.load_adapter)"
         )
-    signer, ran = origin.signer, bundle.digest in installed
-    known = releases.knows(bundle.digest, signer)
+    signed, ran = origin.signed, bundle.digest in installed
+    known = releases.knows(bundle.digest, signed=signed)
     return Release.of(
-        bundle, lambda: validate(bundle, encoders, signer=signer, known=known, installed=ran)
+        bundle, lambda: validate(bundle, encoders, signed=signed, known=known, installed=ran)
     )
 
 
@@ -95,7 +88,7 @@ def admit_loaded(
     that was validated for other devices, for which that would matter as much, is not.
     """
     release = admit(path, origin, encoders, releases)
-    if not releases.knows(release.bundle.digest, origin.signer):
+    if not releases.knows(release.bundle.digest, signed=origin.signed):
         _ = release.backbone.loaded
     return release
 

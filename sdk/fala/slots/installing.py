@@ -24,8 +24,8 @@ class ReleaseFiles:
     and the checks of releases, takes the place of this class.
     """
 
-    def knows(self, digest: str, signer: str | None) -> bool:
-        """Return whether a release was validated for a signer, or for everybody, elsewhere."""
+    def knows(self, digest: str, *, signed: bool) -> bool:
+        """Return whether a release was validated elsewhere, for devices that verify it or not."""
         return False
 
     def install(self, bundle: Bundle, device: Path) -> Bundle:

@@ -101,17 +101,16 @@ _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to start
 
 
-#: The releases that were validated in this process: the digest of each, and the signer for whom. A
-#: release that is validated for None has nothing that only a signed one may have, so that it is
-#: validated for everybody.
-VALIDATED: set[tuple[str, str | None]] = set()
+#: The releases that were validated in this process: by the digest of each, whether it has what only
+#: a signed one may have.
+VALIDATED: dict[str, bool] = {}
 
 
 def validate(
     bundle: Bundle,
     encoders: Encoders | None = None,
     *,
-    signer: str | None = None,
+    signed: bool = False,
     known: bool = False,
     installed: bool = False,
 ) -> Backbone:
@@ -125,11 +124,11 @@ def validate(
     Args:
         bundle: The release, opened to be held.
         encoders: The app's own encoders; None has none.
-        signer: Whose signature the device has verified; None for nobody's. A signed release may
-            have more than another; see ``fala.bundle.reading.audit``.
-        known: Whether it was validated for this signer, or for everybody, by another process.
+        signed: Whether the device has verified its signature. A signed release may have more than
+            another; see ``Bundle.audit``.
+        known: Whether it was validated for such a device by another process.
         installed: Whether it was installed on this device before, and so ran there. It is audited
-            again, because another signer may have vouched for it then.
+            again, because it may have been signed then.
 
     Returns:
         The backbone, loaded.
@@ -143,41 +142,24 @@ def validate(
     digest, ran = bundle.digest, installed
     if bundle.external:
         backbone = backbone_of(bundle, encoders)
-        note_validated(digest, None)
+        VALIDATED[digest] = False
         return backbone
-    if known or not validated_for(digest).isdisjoint({None, signer}):
+    if known or VALIDATED.get(digest) in (False, signed):
         return backbone_of(bundle)
     if bundle.manifest.kind not in VECTOR_TABLES:
-        bundle.audit(signed=signer is not None)  # first, as it costs least
+        bundle.audit(signed=signed)  # first, as it costs least
         ran = ran or _validate_in_child(bundle)
     backbone = backbone_of(bundle)
     if not ran:
         check_edge_cases(bundle, backbone)
     if not installed:
-        note_validated(digest, needed_signer(bundle, signer))
+        VALIDATED[digest] = signed and needs_signature(bundle)
     return backbone
 
 
-def validated_for(digest: str) -> set[str | None]:
-    """The signers for whom this process has validated a release; None is for everybody."""
-    return {signer for validated, signer in VALIDATED.copy() if validated == digest}
-
-
-def note_validated(digest: str, signer: str | None) -> None:
-    """Note that a release was validated: by this process, or by the one that has started it."""
-    VALIDATED.add((digest, signer))
-
-
-def needed_signer(bundle: Bundle, signer: str | None) -> str | None:
-    """The signer without whom an audited release would be rejected; None if it needs nobody's.
-
-    Args:
-        bundle: The release.
-        signer: Whose signature was verified.
-    """
-    if signer is None or bundle.manifest.kind != ONNX:
-        return None
-    return signer if unknown_patterns(bundle.read(TOKENIZER)) else None
+def needs_signature(bundle: Bundle) -> bool:
+    """Return whether an audited release has what only a signed one may have."""
+    return bundle.manifest.kind == ONNX and bool(unknown_patterns(bundle.read(TOKENIZER)))
 
 
 def seconds(size: int) -> float:

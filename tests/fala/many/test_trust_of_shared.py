@@ -1,6 +1,5 @@
 """What was checked of a shared release, and for whom: nobody inherits more than its own checks."""
 
-import json
 import shutil
 
 import pytest
@@ -11,7 +10,6 @@ pytest.importorskip("cryptography")
 import bundles
 import fala
 from fala import Bundle, BundleError, BundleFormatError, Device, Releases
-from fala.bundle.signature import key_bytes
 from fala.slots import sharing, validation
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
@@ -24,7 +22,7 @@ def another_process(monkeypatch):
     """Nothing is validated or loaded yet; the returned function makes it so again."""
 
     def forget():
-        monkeypatch.setattr(validation, "VALIDATED", set())
+        validation.VALIDATED.clear()
         monkeypatch.setattr(sharing, "_shared", sharing._Shared())
 
     forget()
@@ -97,18 +95,17 @@ def test_who_verified_the_same_signature_inherits_them(
     Device.create(tmp_path / "d", files["plain"], releases=shared).close()
 
 
-def test_a_signature_by_another_key_is_another_check(tmp_path, files, shared, another_process):
+def test_who_verified_another_signature_inherits_them_too(tmp_path, files, shared, another_process):
+    """A release by itself must be signed or not; each device verifies the signature by its key."""
     Device.create(tmp_path / "a", files["special"], trust=files["key"], releases=shared).close()
     another_process()
     again = tmp_path / "again.fala"
     shutil.copy(files["special"], again)
+    with pytest.raises(BundleError, match="not signed"):
+        shared.add(again, trust=files["other key"])
     sign_file(again, files["private"])
-    digest = Bundle.open(again).digest
-    signers = [key_bytes(files[name]).hex() for name in ("key", "other key")]
-    assert [shared.knows(digest, signer) for signer in signers] == [True, False]
-    shared.add(again, trust=files["other key"])
-    record = json.loads((shared.path / f"{digest}.json").read_text())
-    assert record["signers"] == sorted(signers)
+    digest = shared.add(again, trust=files["other key"]).digest
+    assert [shared.knows(digest, signed=signed) for signed in (True, False)] == [True, False]
 
 
 def test_replace_all_leaves_no_trust_in_the_process(tmp_path, files, shared):
@@ -140,8 +137,8 @@ def test_a_file_without_a_record_is_checked(tmp_path, files, shared, another_pro
     assert list(shared) == [digest]
     refused(tmp_path, shared, files)
     for record in (
-        "", "[]", "{", "3", "null", '{"checks": 1}', '{"checks": 0, "signers": [null]}',
-        '{"checks": 1, "signers": 3}', '{"checks": 1, "signers": [["x"], {}, 0, true]}',
+        "", "[]", "{", "3", "null", '{"checks": 1}', '{"checks": 0, "must_be_signed": false}',
+        '{"checks": 1, "must_be_signed": 0}', '{"checks": 1, "must_be_signed": null}',
         "[" * 9_999,
     ):  # fmt: skip
         (shared.path / f"{digest}.json").write_text(record)
@@ -152,7 +149,7 @@ def test_a_file_without_a_record_is_checked(tmp_path, files, shared, another_pro
 def test_a_record_goes_with_its_release(files, shared):
     shared.add(files["plain"])
     (digest,) = shared
-    assert shared.knows(digest, None) and shared.knows(digest, "a signer")
+    assert shared.knows(digest, signed=False) and shared.knows(digest, signed=True)
     shared.remove(digest)
-    assert not shared.knows(digest, None)
+    assert not shared.knows(digest, signed=False)
     assert not [*shared.path.glob("*.json")]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 def child_processes(monkeypatch):
     """Child processes are allowed, and no release is validated yet."""
     monkeypatch.delenv(FORBIDDEN, raising=False)
-    monkeypatch.setattr(validation, "VALIDATED", set())
+    monkeypatch.setattr(validation, "VALIDATED", {})
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
     write_hostile_graph("silent on blanks", release, bundle.path)
     with caplog.at_level(logging.INFO, "fala.slots"):
         validate(bundle)
-    assert caplog.records == [] and validation.validated_for(bundle.digest) == {None}
+    assert caplog.records == [] and validation.VALIDATED == {bundle.digest: False}  # noqa: SIM300
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")
@@ -133,7 +133,7 @@ def test_without_a_child_it_is_loaded_here(name, why, release, tmp_path, monkeyp
 
 def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypatch):
     monkeypatch.setenv(FORBIDDEN, "1")
-    monkeypatch.setattr(validation, "VALIDATED", set())
+    monkeypatch.setattr(validation, "VALIDATED", {})
     bundle = hold(release)
     embeddings = bundle.backbone().encode(["a film", ""])
     expected = bundle.head().vendor_model().logits(embeddings)
@@ -157,7 +157,7 @@ def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypat
 
 
 def test_word_vectors_are_loaded_in_this_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(validation, "VALIDATED", set())
+    monkeypatch.setattr(validation, "VALIDATED", {})
     bundles.write_word_vector_release(tmp_path / "x.fala")
     monkeypatch.setattr(sys, "executable", None)
     assert validate(hold(tmp_path / "x.fala")).dimension == bundles.DIMENSION
