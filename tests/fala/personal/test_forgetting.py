@@ -1,13 +1,16 @@
-"""After ``forget`` a device equals one that never had the examples; its disk is overwritten."""
+"""After ``forget`` or ``unlabel`` a device equals one that never had the examples or labels."""
 
 import errno
 import shutil
 import time
+from itertools import product
 
 import numpy as np
 import pytest
 
 import bridged
+import rated
+import tagged
 from bridged import GONE, LATE, PROBES, TEXTS
 from devices import (
     TOLERANCE,
@@ -20,244 +23,350 @@ from devices import (
     state,
     vendor_of,
 )
-from fala.base.errors import DataError, DeviceError
-from fala.base.examples import Match
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, DataError, Device, DeviceError, Item, Match, Pair, UnknownAdapterError
 from fala.report import Forgotten
 from fala.testing import PowerCuts, counted, failing_disk
 
 
-def both(tmp_path, release, act, examples=TEXTS, labels=None, forgotten=GONE):
-    """A device that forgets examples at the end, and one that never had them."""
-    label_of = dict(zip(examples, labels, strict=True)).get
+@pytest.fixture(params=["forget", "unlabel"])
+def operation(request):
+    return request.param
+
+
+def rows_of(device):
+    return {row.example: row.label for row in device.examples()}
+
+
+def teacher(device, gone=(), operation=None):
+    """A function that teaches a device; without what is gone: the examples, or their labels."""
+
+    def teach(texts, labels, learn=device.learn):
+        rows = [
+            (text, None if operation and text in gone else label)
+            for text, label in zip(texts, labels, strict=True)
+            if operation != "forget" or text not in gone
+        ]
+        if rows:
+            learn(*zip(*rows, strict=True))
+
+    return teach
+
+
+LABELS_THEN = (
+    "SELECT text, earlier.label FROM earlier_labels AS earlier"
+    " JOIN examples ON examples.id = example JOIN texts ON texts.id = document ORDER BY 1, 2"
+)
+FITS = "SELECT name, fit_examples FROM slots ORDER BY 1"
+
+
+def twins(folder, release, operation, act, gone=GONE):
+    """A device that does without some examples or labels at last, and one that never had them."""
     with (
-        Device.create(tmp_path / "forgot", release) as device,
-        Device.create(tmp_path / "never", release) as reference,
+        Device.create(folder / "changed", release) as device,
+        Device.create(folder / "never", release) as reference,
     ):
-        act(device, lambda texts: texts, label_of)
-        act(reference, lambda texts: [text for text in texts if text not in forgotten], label_of)
-        ids = [row.id for row in device.examples() if row.example in forgotten]
-        assert device.forget(ids).count == len(ids) > 0
+        act(device, teacher(device))
+        act(reference, teacher(reference, gone, operation))
+        assert rows_of(device) != rows_of(reference)
+        getattr(device, operation)(gone)
         reference.fit()
+        assert device.status() == reference.status()
+        assert rows_of(device) == rows_of(reference)
+        for query in (LABELS_THEN, FITS):
+            assert sql(folder / "changed", query) == sql(folder / "never", query)
         assert_alike(device, reference)
-        yield device, reference
-        if device.status().can_roll_back:
+        yield device
+        for _ in range(2 * device.status().can_roll_back):
             device.rollback()
             reference.rollback()
             assert_alike(device, reference)
-            device.rollback()
-            reference.rollback()
-            assert_alike(device, reference)
 
 
-def learn_labelled(device, texts, label):
-    device.learn(texts, [label(text) for text in texts])
+class Acts:
+    """What a user did before: each act teaches, with the releases and the user's labels."""
+
+    def __init__(self, releases, labels):
+        self.releases, self.labels = releases, labels
+        self.others = ["10"[int(label)] for label in labels]
+
+    def learned(self, device, teach):
+        teach(TEXTS, self.labels)
+
+    def relabelled(self, device, teach):
+        self.learned(device, teach)
+        teach(GONE, ["1"] * len(GONE))
+        teach(GONE[:4], ["0"] * 4)
+
+    def replaced(self, device, teach):
+        """Every second text has no label: old logits are fitted to."""
+        teach(TEXTS, [label if at % 2 else None for at, label in enumerate(self.labels)])
+        device.replace(self.releases["mid"], Budget(0))
+
+    def encoded(self, device, teach):
+        """Without a bridge the new backbone encodes all texts."""
+        teach(TEXTS, [label if at % 2 else None for at, label in enumerate(self.labels)])
+        device.replace(self.releases["unbridged"], Budget(200))
+
+    def refined(self, device, teach):
+        self.learned(device, teach)
+        device.replace(self.releases["mid"], Budget(90))
+        refine_all(device)
+
+    def continued(self, device, teach):
+        """One text at a time, some of them with another label; the old model had the first."""
+        self.replaced(device, teach)
+        for text in LATE:
+            teach([text], ["1"])
+        for text, label in [*zip(TEXTS, self.others, strict=True)][::7]:
+            teach([text], [label])
+
+    def rolled_back(self, device, teach):
+        self.replaced(device, teach)
+        device.rollback()
+        teach([*LATE, *GONE[:3]], ["0"] * len(LATE) + ["1"] * 3)
+
+    def remembered(self, device, teach):
+        """Old logits are of a model that was not fitted to all the examples."""
+        teach(TEXTS[:60], self.labels[:60])
+        late = TEXTS[:10] + TEXTS[60:]
+        teach(late, [None if TEXTS.index(text) % 2 else "1" for text in late], device.remember)
+        device.replace(self.releases["mid"], Budget(0))
+
+    def with_an_id_again(self, device, teach):
+        """The largest id is used again, for an example that came after the replacement."""
+        self.replaced(device, teach)
+        device.rollback()
+        device.forget(where=lambda row: row.example == TEXTS[-1])
+        teach(LATE, [None] * len(LATE))
+        device.rollback()
+
+    def replaced_twice(self, device, teach):
+        """Old logits of a deleted backbone cannot be computed again: they are dropped."""
+        self.learned(device, teach)
+        device.replace(self.releases["mid"], Budget(0))
+        device.replace(self.releases["new"], Budget(0))
 
 
-def learn(device, keep, label):
-    learn_labelled(device, keep(TEXTS), label)
+ACTS = (
+    "learned", "relabelled", "replaced", "encoded", "refined", "continued", "rolled_back",
+    "remembered", "with_an_id_again",
+)  # fmt: skip
 
 
-def replace_with(budget, whole=False, unlabelled=False):
-    def act(device, keep, label, path):
-        def label_or_none(text):
-            return None if unlabelled and TEXTS.index(text) % 3 == 0 else label(text)
+@pytest.mark.parametrize(
+    ("operation", "act"), [*product(["forget", "unlabel"], ACTS), ("forget", "replaced_twice")]
+)
+def test_a_device_equals_one_that_never_had_it(
+    tmp_path, releases, unbridged, labels, operation, act
+):
+    acts = Acts({**releases, "unbridged": unbridged["mid"]}, labels)
+    gone = [*GONE, *LATE[::3]] if act in {"continued", "rolled_back"} else GONE
+    for device in twins(tmp_path, releases["old"], operation, getattr(acts, act), gone):
+        if operation == "forget" and act in {"replaced", "encoded", "refined"}:
+            (count,) = sql(tmp_path / "changed", "SELECT count(*) FROM logits")
+            assert count == (2 * (len(TEXTS) - len(GONE)),) and not device.model.is_vendor
 
-        learn_labelled(device, keep(TEXTS), label_or_none)
-        device.replace(path, budget)
-        if whole:
-            refine_all(device)
 
-    return act
-
-
-def test_forget_after_one_more_label(tmp_path, releases):
-    """Labels are added to the last fit one by one; forgotten examples are of both kinds."""
+def test_labels_that_were_added_one_by_one(tmp_path, releases, operation):
+    """What is gone was in the first fit, or was added to it."""
     texts = [f"{first} {second}" for first in TEXTS[:20] for second in TEXTS[20:33]]
     labels = bridged.planted_labels(releases["old"], texts)
 
-    def act(device, keep, label):
-        learn_labelled(device, keep(texts[:250]), label)
-        for text in keep(texts[250:]):
-            assert not device.learn([text], [label(text)]).exact
+    def act(device, teach):
+        teach(texts[:250], labels[:250])
+        for row in zip(texts[250:], labels[250:], strict=True):
+            teach(*([each] for each in row))
 
-    forgotten = {*texts[::9], texts[-1], texts[-3]}
-    for _ in both(tmp_path, releases["old"], act, texts, labels, forgotten):
+    for _ in twins(tmp_path, releases["old"], operation, act, [*texts[::9], texts[-3], texts[-1]]):
         pass
 
 
-@pytest.mark.parametrize(
-    ("bridges", "budget", "whole", "unlabelled"),
-    [(True, Budget(0), False, True), (True, Budget(90), True, False),
-     (False, Budget(200), False, True)],
-    ids=["bridge", "refined", "no bridge"],
-)  # fmt: skip
-def test_forget_after_a_replacement(tmp_path, labels, bridges, budget, whole, unlabelled):
-    releases = bridged.write_releases(tmp_path, bridges=bridges)
-    replace = replace_with(budget, whole, unlabelled)
-
-    def act(device, keep, label):
-        replace(device, keep, label, releases["mid"])
-
-    for device, _ in both(tmp_path, releases["old"], act, labels=labels):
-        teachers = sql(tmp_path / "forgot", "SELECT count(*) FROM logits")
-        assert teachers == [(2 * (len(TEXTS) - len(GONE)),)]
-        assert not device.model.is_vendor
-
-
-def replace_once(device, keep, label, releases):
-    replace_with(Budget(0), unlabelled=True)(device, keep, label, releases["mid"])
-
-
-def replace_and_learn(device, keep, label, releases):
-    replace_once(device, keep, label, releases)
-    for text in keep(LATE):
-        learn_labelled(device, [text], lambda text: "1")
-
-
-def replace_and_roll_back(device, keep, label, releases):
-    replace_once(device, keep, label, releases)
-    device.rollback()
-    learn_labelled(device, keep(LATE), lambda text: "0")
-
-
-def fit_other_examples(device, keep, label, releases):
-    """Remembered examples have old logits of a model that was not fitted to them."""
-    learn(device, lambda texts: keep(texts[:60]), label)
-    late = keep(TEXTS[:10] + TEXTS[60:])
-    device.remember(late, [None if TEXTS.index(text) % 2 else "1" for text in late])
-    device.replace(releases["mid"], Budget(0))
-
-
-def reuse_an_id(device, keep, label, releases):
-    """The largest id is used again, for an example that came after the replacement."""
-    replace_once(device, keep, label, releases)
-    device.rollback()
-    device.forget(where=lambda row: row.example == TEXTS[-1])
-    learn_labelled(device, keep(LATE), lambda text: None)
-    device.rollback()
-
-
-def replace_twice(device, keep, label, releases):
-    """Old logits of a deleted backbone cannot be computed again: they are dropped."""
-    learn(device, keep, label)
-    device.replace(releases["mid"], Budget(0))
-    device.replace(releases["new"], Budget(0))
-
-
-@pytest.mark.parametrize(
-    ("change", "forgotten"),
-    [
-        (replace_and_learn, {*GONE, *LATE[::3]}), (replace_and_roll_back, {*GONE, *LATE[::3]}),
-        (fit_other_examples, GONE), (reuse_an_id, TEXTS[:9]),
-        (replace_twice, GONE),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)  # fmt: skip
-def test_forget_after_several_changes(tmp_path, releases, labels, change, forgotten):
-    def act(device, keep, label):
-        change(device, keep, label, releases)
-
-    for _ in both(tmp_path, releases["old"], act, labels=labels, forgotten=forgotten):
-        pass
-
-
-def test_forgetting_later_examples_keeps_old_logits(tmp_path, releases, labels):
-    def act(device, keep, label):
-        replace_with(Budget(0), unlabelled=True)(device, keep, label, releases["mid"])
-        learn_labelled(device, keep(LATE), lambda text: "1")
-
-    folder, statement = tmp_path / "forgot", "SELECT model, value FROM logits ORDER BY 1, 2"
-    for _ in both(tmp_path, releases["old"], act, labels=labels, forgotten=LATE[:5]):
-        logits = sql(folder, statement)
-    assert logits == sql(tmp_path / "never", statement)
-
-
-def test_forget_after_labels_changed_since_a_replacement(tmp_path, releases, labels, monkeypatch):
-    """The clock is an hour ahead until the replacement."""
-
-    def act(device, keep, label):
+def test_a_clock_that_was_an_hour_ahead(tmp_path, releases, labels, operation, monkeypatch):
+    def act(device, teach):
         with monkeypatch.context() as patch:
             patch.setattr("time.time", lambda later=time.time: later() + 3600)
-            replace_with(Budget(0), unlabelled=True)(device, keep, label, releases["mid"])
-        for text in keep(TEXTS[1::7]):
-            learn_labelled(device, [text], lambda text: "01"[label(text) == "0"])
+            Acts(releases, labels).replaced(device, teach)
+        for text in TEXTS[1::7]:
+            teach([text], ["0"])
 
-    for _ in both(tmp_path, releases["old"], act, labels=labels):
+    for _ in twins(tmp_path, releases["old"], operation, act):
         pass
-    query = (
-        "SELECT text, earlier.label FROM earlier_labels AS earlier"
-        " JOIN examples ON examples.id = example JOIN texts ON texts.id = document ORDER BY 1"
-    )
-    assert sql(tmp_path / "forgot", query) == sql(tmp_path / "never", query) != []
+    assert sql(tmp_path / "changed", LABELS_THEN) != []
 
 
-def test_forget_after_a_chain_drops_old_logits_fitted_to_the_example(tmp_path, releases, labels):
+def test_what_came_later_leaves_old_logits(tmp_path, releases, labels, operation):
+    query = "SELECT model, value FROM logits ORDER BY 1, 2"
     with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS, [None if i % 3 == 0 else label for i, label in enumerate(labels)])
-        device.replace(releases["mid"], Budget(20))
+        Acts(releases, labels).replaced(device, teacher(device))
+        before = sql(tmp_path / "device", query)
+        device.learn([*LATE, *TEXTS[:1]], ["1"] * (len(LATE) + 1))  # without a label before
+        getattr(device, operation)(LATE)
+        if operation == "unlabel":
+            device.unlabel(TEXTS[:1])
+        assert sql(tmp_path / "device", query) == before != []
+        getattr(device, operation)(TEXTS[1:2])
+        assert sql(tmp_path / "device", query) != before
+
+
+def test_a_chain_drops_old_logits_that_were_fitted_to_it(tmp_path, releases, labels, operation):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        Acts(releases, labels).replaced(device, teacher(device))
         device.replace(releases["new"], Budget(20))
         before = {model for (model,) in sql(tmp_path / "device", "SELECT model FROM logits")}
-        device.forget([2])
+        getattr(device, operation)(TEXTS[1:2])
         after = {model for (model,) in sql(tmp_path / "device", "SELECT model FROM logits")}
         # The vendor's own logits may stay: they depend on no example.
-        assert len(before & after) <= 1
-        assert np.isfinite(device.predict_proba(PROBES)).all()
+        assert len(before & after) <= 1 and np.isfinite(device.predict_proba(PROBES)).all()
 
 
-def test_forgetting_everything_activates_the_vendors_model(device, path, releases):
+def test_without_anything_the_vendors_model_is_active(device, path, releases, operation):
     device.replace(releases["mid"], Budget(10))
-    assert device.forget([]) == device.forget([10_000]) == Forgotten(0, overwritten=True)
-    assert device.forget(where=lambda row: True).count == len(TEXTS)
-    assert [*device.examples()] == [] and embedded(path, releases["mid"]) == set()
+    getattr(device, operation)(TEXTS)
+    assert device.model.is_vendor and device.fit().decision == "vendor"
     np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(releases["mid"]))
+    assert len(rows_of(device)) == len(TEXTS) * (operation == "unlabel")
+    assert (embedded(path, releases["mid"]) == set()) == (operation == "forget")
     device.rollback()
-    assert device.model.is_vendor
+    assert device.model.is_vendor and device.learn(TEXTS[:1], ["1"]).labelled == 1
 
 
-def test_forget_matches(tmp_path):
-    releases = bridged.write_releases(tmp_path, "matching")
-    matches = list(dict.fromkeys(bridged.matches(texts=TEXTS)))
-    labels = bridged.planted_labels(releases["old"], matches)
-
-    def act(device, keep, label):
-        learn_labelled(device, keep(matches), label)
-        device.replace(releases["mid"], Budget(200))
-
-    forgotten = matches[::7]
-    with (
-        Device.create(tmp_path / "forgot", releases["old"]) as device,
-        Device.create(tmp_path / "never", releases["old"]) as reference,
-    ):
-        label_of = dict(zip(matches, labels, strict=True)).get
-        act(device, list, label_of)
-        act(reference, lambda rows: [row for row in rows if row not in forgotten], label_of)
-        assert device.forget(where=lambda row: row.example in forgotten).count == len(forgotten)
-        reference.fit()
-        probes = [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
-        for _ in range(2):
-            np.testing.assert_allclose(
-                device.predict_proba(probes), reference.predict_proba(probes), atol=TOLERANCE
-            )
-            device.rollback()
-            reference.rollback()
+# Which examples
 
 
-# Conditions, full disks and killed processes
+def test_unknown_examples_and_those_without_a_label_are_ignored(device):
+    device.remember(["no label yet"])
+    device.fit()
+    before, kept = state(device), rows_of(device)
+    assert device.forget([]) == device.forget([10_000]) == Forgotten(0, overwritten=True)
+    report = device.unlabel(["never seen", "no label yet"])
+    assert (report.examples, report.labelled) == (len(TEXTS) + 1, len(TEXTS))
+    assert device.unlabel(iter([])).labelled == len(TEXTS)
+    assert same(state(device), before) and rows_of(device) == kept
 
 
-def test_a_failing_condition_forgets_nothing(device):
+def test_none_keeps_a_label_and_unlabel_withdraws_it(device, labels):
+    device.learn(TEXTS[:1], [None])
+    assert rows_of(device)[TEXTS[0]] == labels[0]
+    device.unlabel([TEXTS[0], TEXTS[0]])
+    (row,) = device.examples(labelled=False)
+    assert (row.example, row.label, row.labelled) == (TEXTS[0], None, None)
+    device.learn(TEXTS[:1], ["1"])
+    assert rows_of(device)[TEXTS[0]] == "1"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "one", [5.0], [Match((), "a")], [None]], ids=str)
+def test_wrong_examples_are_rejected(device, operation, wrong):
+    with pytest.raises(DataError):
+        getattr(device, operation)(wrong)
+    with pytest.raises(UnknownAdapterError):
+        getattr(device, operation)(TEXTS, adapter="none")
+    assert len(rows_of(device)) == len(TEXTS) and None not in rows_of(device).values()
+
+
+def test_a_condition_that_is_wrong_or_fails_forgets_nothing(device):
+    for arguments in ({}, {"examples": [1], "where": bool}, {"where": 5}):
+        with pytest.raises(DataError):
+            device.forget(**arguments)
     with pytest.raises(ZeroDivisionError):
         device.forget(where=lambda row: 1 // (row.id - 5))
-    assert len([*device.examples()]) == len(TEXTS)
+    assert len(rows_of(device)) == len(TEXTS)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"examples": [1], "where": bool}, {"where": 5}])
-def test_forget_takes_ids_or_a_function(device, arguments):
-    with pytest.raises(DataError):
-        device.forget(**arguments)
-    assert len([*device.examples()]) == len(TEXTS)
+def test_pairs_and_items(tmp_path, releases, labels, operation):
+    from fala_export import fit_head, write_external
+
+    def left(device, examples):
+        getattr(device, operation)(examples)
+        return device.status().labelled
+
+    with Device.create(tmp_path / "pairs", releases["old"]) as device:
+        pairs = [Pair(text, "other") for text in TEXTS]
+        device.learn(pairs, labels)
+        assert left(device, pairs[:3]) == len(TEXTS) - 3
+        assert left(device, [f"{TEXTS[3]}\x1eother"]) == len(TEXTS) - 4
+    vectors = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    items = [Item(f"{row}.jpg", vector) for row, vector in enumerate(vectors)]
+    answers = (vectors[:, 0] > 0).astype(int)
+    write_external(tmp_path / "x.fala", "x", "1", fit_head(vectors, answers), {"0.jpg": vectors[0]})
+    with Device.create(tmp_path / "items", tmp_path / "x.fala") as device:
+        device.learn(items, answers)
+        assert left(device, items[:5]) == 35 and left(device, ["7.jpg"]) == 34
+
+
+@pytest.mark.parametrize("kind", ["matches", "tags", "ratings"])
+def test_other_kinds_of_examples_and_labels(tmp_path, operation, kind):
+    probes = PROBES
+    if kind == "matches":
+        releases = bridged.write_releases(tmp_path, "matching")
+        examples = list(dict.fromkeys(bridged.matches(texts=TEXTS)))
+        labels = bridged.planted_labels(releases["old"], examples)
+        probes = [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
+    else:
+        releases = (tagged if kind == "tags" else rated).write_releases(tmp_path / "releases")
+        examples = tagged.TEXTS[:60]
+        labels = tagged.OWN[:60] if kind == "tags" else [1 + at % 5 for at in range(60)]
+    results = []
+    for name in ("changed", "never"):
+        with Device.create(tmp_path / name, releases["old"]) as device:
+            teacher(device, examples[::7], operation if name == "never" else None)(examples, labels)
+            device.replace(releases["mid"], Budget(0))
+            if name == "changed":
+                getattr(device, operation)(examples[::7])
+            device.fit()
+            results.append([rows_of(device), device.predict(probes).tolist()])
+            for _ in range(2):
+                results[-1] += [device.model.weight, device.model.lexical]
+                device.rollback()
+    assert results[0][:2] == results[1][:2]
+    for values, expected in zip(results[0][2:], results[1][2:], strict=True):
+        if values is not None:
+            np.testing.assert_allclose(values, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}],
+    ids=lambda options: "".join(map(str, options)),
+)  # fmt: skip
+def test_encrypted_folders_and_those_without_texts(tmp_path, releases, labels, options, operation):
+    with Device.create(tmp_path / "device", releases["old"], **options) as device:
+        device.learn(TEXTS, labels)
+        device.replace(releases["mid"], Budget(0))
+        getattr(device, operation)(GONE)
+        before, status = state(device), device.status()
+        assert status.labelled == len(TEXTS) - len(GONE)
+    key = {name: value for name, value in options.items() if name == "key"}
+    with Device.open(tmp_path / "device", **key) as device:
+        assert same(state(device), before) and device.status().examples == status.examples
+
+
+# Overwriting, full disks and kills
+
+
+def test_no_byte_of_a_label_is_left(tmp_path):
+    """Unmistakable labels, which changed and were fitted to, are counted in the files."""
+    names = ("unmistakable-one", "unmistakable-two", "unmistakable-three")
+    releases = bridged.write_releases(tmp_path, labels=names)
+
+    def found(folder):
+        data = b"".join(file.read_bytes() for file in sorted(folder.glob("store*")))
+        return [data.count(name.encode()) for name in names]
+
+    counts = []
+    for name in ("withdrawn", "never"):
+        folder = tmp_path / name
+        with Device.create(folder, releases["old"]) as device:
+            device.learn(TEXTS, [names[at % 2] if at % 9 else None for at in range(len(TEXTS))])
+            device.remember(GONE)
+            if name == "withdrawn":
+                device.learn(GONE, [names[2]] * len(GONE))
+            device.replace(releases["mid"], Budget(0))
+            if name == "withdrawn":
+                device.learn(GONE, [names[0]] * len(GONE))
+                assert found(folder)[2] > 1
+                device.unlabel(GONE)
+            assert device.forget([]).overwritten
+        counts.append(found(folder))
+    assert counts[0] == counts[1]
 
 
 def test_forgetting_on_a_full_disk_forgets_nothing(path):
@@ -271,31 +380,31 @@ def test_forgetting_on_a_full_disk_forgets_nothing(path):
             device.forget([1, 2, 3])
         assert fault.failed and same(state(device), before)
     with Device.open(path) as device:
-        assert len([*device.examples()]) == len(TEXTS)
-        assert same(state(device), before)
+        assert len(rows_of(device)) == len(TEXTS) and same(state(device), before)
         assert device.forget([1]).count == 1
 
 
 @pytest.mark.parametrize("unsynced", ["kept", "lost"])
-def test_a_killed_forget_forgets_all_or_nothing(path, tmp_path, unsynced):
-    forgotten = TEXTS[:20]
+def test_a_killed_process_has_done_all_or_nothing(path, tmp_path, operation, unsynced):
+    gone = TEXTS[:20]
 
-    def forget(folder, report):
+    def act(folder, say):
         with Device.open(folder) as device:
-            report(device.forget(where=lambda row: row.example in forgotten).count)
+            getattr(device, operation)(gone)
+            say("done")
 
     with Device.open(path) as device:
         before = state(device)
     with Device.open(shutil.copytree(path, tmp_path / "whole")) as device:
-        device.forget(where=lambda row: row.example in forgotten)
+        getattr(device, operation)(gone)
         after = state(device)
     counts = []
-    cuts = PowerCuts(forget, path, scratch=tmp_path)
+    cuts = PowerCuts(act, path, scratch=tmp_path)
     for cut in cuts.at_operations({"sync", "delete"}, unsynced=unsynced):
         with Device.open(cut.folder) as device:
-            counts.append(len(list(device.examples())))
+            counts.append(device.status().labelled)
             assert same(state(device), before if counts[-1] == len(TEXTS) else after)
         assert counts[-1] == len(TEXTS) - 20 or not cut.said
         if counts[-1] < len(TEXTS):
-            assert not left_of(cut.folder, forgotten)
+            assert bool(left_of(cut.folder, gone)) == (operation == "unlabel")
     assert set(counts) == {len(TEXTS), len(TEXTS) - 20}

@@ -123,10 +123,13 @@ def test_no_byte_is_left_of_rows_that_were_deleted_but_not_overwritten(path):
         assert b"an old secret" not in everything(path)
 
 
-def test_no_byte_is_left_in_the_damaged_copy_of_a_repair(path):
+@pytest.mark.parametrize("operation", ["forget", "unlabel"])
+def test_no_byte_is_left_in_the_damaged_copy_of_a_repair(path, operation):
     sql(path, "INSERT INTO logits VALUES (999, 'model', x'00')")  # an example that is not there
     aside = path / Device.repair(path).aside
     assert TEXTS[5].encode() in aside.read_bytes()
     with Device.open(path) as device:
-        device.forget(where=lambda row: row.example == TEXTS[5])
-    assert not aside.exists() and TEXTS[5].encode() not in everything(path)
+        device.unlabel(["never seen"])
+        assert aside.exists()  # nothing was withdrawn
+        getattr(device, operation)(TEXTS[5:6])
+    assert not aside.exists() and (TEXTS[5].encode() in everything(path)) == (operation != "forget")
