@@ -197,7 +197,9 @@ class Task:
             version, held = slots.version(), self._held
             if held is not None and held[0].version.generation == version.generation:
                 state, slot, trial, fell_back = held
-                return Snapshot(self, replace(state, version=version), slot, trial, fell_back)
+                if state.version != version:
+                    state = replace(state, version=version)
+                return Snapshot(self, state, slot, trial, fell_back)
             try:
                 self._held = self._read()
             except (BundleError, DeviceError):
