@@ -63,7 +63,7 @@ from fala.personal.run import Budget, Progress
 from fala.slots.admit import Signed
 from fala.slots.folder import Snapshot
 from fala.slots.own import RATING, RATING_NOISE
-from fala.slots.snapshot import Release
+from fala.slots.release import Release
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
 

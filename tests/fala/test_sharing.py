@@ -22,7 +22,7 @@ from fala.device import Device
 from fala.personal.refit import refit
 from fala.personal.run import Budget
 from fala.report import Stopped
-from fala.slots import sharing
+from fala.slots import release as loaded
 from fala.slots.trial import PREDICTIONS
 from fala.testing import PowerCuts, labels_of, texts
 
@@ -389,7 +389,7 @@ def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monk
         device.replace(releases["mid"], Budget(20))
         device.confirm()  # a release on trial reads its files for probes
         assert writer.status().release == "mid"
-        monkeypatch.setattr(sharing, "_shared", type(sharing._shared)())  # as in another process
+        monkeypatch.setattr(loaded, "_shared", type(loaded._shared)())  # as in another process
         monkeypatch.setattr(Bundle, method, delete_release)
         if operation == "status":
             assert reader.status().release == "old"

@@ -36,7 +36,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_bundle
-from fala.slots.sharing import backbone_of, open_bundle
+from fala.slots.release import backbone_of, open_bundle
 from fala.slots.validation import VALIDATED
 from fala.store.turns import FileLock
 

@@ -55,8 +55,7 @@ from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit, admit_loaded
 from fala.slots.folder import Snapshot
 from fala.slots.installing import COPIES, release_files
-from fala.slots.sharing import open_bundle
-from fala.slots.snapshot import Release
+from fala.slots.release import Release, open_bundle
 from fala.slots.switching import opened
 from fala.slots.validation import VALIDATED, forbidden, needs_signature
 

@@ -12,7 +12,7 @@ from fala.model.labels import OneLabel
 from fala.personal.prepare import successor
 from fala.slots.admit import Signed, admit_adapter
 from fala.slots.folder import Snapshot, Task
-from fala.slots.snapshot import Release
+from fala.slots.release import Release
 from fala.slots.switching import load_adapter, opened
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 

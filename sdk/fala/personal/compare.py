@@ -18,7 +18,7 @@ from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Changes, Comparison, Correlation, Difference, SideBySide
 from fala.slots.folder import Snapshot
-from fala.slots.snapshot import Slot
+from fala.slots.slot import Slot
 from fala.slots.status import was_rolled_back
 from fala.slots.switching import use
 from fala.solver.judge import can_judge

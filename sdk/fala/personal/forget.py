@@ -24,7 +24,7 @@ from fala.personal.gather import Inherited, Reading, Space, old_logits, teachers
 from fala.personal.refit import Refit, refit
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Prepared, Snapshot, Task
-from fala.slots.snapshot import Slot
+from fala.slots.slot import Slot
 from fala.slots.switching import opened, prune
 from fala.store.examples import History
 from fala.store.slots import Replacement

@@ -17,7 +17,7 @@ from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.folder import Snapshot
-from fala.slots.snapshot import Slot, model_digest
+from fala.slots.slot import Slot, model_digest
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import History, StoredExample

@@ -39,7 +39,7 @@ from fala.personal.run import Run
 from fala.selection.representatives import affordable
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder, Snapshot, Task
-from fala.slots.snapshot import Release
+from fala.slots.release import Release
 from fala.slots.switching import opened
 from fala.slots.validation import PROBES, check_own_texts
 from fala.store.texts import NOT_KEPT

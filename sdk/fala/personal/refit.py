@@ -12,7 +12,7 @@ from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Prepared, Snapshot
-from fala.slots.snapshot import Slot
+from fala.slots.slot import Slot
 from fala.solver.fit import Fit, fit, scales_for
 from fala.solver.judge import Verdict, judge
 from fala.solver.minimum import Work

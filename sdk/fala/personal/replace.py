@@ -22,7 +22,8 @@ from fala.personal.run import Run
 from fala.report import MIN_REAL, Changes, Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.admit import Signed
 from fala.slots.folder import Prepared, Snapshot, Task
-from fala.slots.snapshot import Release, Slot, slot_record
+from fala.slots.release import Release
+from fala.slots.slot import Slot, slot_record
 from fala.slots.switching import install_release, opened
 
 

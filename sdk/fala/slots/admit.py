@@ -17,8 +17,7 @@ from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature
 from fala.slots.installing import COPIES, ReleaseFiles
-from fala.slots.sharing import open_bundle
-from fala.slots.snapshot import Release
+from fala.slots.release import Release, open_bundle
 from fala.slots.validation import validate
 
 

@@ -16,7 +16,7 @@ from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, ReleaseFiles
-from fala.slots.snapshot import slot_record
+from fala.slots.slot import slot_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
 from fala.store.access import check_access
 from fala.store.database import doctor

@@ -18,8 +18,8 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel
 from fala.slots.admit import Signed
 from fala.slots.installing import COPIES, DIGEST, ReleaseFiles, bundle_path
-from fala.slots.sharing import backbone_of, giving_back, loading, open_bundle
-from fala.slots.snapshot import Release, Slot
+from fala.slots.release import Release, backbone_of, giving_back, loading, open_bundle
+from fala.slots.slot import Slot
 from fala.slots.tries import Trials
 from fala.store.database import damaged, doctor
 from fala.store.settings import Trial

@@ -24,7 +24,7 @@ from fala.model.links import Link, Rating
 from fala.model.scales import Scales
 from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
-from fala.slots.sharing import open_bundle
+from fala.slots.release import open_bundle
 from fala.slots.switching import opened
 from fala.text.ngrams import BUCKETS
 

@@ -42,8 +42,8 @@ from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, COPIES
-from fala.slots.sharing import head_of
-from fala.slots.snapshot import Release, slot_record
+from fala.slots.release import Release, head_of
+from fala.slots.slot import slot_record
 from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data

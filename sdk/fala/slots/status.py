@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fala.report import Status
 from fala.slots.folder import Snapshot, Task
-from fala.slots.snapshot import Slot
+from fala.slots.slot import Slot
 
 
 def status(task: Task) -> Status:

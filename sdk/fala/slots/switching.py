@@ -23,7 +23,8 @@ from fala.model.labels import HeadLabel
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder, Prepared, Snapshot, Task
 from fala.slots.installing import BUNDLES, bundle_path
-from fala.slots.snapshot import Release, slot_record
+from fala.slots.release import Release
+from fala.slots.slot import slot_record
 from fala.slots.trial import after, event_of
 from fala.slots.tries import Files
 from fala.slots.validation import FEW_EDGE_CASES, check_trial

@@ -30,8 +30,8 @@ from fala.bundle.format import ONNX, TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.logits import Encode, probe
-from fala.slots.sharing import backbone_of
-from fala.slots.snapshot import Slot
+from fala.slots.release import backbone_of
+from fala.slots.slot import Slot
 
 _log = logging.getLogger("fala.slots")
 

@@ -21,7 +21,7 @@ from fala.base.errors import (
     DeviceError,
     ReleaseInUseError,
 )
-from fala.slots import sharing
+from fala.slots import release as loaded
 from fala.testing import PowerCuts, write_releases
 
 
@@ -46,7 +46,7 @@ def file_of(path, release):
 
 
 def is_loaded(release):
-    return Bundle.open(release).backbone_digest in sharing._shared.backbones
+    return Bundle.open(release).backbone_digest in loaded._shared.backbones
 
 
 def size(folder):
@@ -405,6 +405,6 @@ def test_a_closed_device_holds_no_release(tmp_path, transformers):
     device.learn(TEXTS[:8], [*device.labels] * 4)
     device.close()
     assert not is_loaded(transformers["bert"])
-    assert digest(transformers["bert"]) not in sharing._shared.contents
+    assert digest(transformers["bert"]) not in loaded._shared.contents
     with pytest.raises(DeviceError, match="closed"):
         device.predict(PROBES)

@@ -10,7 +10,8 @@ pytest.importorskip("cryptography")
 import bundles
 import fala
 from fala import Bundle, BundleError, BundleFormatError, Device, Releases
-from fala.slots import sharing, validation
+from fala.slots import release as loaded
+from fala.slots import validation
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 
@@ -23,7 +24,7 @@ def another_process(monkeypatch):
 
     def forget():
         validation.VALIDATED.clear()
-        monkeypatch.setattr(sharing, "_shared", sharing._Shared())
+        monkeypatch.setattr(loaded, "_shared", loaded._Shared())
 
     forget()
     return forget

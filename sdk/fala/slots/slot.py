@@ -1,112 +1,19 @@
-"""A release, and a slot: a release with its personal model; nothing in them changes."""
+"""A slot: a release with its personal model; and its row in the store."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fala.backbones import Backbone, LazyBackbone
-from fala.base.errors import BundleFormatError, DataError, counted
+from fala.base.errors import DataError
 from fala.base.examples import Example
-from fala.bundle.format import VECTOR_TABLES
 from fala.bundle.reading import Bundle
-from fala.model.bridge import Bridge
-from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.heads import PersonalModel, Vectors
 from fala.model.logits import logits, probe
-from fala.slots.sharing import adapted_backbone_of, head_of
+from fala.slots.release import Release
 from fala.solver.judge import Decision
 from fala.store.slots import FitRecord, SlotRecord
-
-
-@dataclass(frozen=True, eq=False)
-class Release:
-    """A release, or an adapter; nothing in it changes.
-
-    Attributes:
-        bundle: Its bundle, verified.
-        head: Its head.
-        backbone: Its backbone, loaded at its first use.
-    """
-
-    bundle: Bundle
-    head: Head
-    backbone: LazyBackbone
-
-    @classmethod
-    def of(cls, bundle: Bundle, load: Callable[[], Backbone]) -> Release:
-        """Read a release's bundle.
-
-        Args:
-            bundle: The bundle, verified.
-            load: Loads its backbone.
-
-        Raises:
-            BundleMismatchError: It is a backbone only.
-            BundleError: A part of it cannot be read, or does not fit the others.
-        """
-        transformer = bundle.manifest.kind not in VECTOR_TABLES
-        return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=transformer))
-
-    @classmethod
-    def of_adapter(cls, bundle: Bundle, base: Release) -> Release:
-        """Read an adapter's bundle.
-
-        Args:
-            bundle: The bundle, verified.
-            base: The release that it adapts.
-
-        Raises:
-            BundleMismatchError: It is for another backbone, or no adapter.
-            BundleFormatError: Its head is for embeddings of another length.
-        """
-        bundle.check_base(base.bundle)
-        dimension = base.bundle.manifest.dimension
-        if bundle.manifest.dimension != dimension:
-            raise BundleFormatError(
-                f"{bundle.path}: for embeddings of "
-                f"{counted(bundle.manifest.dimension, 'dimension')}; its backbone gives {dimension}"
-            )
-
-        def load() -> Backbone:
-            return adapted_backbone_of(bundle, base.backbone.loaded)
-
-        return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=True))
-
-    def loading(self, executor: Executor) -> Release:
-        """The same release, whose backbone is being loaded in another thread, if one starts."""
-        try:
-            loading = executor.submit(lambda: self.backbone.loaded)
-        except RuntimeError:  # loaded at its first use
-            return self
-        transformer = self.backbone.is_transformer
-        return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
-
-    @property
-    def bridges(self) -> Mapping[str, Bridge]:
-        """Its bridges, by the digests of the backbones that they start from."""
-        return self.bundle.bridges()
-
-    @property
-    def own(self) -> bool:
-        """Whether the app made it itself: its head knows nothing of the labels."""
-        return self.bundle.external and self.head.constant
-
-    @property
-    def name(self) -> str:
-        """The product, the version and the backbone's name, as far as the vendor gives them."""
-        return self.bundle.manifest.title
-
-    @property
-    def static(self) -> bool:
-        """Whether encoding costs no forward pass."""
-        return not self.backbone.is_transformer
-
-    @property
-    def sources(self) -> set[str]:
-        """Backbones whose embeddings it can use: its own, and those that its bridges map from."""
-        return {self.bundle.backbone_digest, *self.bridges}
 
 
 @dataclass(frozen=True, eq=False)
