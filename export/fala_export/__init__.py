@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.population import write_scales
     from fala_export.rows.columns import Columns
+    from fala_export.rows.data_set import gather_public
     from fala_export.rows.row_files import load_rows
+    from fala_export.rows.table import Rows
     from fala_export.rows.user_rows import Row, read_rows
     from fala_export.settings import ExportOptions
     from fala_export.training.backbones import TransformerLearner
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from fala_export.training.global_model import train
     from fala_export.training.loop import Training
     from fala_export.training.matcher import user_vectors
-    from fala_export.training.public_rows import PublicRows, divide
+    from fala_export.training.public_rows import divide
     from fala_export.training.release import write_head, write_words
     from fala_export.training.saving import save_model
     from fala_export.training.settings import LoopSettings, TrainingSettings
@@ -60,7 +62,7 @@ _MODULES = {
     "LoopSettings": "fala_export.training.settings",
     "Manifest": "fala.bundle.manifest",
     "PersonalModel": "fala.model.heads",
-    "PublicRows": "fala_export.training.public_rows",
+    "Rows": "fala_export.rows.table",
     "Row": "fala_export.rows.user_rows",
     "RowError": "fala_export.errors",
     "Texts": "fala_export.training.texts",
@@ -79,6 +81,7 @@ _MODULES = {
     "length_batches": "fala_export.training.texts",
     "load": "fala_export.models.load",
     "load_encoder_of": "fala_export.models.encoder",
+    "gather_public": "fala_export.rows.data_set",
     "load_rows": "fala_export.rows.row_files",
     "pad": "fala_export.embedding.tokens",
     "read_rows": "fala_export.rows.user_rows",
@@ -109,9 +112,9 @@ __all__ = [
     "LoopSettings",
     "Manifest",
     "PersonalModel",
-    "PublicRows",
     "Row",
     "RowError",
+    "Rows",
     "Texts",
     "Training",
     "TrainingSettings",
@@ -124,6 +127,7 @@ __all__ = [
     "export_encoder",
     "fit_bridge",
     "fit_head",
+    "gather_public",
     "insert_adapters",
     "length_batches",
     "load",

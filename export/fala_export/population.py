@@ -17,17 +17,17 @@ from fala_export.fitting.population.scales import (
     LEAST_ROWS,
     AnnotatedRows,
 )
-from fala_export.training.public_rows import PublicRows
+from fala_export.rows.table import Rows
 from fala_export.training.unseen import unseen_rows
 
 
-def check_annotators(public: PublicRows) -> None:
+def check_annotators(public: Rows) -> None:
     """Check that enough people annotated public rows.
 
     Raises:
         DataError: The people or their rows are too few.
     """
-    counts = Counter(name for name in public.rows.user_names if name is not None)
+    counts = Counter(name for name in public.user_names if name is not None)
     enough = sum(count >= LEAST_ROWS for count in counts.values())
     if enough < LEAST_ANNOTATORS:
         raise DataError(
@@ -39,9 +39,9 @@ def check_annotators(public: PublicRows) -> None:
 
 def write_scales(
     release: Path,
-    public: PublicRows,
+    public: Rows,
     out: Path,
-    trained_on: PublicRows | None = None,
+    trained_on: Rows | None = None,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """Write a release again with the scales that are best for public annotators.
@@ -71,9 +71,7 @@ def write_scales(
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}
 
 
-def _open(
-    release: Path, public: PublicRows, trained_on: PublicRows | None
-) -> tuple[Bundle, Head, PublicRows]:
+def _open(release: Path, public: Rows, trained_on: Rows | None) -> tuple[Bundle, Head, Rows]:
     """A release, its head, and the public rows that its backbone was not trained on."""
     bundle = Bundle.open(release)
     head = bundle.head()
@@ -85,13 +83,13 @@ def _open(
     return bundle, head, unseen_rows(bundle, public, trained_on)
 
 
-def _annotate(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> AnnotatedRows:
+def _annotate(bundle: Bundle, head: Head, public: Rows, embedder: Embedder) -> AnnotatedRows:
     if (public.task, type(public.link)) != (head.task, type(head.link)):
         rows_kind = f"{public.task} with {public.link.described(public.labels)}"
         raise BundleMismatchError(
             f"the rows are for {rows_kind}, the release's head is for {head.described}"
         )
-    rows = annotated(bundle, head, public.rows)
+    rows = annotated(bundle, head, public)
     texts = rows.texts
     vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fala import DataError
+from fala.model.links import LABELS
 from fala_export.errors import ExportError
 from fala_export.rows.columns import Columns
 from fala_export.rows.content import Lines, opened
+from fala_export.rows.door import Door
 from fala_export.rows.forms import is_rows
 from fala_export.rows.row_files import file_rows
-from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 
 
 def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[str]:
-    """Read distinct texts; they lie in a temporary file.
+    """Read distinct texts; of very many some are drawn, as ``Door`` draws documents.
 
     Args:
         path: UTF-8 text, plain or packed by gzip, one text per line; or rows of ``fala-replace
@@ -33,8 +34,10 @@ def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[st
         if texts := rows.of_split("public").texts():
             return texts
         raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
-    lines = enumerate(text_lines(path), 1)
-    if texts := Rows.stored(Row(None, "public", text, None, line) for line, text in lines).texts():
+    door = Door(LABELS)
+    for line, text in enumerate(text_lines(path), 1):
+        door.add(Row(None, "public", text, None, line))
+    if texts := door.rows().texts():
         return texts
     raise ExportError(f"{path}: no text in it; expected one a line")
 

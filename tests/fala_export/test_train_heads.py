@@ -10,6 +10,8 @@ from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Match
 from fala.model.heads import Head
+from fala_export.rows.data_set import gather_public
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training import global_model
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
@@ -24,7 +26,7 @@ from fala_export.training.classifier import (
 from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.matcher import HISTORY, NEGATIVES, MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
-from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.public_rows import Division
 from fala_export.training.settings import TrainingSettings
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
@@ -133,7 +135,7 @@ def test_of_very_many_annotators_some_are_drawn_to_have_heads(monkeypatch):
     rows = [row(f"user {n % 20}", text, n % 2) for n, text in enumerate(FILMS[:20] * 5)]
     rows += [row("rare", FILMS[0], 0)]
     division = Division(rows, [], [], "users")
-    public = PublicRows.of(rows)
+    public = gather_public(rows)
     chosen = []
     for seed in (0, 0, 1):
         settings = TrainingSettings(seed=seed, annotators=True)
@@ -350,7 +352,7 @@ def test_words_are_added_to_a_trained_classifier_by_rows_of_neither_fit():
         encoded[text] = (1 if truth[text] == "1" else -1) * weight[0]
     trained = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
     division = Division(rows[:140], rows[140:], [], "documents")
-    public = PublicRows("classification", ("0", "1"), rows)
+    public = Rows.of(rows)
     only_validation = {text: encoded[text] for text in texts[140:]}
     head, details = with_words(trained, None, division, public, only_validation)
     # The head keeps its direction, with a small weight: its words have a large one.
@@ -367,7 +369,7 @@ def test_a_trained_matcher_gets_a_new_head_with_words():
     encoded = {text: rng.normal(size=DIMENSION).astype(np.float32) for text in ["seen", *FILMS]}
     trained = make_head("matching", query=True, dimension=DIMENSION)
     division = Division(rows, rows[:9], [], "documents")
-    public = PublicRows("matching", ("0", "1"), rows)
+    public = Rows.of(rows)
     head, details = with_words(trained, learner(), division, public, encoded)
     expected, _ = closed_form(learner(), rows, public, encoded, lexical=True)
     assert head == expected and head.query is None and set(details) == {"fitted_on", "words"}

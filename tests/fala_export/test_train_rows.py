@@ -3,8 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala import DataError, Match
+from fala_export.rows.data_set import gather_public
 from fala_export.rows.user_rows import Row
-from fala_export.training.public_rows import PublicRows, divide, documents_of, load_public_rows
+from fala_export.training.public_rows import divide, documents_of, load_public_rows
 from public_data import write_rows
 
 
@@ -102,15 +103,15 @@ def test_only_public_rows_are_read(tmp_path):
     ]
     rows = load_public_rows(write_rows(tmp_path / "rows.jsonl", rows))
     assert (rows.task, rows.labels) == ("classification", (2, 10))
-    assert [row.example for row in rows.rows] == ["a", "b"]
+    assert [row.example for row in rows] == ["a", "b"]
 
 
 def test_the_digest_is_of_the_public_rows_alone():
     one = [row("u", "a", 0), row("u", "b", 1)]
-    digest = PublicRows.of(one).digest
-    assert PublicRows.of([*one, row("v", "c", 1, "train")]).digest == digest
+    digest = gather_public(one).digest
+    assert gather_public([*one, row("v", "c", 1, "train")]).digest == digest
     for other in ([one[1], one[0]], [row("v", "a", 0), one[1]], [row("u", "a", 1), row("u", "b")]):
-        assert PublicRows.of(other).digest != digest
+        assert gather_public(other).digest != digest
 
 
 @pytest.mark.parametrize(

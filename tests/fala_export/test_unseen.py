@@ -40,12 +40,12 @@ def trained(folder, base, rows):
 
 def test_unseen_rows_exclude_training_documents(trained, rows):
     public = load_public_rows(rows)
-    division = divide(public.rows, 3, validation=True)
+    division = divide(public, 3, validation=True)
     training = trained.manifest.details["training"]
     assert training["data"]["training"]["rows"] == len(division.training)
     unseen = unseen_rows(trained, public, None)
-    assert documents_of(unseen.rows).isdisjoint(documents_of(division.training))
-    assert len(unseen.rows) >= len(division.validation) + len(division.held_out) > 0
+    assert documents_of(unseen).isdisjoint(documents_of(division.training))
+    assert len(unseen) >= len(division.validation) + len(division.held_out) > 0
 
 
 def test_training_documents_are_removed_from_other_rows(folder, base, trained, rows):
@@ -55,8 +55,8 @@ def test_training_documents_are_removed_from_other_rows(folder, base, trained, r
     assert unseen_rows(trained, others, None) is others
     trained_on = load_public_rows(rows)
     unseen = unseen_rows(trained, others, trained_on)
-    expected = documents_of(unseen_rows(trained, trained_on, None).rows)
-    assert documents_of(unseen.rows) == expected
+    expected = documents_of(unseen_rows(trained, trained_on, None))
+    assert documents_of(unseen) == expected
     assert unseen_rows(base, others, trained_on) is others  # no backbone was trained
     with pytest.raises(ExportError, match=r"--trained-on are not those that .*--data"):
         unseen_rows(trained, others, others)
@@ -69,7 +69,7 @@ def test_scales_are_chosen_on_unseen_rows(folder, trained, rows, monkeypatch):
     summary = done("scales", "--release", trained.path, "--data", rows, "--out", out)
     public = load_public_rows(rows)
     unseen = unseen_rows(trained, public, None)
-    counts = Counter(row.user for row in unseen.rows)
+    counts = Counter(row.user for row in unseen)
     enough = sum(count >= 10 for count in counts.values())
     assert summary["scales_from"]["of"] == enough
     assert unseen_rows(trained, public, public) == unseen

@@ -14,7 +14,7 @@ from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError
 from fala.base.examples import document_of
-from fala_export import PublicRows
+from fala_export import gather_public
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition
@@ -99,7 +99,7 @@ def test_a_tuned_backbone_is_released_and_is_the_peers_start(prepared, model, wo
 def test_a_tuned_release_is_what_the_exporter_makes(prepared, folder, work, tmp_path):
     """The steps of a recipe after its training: words, then the bridge."""
     shipped, data = prepared[0].shipped, f"lewidi:{folder}"
-    rows = PublicRows.of(public_rows(Partition(data, folder, users=2, seed=0)))
+    rows = gather_public(public_rows(Partition(data, folder, users=2, seed=0)))
     (trained,) = work.glob("tuned-*/tuned.fala")
     out, embedder = tmp_path / "x.fala", embedder_of(work)
     fala_export.write_words(trained, rows, out, embedder)
@@ -193,7 +193,7 @@ def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):
 
 
 def test_a_rejected_training_names_its_reason(model, tmp_path):
-    rows = PublicRows.of(Row("u", "public", f"text {n}", str(n), 0) for n in range(2))
+    rows = gather_public(Row("u", "public", f"text {n}", str(n), 0) for n in range(2))
     with pytest.raises(DataError, match=r"tiny: cannot be trained on the public: .* too few"):
         tuning._train(model, rows, tmp_path / "w", tmp_path / "x.fala", "x")
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from fala import DataError, Match
 from fala.base.examples import document_of
-from fala_export.rows.data_set import AllRows, UserRows
 from fala_export.rows.row_files import load_rows
+from fala_export.rows.table import Rows, UserRows
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import (
     TEST_SHARE,
@@ -37,7 +37,7 @@ from fala_sim.convert.format import Format, Opened
 from fala_sim.convert.left_out import LeftOut
 
 
-def load(path: Path, left_out: LeftOut) -> AllRows:
+def load(path: Path, left_out: LeftOut) -> Rows:
     """Read a file; train rows without a label are counted as left out.
 
     Raises:
@@ -52,7 +52,7 @@ def load(path: Path, left_out: LeftOut) -> AllRows:
 
 
 def convert(
-    loaded: AllRows, *, users: Sequence[str], seed: int, left_out: LeftOut, **_others: int
+    loaded: Rows, *, users: Sequence[str], seed: int, left_out: LeftOut, **_others: int
 ) -> Conversion:
     """Convert the rows of some users, and of the public.
 
@@ -87,7 +87,7 @@ def convert(
     return Conversion(kept, left_out)
 
 
-def busiest(loaded: AllRows) -> list[str]:
+def busiest(loaded: Rows) -> list[str]:
     """The file's users, those with most rows first."""
     sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
     return sorted(sizes, key=lambda user: -sizes[user])

@@ -29,8 +29,8 @@ from fala_export.fitting.heads import rating_of
 from fala_export.fitting.played import mean, misfit, run_user
 from fala_export.fitting.population.left_out import was_fitted_to_every_row
 from fala_export.rows.columns import FIELDS, Columns
-from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import load_rows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import label_of, numbers_as_classes, shown_labels
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
@@ -286,7 +286,7 @@ def _walk(options: Options) -> None:
     click.echo(json.dumps(values, allow_nan=False))
 
 
-def _positive(chosen: str | None, rows: AllRows) -> HeadLabel | None:
+def _positive(chosen: str | None, rows: Rows) -> HeadLabel | None:
     """The label whose F1 is shown; None for macro-F1, and for ratings."""
     if chosen is None:
         return natural_positive(rows.labels) if rows.link == LABELS else None
@@ -299,7 +299,7 @@ def _positive(chosen: str | None, rows: AllRows) -> HeadLabel | None:
     return label
 
 
-def _left_out(rows: AllRows, users: Sequence[str]) -> dict[str, int]:
+def _left_out(rows: Rows, users: Sequence[str]) -> dict[str, int]:
     """How many rows are left out, by reason."""
     others = [rows.users[user] for user in rows.users if user not in users]
     count = sum(len(user.train) + len(user.test) for user in others)
@@ -358,7 +358,7 @@ def _release(name: str) -> Path:
     )
 
 
-def _rows(options: Options, bundles: Sequence[Bundle]) -> AllRows:
+def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
     if options.data is None:
         users = 8 if options.users is None else options.users
         return sample_rows(users=users, seed=options.seed)

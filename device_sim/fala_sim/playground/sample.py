@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from fala.base.errors import DataError, counted
-from fala_export.rows.data_set import AllRows, gather_rows
+from fala_export.rows.data_set import gather_rows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row, Split
 
 USERS_LIMIT = 50  # 30,500 distinct posts: many more would be too similar
@@ -171,7 +172,7 @@ def sample_posts() -> tuple[list[str], list[int]]:
     return [*muted, *read], [1] * len(muted) + [0] * len(read)
 
 
-def sample_rows(*, users: int = 8, seed: int = 0) -> AllRows:
+def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
     """Make the synthetic sample: whether a post is unwelcome to its reader (1) or not (0).
 
     The first users of a larger sample are those of a smaller one with the same seed.

@@ -10,8 +10,8 @@ from fala.base.errors import be, counted
 from fala.model.labels import HeadLabel
 from fala_export.fitting.metrics import interval
 from fala_export.fitting.played import Side, mean
-from fala_export.rows.data_set import AllRows
 from fala_export.rows.row_files import left_out_in_words
+from fala_export.rows.table import Rows
 from fala_sim.playground.walk import changes, conclusion
 
 _TITLES = {
@@ -43,7 +43,7 @@ correlation: Spearman's, of values and ratings."""
 
 
 def heading(
-    old: Side, new: Side, rows: AllRows, users: int, budget: Budget, left_out: Mapping[str, int]
+    old: Side, new: Side, rows: Rows, users: int, budget: Budget, left_out: Mapping[str, int]
 ) -> str:
     """A walk's settings, before it starts."""
     origin = f"fitted on {counted(len(rows.public), 'public row')}"

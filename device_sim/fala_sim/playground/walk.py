@@ -25,7 +25,7 @@ from fala_export.fitting.played import Side, fits
 from fala_export.fitting.population.learning import annotated, annotated_rows, learn_scales
 from fala_export.fitting.population.left_out import Show
 from fala_export.fitting.population.scales import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
-from fala_export.rows.data_set import AllRows
+from fala_export.rows.table import Rows
 
 #: Texts that are encoded between two steps of progress.
 CHUNK = 256
@@ -34,7 +34,7 @@ CHUNK = 256
 def prepare(
     old: Bundle,
     new: Bundle,
-    rows: AllRows,
+    rows: Rows,
     users: Sequence[str],
     folder: Path,
     show: Show,
@@ -83,7 +83,7 @@ def prepare(
 
 def _side(
     bundle: Bundle,
-    rows: AllRows,
+    rows: Rows,
     users: Sequence[str],
     public: Sequence[str],
     release: Path,
@@ -118,7 +118,7 @@ def _side(
 
 
 def _add_scales(
-    release: Path, head: Head, rows: AllRows, embeddings: Mapping[str, Vectors], show: Show
+    release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
 ) -> str:
     """Learn scales, and write the release again with them; returns a description."""
     enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))

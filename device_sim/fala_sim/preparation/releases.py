@@ -20,7 +20,7 @@ from fala.base.files import write_atomically
 from fala.model.heads import Head
 from fala.model.labels import equal_labels
 from fala.model.links import LABELS, TAGS, Link
-from fala_export import PublicRows
+from fala_export import Rows, gather_public
 from fala_export.fitting.heads import fit_head, rating_of
 from fala_export.fitting.population.left_out import was_trained
 from fala_export.rows.user_rows import Row
@@ -108,7 +108,7 @@ def prepare(
     if path.is_file():
         return path
     vendor: dict[str, Any] = {}
-    trained_on: PublicRows | None = None
+    trained_on: Rows | None = None
     if new.tuned:
         tuned = tune(new, partition, work, log)
         new, trained_on, vendor["tuned"] = tuned.source, tuned.rows, tuned.details
@@ -218,7 +218,7 @@ def _shipped(
     source: Source,
     plain: Release,
     division: Division,
-    trained_on: PublicRows | None,
+    trained_on: Rows | None,
     path: Path,
     log: Log,
 ) -> Release:
@@ -258,7 +258,7 @@ def head_of(path: Path) -> Head:
     return head
 
 
-def _public(division: Division) -> PublicRows:
+def _public(division: Division) -> Rows:
     """A division's public rows, as the exporter takes them."""
     link: Link = LABELS if division.exclusive else TAGS
     if division.rating is not None:
@@ -266,7 +266,7 @@ def _public(division: Division) -> PublicRows:
     public = zip(division.public_users, division.public, division.public_labels, strict=True)
     rows = (Row(user, "public", example, label, 0) for user, example, label in public)
     # In the data set's order, with the labels that only users have.
-    return replace(PublicRows.of(rows, link), labels=division.labels)
+    return replace(gather_public(rows, link), order=tuple(division.labels))
 
 
 def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
@@ -280,7 +280,7 @@ def _learn(
     olds: Sequence[Source],
     release: Path,
     division: Division,
-    trained_on: PublicRows | None,
+    trained_on: Rows | None,
     log: Log,
 ) -> dict[str, Any]:
     """Add bridges and scales to a release."""

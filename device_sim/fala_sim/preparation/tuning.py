@@ -16,7 +16,7 @@ from typing import Any
 import fala_export
 from fala import Bundle, DataError, Match
 from fala.base.examples import document_of
-from fala_export import ExportOptions, PublicRows, TrainingSettings
+from fala_export import ExportOptions, Rows, TrainingSettings, gather_public
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.convert.format import Role
@@ -44,7 +44,7 @@ class Tuned:
     """
 
     source: Source
-    rows: PublicRows
+    rows: Rows
     details: dict[str, Any]
 
 
@@ -68,7 +68,7 @@ def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
     identity = (_FORM, source.digest, data, digest, partition.users, partition.seed)
     folder = work / f"tuned-{digest_of(identity)[:SHORT]}"
     bundle, training = folder / "tuned.fala", folder / "training"
-    rows = PublicRows.of(public_rows(partition))
+    rows = gather_public(public_rows(partition))
     trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
     if not bundle.is_file():
         log(f"{data}, seed {partition.seed}: training {source.name} on the public")
@@ -80,7 +80,7 @@ def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
     return Tuned(trained, rows, details)
 
 
-def _train(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) -> None:
+def _train(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -> None:
     """Train a Hugging Face folder, and make a release in int8, without words.
 
     ``work`` holds the checkpoints of an interrupted training, and then the trained ``model``.
@@ -91,7 +91,7 @@ def _train(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) 
         raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
 
 
-def _train_here(folder: Path, rows: PublicRows, work: Path, bundle: Path, name: str) -> None:
+def _train_here(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -> None:
     encoder, options = fala_export.load(str(folder), "own"), ExportOptions(name, "int8")
     if not isinstance(encoder, fala_export.Encoder):
         raise DataError(f"{folder}: has no weights to train")

@@ -269,7 +269,7 @@ def _trained(task: Writers, key: Key, settings: PromptSettings) -> Model:
     with exporter.labelled(label, only=("loss", "accuracy", "continuing")):
         return train_prompts(
             encoder,
-            fala_export.PublicRows.of(rows_of(task.written.training)),
+            fala_export.gather_public(rows_of(task.written.training)),
             settings, key.seed, task.folder / folder_name(key), task.tokens,
         )  # fmt: skip
 

@@ -13,8 +13,8 @@ from fala_export import (
     Embedder,
     Encoder,
     LoopSettings,
-    PublicRows,
     Row,
+    Rows,
     Training,
     TransformerLearner,
     divide,
@@ -97,7 +97,7 @@ def contexts_of(
 
 def train_prompts(
     source: Encoder,
-    rows: PublicRows,
+    rows: Rows,
     prompts: PromptSettings,
     seed: int,
     work: Path,
@@ -132,7 +132,7 @@ def train_prompts(
     prefix_shape(source)  # a mistake in the backbone ends here
     learner = TransformerLearner(source, source.length(max_length))
     # The exporter's division: a tenth for validation, and a tenth for a report that is not made.
-    division = divide(rows.rows, seed, validation=True, owners=("documents",))
+    division = divide(rows, seed, validation=True, owners=("documents",))
     writers = Writers.of(division.training)
     recipe = {
         "data": rows.digest,
@@ -227,7 +227,7 @@ def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
     return {name: list(texts) for name, texts in by_writer.items()}
 
 
-def _labels(rows: Sequence[Row], public: PublicRows) -> tuple[list[int], int]:
+def _labels(rows: Sequence[Row], public: Rows) -> tuple[list[int], int]:
     """The positions of some rows' labels, and how many labels there are."""
     column = {str(label): position for position, label in enumerate(public.labels)}
     return [column[str(row.label)] for row in rows], len(public.labels)

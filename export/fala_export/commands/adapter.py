@@ -33,7 +33,7 @@ def adapter(settings: TaskRelease) -> Summary:
         rows, division = load_own_splits(settings.run.data, columns)
     else:
         rows = load_public_rows(settings.run.data, columns)
-        division = divide(rows.rows, settings.training.seed, validation=True)
+        division = divide(rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
         raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")
     base = open_base(settings)

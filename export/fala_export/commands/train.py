@@ -19,12 +19,13 @@ from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError
 from fala_export.options import File, FileOrFolder, Folder, Only
 from fala_export.rows.columns import Columns
+from fala_export.rows.table import Rows
 from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 
 if TYPE_CHECKING:
     from fala_export.models.load import Source
-    from fala_export.training.public_rows import PublicRows
+    from fala_export.rows.table import Rows
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
 _WORK = 4
@@ -92,7 +93,7 @@ def train(settings: Train) -> Summary:
 
 
 def _fit_frozen(
-    settings: Train, backbone: Source | Bundle, rows: PublicRows, options: ExportOptions, out: Path
+    settings: Train, backbone: Source | Bundle, rows: Rows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.training.release import write_head
     from fala_export.training.saving import export_learned
@@ -103,13 +104,13 @@ def _fit_frozen(
             path = Path(backbone.path)
         else:
             path = folder / "backbone.fala"
-            summary = export_learned(backbone, rows.rows, path, options)
+            summary = export_learned(backbone, rows, path, options)
         seed, lexical = settings.training.seed, settings.lexical
         return {**summary, **write_head(path, rows, out, seed=seed, lexical=lexical)}
 
 
 def _train(
-    settings: Train, backbone: Source | Bundle, rows: PublicRows, options: ExportOptions, out: Path
+    settings: Train, backbone: Source | Bundle, rows: Rows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.models.encoder import Encoder
     from fala_export.training.global_model import train as train_model
@@ -125,7 +126,7 @@ def _train(
     return summary
 
 
-def _load(settings: Train, rows: PublicRows) -> Source | Bundle:
+def _load(settings: Train, rows: Rows) -> Source | Bundle:
     source = settings.model.source
     if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):

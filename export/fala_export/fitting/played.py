@@ -22,7 +22,7 @@ from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
 from fala.model.losses import Floats, label_probabilities
 from fala_export.fitting.metrics import averaged, scores, wrong_of_100
-from fala_export.rows.data_set import AllRows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import shown_labels
 
 #: Figures for labels, what a user feels first; and for ratings.
@@ -58,14 +58,14 @@ class Side:
     scales: str = ""
 
 
-def fits(head: Head, rows: AllRows) -> bool:
+def fits(head: Head, rows: Rows) -> bool:
     """Whether a head is for the rows' task and labels; a rating's name does not matter."""
     names = head.labels if rows.link.kind == "rating" else rows.labels
     same = head.task == rows.task and equal_labels(head.labels, names)
     return same and head.link.continues(rows.link, head.labels, names)
 
 
-def misfit(bundle: Bundle, rows: AllRows) -> str:
+def misfit(bundle: Bundle, rows: Rows) -> str:
     """A sentence on a bundle whose head is for other labels than the rows'; else empty."""
     head = bundle.head()
     if head is None or fits(head, rows):
@@ -78,7 +78,7 @@ def misfit(bundle: Bundle, rows: AllRows) -> str:
 
 def run_user(
     user: str,
-    rows: AllRows,
+    rows: Rows,
     old: Side,
     new: Side,
     budget: Budget,

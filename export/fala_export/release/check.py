@@ -19,7 +19,7 @@ from fala_export.errors import ExportError
 from fala_export.fitting.metrics import defined, interval, margin_of
 from fala_export.fitting.played import Side, fits, mean, misfit, run_user
 from fala_export.fitting.population.left_out import was_fitted_to_every_row
-from fala_export.rows.data_set import AllRows
+from fala_export.rows.table import Rows
 from fala_export.settings import CheckSettings
 
 #: The most devices, unless more are asked for.
@@ -40,7 +40,7 @@ _LITTLE = 1 << 22
 def play_devices(
     earlier: Path,
     release: Path,
-    rows: AllRows,
+    rows: Rows,
     settings: CheckSettings,
     embedder: Embedder,
 ) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def play_devices(
 
 
 def _results(
-    calls: Sequence[tuple[str, AllRows, Side, Side]], budget: Budget, cores: int | None
+    calls: Sequence[tuple[str, Rows, Side, Side]], budget: Budget, cores: int | None
 ) -> Iterator[dict[str, Any]]:
     """Play devices one after another, or in processes on all cores: fits hold Python's lock."""
     if cores == 1:
@@ -118,7 +118,7 @@ def _results(
     yield from parallel(delayed(run_user)(*call, budget) for call in calls)
 
 
-def _of_user(side: Side, user: str, rows: AllRows) -> Side:
+def _of_user(side: Side, user: str, rows: Rows) -> Side:
     """A release with the embeddings of one user's test rows."""
     texts = unique_texts(row.example for row in rows.users[user].test)
     return replace(side, embeddings={text: side.embeddings[text] for text in texts})

@@ -24,10 +24,10 @@ from fala_export.fitting.bridge import least_documents
 from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import scales
 from fala_export.rows.columns import RATINGS, Columns
+from fala_export.rows.data_set import check_devices, gather_public
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
-from fala_export.rows.table import Rows, numbered
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import label_names, numbers_as_classes
-from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 from fala_export.writing import write_file
 
@@ -103,17 +103,17 @@ def write_recipe(
     file = undivided_rows(data, columns, labels.link)
     counts = _count(data, file.rows, labels)
     divided = file.divided(seed=0)
-    public = PublicRows.of(divided.rows, labels.link)
+    public = gather_public(divided.rows, labels.link)
     product = None
     if old is not None:
-        public.check_devices(old)
+        check_devices(public, old)
         product = old.manifest.product or DEFAULT_PRODUCT  # whose updates its devices follow
     used_columns = {key: value for key, value in asdict(file.columns).items() if value}
     skips = used_columns.pop("skip_bad_rows", False)
     facts = {
         "columns": file.columns.described,
         **counts,
-        "public_rows": len(public.rows),
+        "public_rows": len(public),
         "split": divided.division or "the file's own",
     }
     if divided.left_out:
@@ -147,11 +147,11 @@ def _next_name(name: str, old: Bundle | None) -> str:
 
 
 def _count(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, Any]:
-    labelled = rows.where(rows.labels >= 0)
+    labelled = rows.where(rows.label_codes >= 0)
     if not labelled:
         raise DataError("no row has a label; name their column with --label")
     texts = rows.texts()
-    _, distinct = numbered(_letters(text) or text for text in texts)
+    distinct = {_letters(text) or text for text in texts}
     return {
         "rows": len(rows),
         "texts": len(texts),
@@ -164,7 +164,7 @@ def _count(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, Any]:
 def _describe_labels(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, str]:
     """Describe the labels of some rows."""
     if labels.rating is not None:
-        mean = np.array(rows.table.values[:-1], dtype=np.float64)[rows.labels].mean()
+        mean = np.array(rows.values[:-1], dtype=np.float64)[rows.label_codes].mean()
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
     names = [str(label) for label in label_names(rows.label_values)]
     kind = "tags" if labels.tags else "labels"
@@ -194,15 +194,15 @@ def _letters(text: str) -> str:
 
 
 def _tables(
-    public: PublicRows, out: Path, earlier: Path | None, repository: Path | None, *, checked: bool
+    public: Rows, out: Path, earlier: Path | None, repository: Path | None, *, checked: bool
 ) -> str:
     """The tables about devices; commented out where the vendor has to decide."""
-    count = len(scales.rows_by_name(public.rows.user_names, scales.LEAST_ROWS))
+    count = len(scales.rows_by_name(public.user_names, scales.LEAST_ROWS))
     old = "earlier.fala" if earlier is None else _relative(out, earlier)
     folder = "REPO" if repository is None else _relative(out, repository)
     comment, has_texts = "A bridge lets devices with an earlier release answer at once.", False
     if earlier is not None:
-        texts = len(public.rows.texts())
+        texts = len(public.texts())
         fewest = least_documents(Bundle.open(earlier).manifest.dimension)
         comment = f"{comment} It takes {fewest} public texts; there {be(texts)} {texts}."
         has_texts = texts >= fewest

@@ -30,12 +30,13 @@ from fala_export.population import check_annotators, write_scales
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, code_digest
-from fala_export.rows.data_set import AllRows
+from fala_export.rows.data_set import check_devices
 from fala_export.rows.row_files import FileRows, data_set, file_rows
+from fala_export.rows.table import Rows
 from fala_export.settings import CheckSettings, HubName, PublishSettings
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
-from fala_export.training.public_rows import PublicRows, checked_public_rows
+from fala_export.training.public_rows import checked_public_rows
 from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings
@@ -73,7 +74,7 @@ class Pipeline:
         self.steps = self._steps()
 
     @cached_property
-    def rows(self) -> PublicRows:
+    def rows(self) -> Rows:
         """The public rows.
 
         Raises:
@@ -91,7 +92,7 @@ class Pipeline:
         users = None if recipe.check is None else recipe.check.users
         return file_rows(self.data, recipe.columns, link=recipe.link, devices=users)
 
-    def all_rows(self, earlier: Bundle) -> AllRows:
+    def all_rows(self, earlier: Bundle) -> Rows:
         """The rows with their users, for devices with an earlier release.
 
         Raises:
@@ -102,7 +103,7 @@ class Pipeline:
     @cached_property
     def texts(self) -> Sequence[str]:
         """The public rows' distinct texts."""
-        return self.rows.rows.texts()
+        return self.rows.texts()
 
     @property
     def data(self) -> Path:
@@ -181,7 +182,7 @@ class Pipeline:
                     "check by users: remove [check] from the recipe, or add rows with users"
                 )
             earlier_release = self._open_earlier(self.earlier_release)
-            self.rows.check_devices(earlier_release)
+            check_devices(self.rows, earlier_release)
             users = len(self.all_rows(earlier_release).users)
             if check.users is not None and check.users > users:
                 raise ExportError(
@@ -221,7 +222,7 @@ class Pipeline:
             return {"bundle": str(out), "name": recipe.name, "precision": manifest.precision}
         if recipe.data is None:
             return export_encoder(source, out, recipe.export)
-        return export_learned(source, self.rows.rows, out, recipe.export)
+        return export_learned(source, self.rows, out, recipe.export)
 
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"

@@ -50,8 +50,8 @@ def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     if recipe.data.is_file():
         summary["megabytes"]["the rows"] = megabytes(recipe.data)
     return summary | {
-        "public_rows": len(pipeline.rows.rows),
-        "users": pipeline.rows.rows.count_users(),
+        "public_rows": len(pipeline.rows),
+        "users": pipeline.rows.count_users(),
         "texts": len(pipeline.texts),
         "embed": _texts_to_embed(pipeline, backbone.bundle),
     }

@@ -1,142 +1,129 @@
-"""A whole data set: the vendor's public rows, and each user's."""
+"""A whole data set: checks of the vendor's public rows, and of each user's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import DataError
+from fala.base.examples import MATCHING
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
-from fala.model.labels import HeadLabel
+from fala.bundle.reading import Bundle
+from fala.model.labels import equal_labels
 from fala.model.links import LABELS, Link
-from fala_export.errors import RowError
-from fala_export.rows.table import Rows, by_appearance, split_number
+from fala_export.errors import ExportError, RowError
+from fala_export.rows.table import Rows, split_number
 from fala_export.rows.user_rows import (
     SPLITS,
     Row,
-    TaskType,
-    label_names,
     names_of,
     numbers_as_classes,
     show,
-    task_of,
+    shown_labels,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UserRows:
-    """One user's rows, in the order of the file."""
-
-    train: list[Row]
-    test: list[Row]
-
-
-@dataclass(frozen=True, slots=True)
-class AllRows:
-    """A whole data set.
-
-    Attributes:
-        task: The task of every row.
-        labels: The labels or tags, all integers or all strings, sorted; for ratings ``"rating"``.
-        public: The rows that the vendor fits the global head to.
-        users: Rows by user, in order of first appearance; they are read when they are taken.
-        source: The origin of the rows, in words; it says if they are synthetic.
-        link: The kind of labels.
-        left_out: How many of the origin's rows are left out, by reason.
-    """
-
-    task: TaskType
-    labels: tuple[HeadLabel, ...]
-    public: Sequence[Row]
-    users: Mapping[str, UserRows]
-    source: str
-    link: Link = LABELS
-    left_out: Mapping[str, int] = field(default_factory=dict)
-
-    def drawn_users(self, most: int) -> AllRows:
-        """The rows of some users, drawn at random; see ``of_users``. Of fewer users all."""
-        names = list(self.users)
-        if len(names) > most:
-            drawn = np.random.default_rng(0).permutation(len(names))[:most]
-            names = [names[position] for position in np.sort(drawn)]
-        return self.of_users(names)
-
-    def of_users(self, names: Iterable[str]) -> AllRows:
-        """The rows of some users, with the public rows on their documents."""
-        users = {name: self.users[name] for name in names}
-        rows = [row for user in users.values() for row in (*user.train, *user.test)]
-        public = Rows.of(self.public)
-        public = public.where(public.on_documents_of(Rows.of(rows)))
-        return replace(self, users=users, public=public)
-
-
-class _ByUser(Mapping[str, UserRows]):
-    """Rows by user, in order of first appearance.
+def gather_public(rows: Iterable[Row], link: Link = LABELS) -> Rows:
+    """Take the public rows of a data set of one task, to train on.
 
     Args:
-        rows: Rows that all name a user.
+        rows: All rows of the data set.
+        link: The kind of labels, of rows that do not know it.
+
+    Raises:
+        DataError: There are no public rows, or a head cannot have their labels.
     """
-
-    def __init__(self, rows: Rows) -> None:
-        users = by_appearance(rows.users)
-        self._rows = rows.take(np.argsort(users, kind="stable"))
-        self._ends = np.cumsum([0, *np.bincount(users)])
-        first = np.sort(np.unique(users, return_index=True)[1])
-        names = rows.take(first).user_names
-        self._positions = {str(name): position for position, name in enumerate(names)}
-
-    def __getitem__(self, user: str) -> UserRows:
-        position = self._positions[user]
-        rows = list(self._rows[self._ends[position] : self._ends[position + 1]])
-        train, test = ([row for row in rows if row.split == split] for split in ("train", "test"))
-        return UserRows(train, test)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._positions)
-
-    def __len__(self) -> int:
-        return len(self._positions)
+    public = Rows.of(rows, link).public
+    if not public:
+        raise DataError(
+            f'no public rows: the global head is fitted to rows of split "public". {SPLITS}'
+        )
+    values = public.label_values
+    if len(values) < 2:
+        raise DataError(
+            f"all public rows have the label {shown_labels([str(public[0].label)])}: a head needs "
+            "two labels or more"
+        )
+    names = public.labels
+    if public.link == LABELS:
+        numbers_as_classes(names, public.source or "the public rows")
+        if public.task == MATCHING and len(names) != 2:
+            raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
+    return public
 
 
-def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRows:
-    """Group rows into public rows and each user's, and check that they are a data set.
+def check_exclusive(rows: Rows, what: str) -> None:
+    """Check that labels are not ratings or tags.
+
+    Args:
+        rows: Public rows.
+        what: The operation that needs labels, for the message.
+
+    Raises:
+        ExportError: They are.
+    """
+    if rows.link != LABELS:
+        raise ExportError(
+            f"{what} is for labels that exclude one another, not for "
+            f"{rows.link.described(rows.labels)}: fala-export train --frozen, or a recipe "
+            "without [training], fits a head"
+        )
+
+
+def check_devices(rows: Rows, earlier: Bundle) -> None:
+    """Check that devices with an earlier release can take a release of these rows.
+
+    Args:
+        rows: Public rows.
+        earlier: The earlier release.
+
+    Raises:
+        ExportError: The earlier release has no head for their labels.
+    """
+    head = earlier.manifest
+    same = head.task == rows.task and equal_labels(head.labels, rows.labels)
+    if not (same and rows.link.continues(head.link, rows.labels, head.labels)):
+        rows_kind = f"{rows.task} with {rows.link.described(rows.labels)}"
+        kind = f"a head for {head.task} with {head.link.described(head.labels)}"
+        raise ExportError(
+            f"{earlier.path}: has {kind if head.task else 'no head'}, and the rows are for "
+            f"{rows_kind}; a device cannot go from one to the other"
+        )
+
+
+def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
+    """Check that rows are a data set: public rows, and users with train and test rows.
 
     Args:
         rows: Rows of one task.
         source: Their origin, in words.
         link: The kind of labels of the rows.
 
+    Returns:
+        The public rows and those of users.
+
     Raises:
         DataError: Without public rows, with fewer than two labels among them, without users, or
             with a user who has no train or no test rows.
         RowError: For a user's label that no public row has: the global head does not have it.
     """
-    rows = Rows.of(rows)
+    rows = replace(Rows.of(rows, link), source=source, link=link)
     if not rows:
         raise DataError("there are no rows")
-    public = rows.of_split("public")
-    if not public:
-        raise DataError(
-            f'no public rows: the global head is fitted to rows of split "public". {SPLITS}'
-        )
-    classes = public.label_values
-    if len(classes) < 2:
-        raise DataError(
-            f"all public rows have the label {show(public[0].label)}: "
-            "a head needs two labels or more"
-        )
+    public = gather_public(rows)
     hidden = {
         label
-        for label in (classes if link.kind != "rating" else ())
+        for label in (public.label_values if link.kind != "rating" else ())
         if not all(printable_name(str(name), LONGEST_LABEL) for name in names_of([label]))
     }
     if hidden:
         line = next(row.line for row in public if row.label in hidden)
         raise RowError(line, f"label has control characters, or more than {LONGEST_LABEL:,}")
-    people = rows.where((rows.splits != split_number("public")) & (rows.users >= 0))
+    is_public = rows.splits == split_number("public")
+    people = rows.where(~is_public & (rows.user_codes >= 0))
     if link == LABELS:
         _check_labels(people, public)
     if not people:
@@ -144,16 +131,13 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
             'no users: expected rows of split "train" and "test" besides the public ones'
         )
     _check_splits(people)
-    labels = ("rating",) if link.kind == "rating" else label_names(classes)
-    if link == LABELS:
-        numbers_as_classes(labels, source)
-    return AllRows(task_of(rows[0]), labels, public, _ByUser(people), source, link)
+    return replace(rows.where(is_public | (rows.user_codes >= 0)), order=public.labels)
 
 
 def _check_labels(people: Rows, public: Rows) -> None:
     """Check that users' labels are labels of public rows."""
-    labels = people.labels
-    unknown = np.flatnonzero((labels >= 0) & ~np.isin(labels, np.unique(public.labels)))
+    labels = people.label_codes
+    unknown = np.flatnonzero((labels >= 0) & ~np.isin(labels, np.unique(public.label_codes)))
     if len(unknown):
         row = people[int(unknown[0])]
         name = f"{row.label} " if isinstance(row.label, int) else ""
@@ -162,8 +146,8 @@ def _check_labels(people: Rows, public: Rows) -> None:
 
 def _check_splits(people: Rows) -> None:
     """Check that every user has both train and test rows; names the first without."""
-    users, is_train = people.users, people.splits == split_number("train")
-    size = len(people.table.names)
+    users, is_train = people.user_codes, people.splits == split_number("train")
+    size = len(people.names)
     train, test = (np.bincount(users[part], minlength=size) for part in (is_train, ~is_train))
     lacking: NDArray[np.bool_] = (train[users] == 0) | (test[users] == 0)
     if lacking.any():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fala.base.errors import DataError, counted
 from fala.base.examples import document_of
-from fala_export.rows.table import Rows, numbered, split_number
+from fala_export.rows.table import Rows, coded, split_number
 from fala_export.rows.user_rows import Row
 
 #: The most users that play devices unless more are asked for, the fewest documents of each, and the
@@ -40,24 +40,21 @@ def divide(rows: Rows, seed: int, asked: int | None = None) -> tuple[Rows, str, 
     Raises:
         DataError: No row has a label, or more devices are asked for than the rows allow.
     """
-    names, users = rows.table.names, rows.users
-    keys, _ = numbered(document_key(row) for row in rows)
-    is_labelled = rows.labels >= 0
+    names, users = rows.names, rows.user_codes
+    texts, keys = coded(map(document_key, rows))
+    is_labelled = rows.label_codes >= 0
     counts = _different(users, keys, is_labelled, len(names))
-    labels = _different(users, rows.labels, is_labelled, len(names))
+    labels = _different(users, rows.label_codes, is_labelled, len(names))
     users_of_labels = int((counts > 0).sum())
     busy = np.flatnonzero((counts >= FEWEST) & (labels > 1)).tolist()
-    devices = sorted(busy, key=lambda user: (-counts[user], names[user]))
+    devices = sorted(busy, key=lambda user: (-counts[user], str(names[user])))
     devices = devices[: _count(len(busy), users_of_labels, asked)]
     if not devices or not (is_labelled & ~np.isin(users, devices)).any():
         return _undivided(rows, users_of_labels)
     held_out = np.zeros(int(keys.max()) + 1, dtype=np.bool_)
     for number, user in enumerate(devices):
-        judged = np.flatnonzero((users == user) & is_labelled)
-        key_of = {
-            document_key(row): keys[at] for row, at in zip(rows.take(judged), judged, strict=True)
-        }
-        own = np.array([key_of[text] for text in sorted(key_of)])
+        judged = np.unique(keys[(users == user) & is_labelled]).tolist()
+        own = np.array(sorted(judged, key=lambda key: str(texts[key])))
         if held_out[own].mean() < _ENOUGH:  # documents of users before may be enough
             free = own[~held_out[own]]
             missing = math.ceil(HELD_OUT * len(own)) - (len(own) - len(free))
@@ -102,11 +99,11 @@ def _count(busy: int, users: int, asked: int | None) -> int:
 
 def _undivided(rows: Rows, users: int) -> tuple[Rows, str, dict[str, int]]:
     """All labelled rows as the public, where nobody can play a device besides them."""
-    is_labelled = rows.labels >= 0
-    if not is_labelled.any():
+    public = rows.all_public()
+    if not public:
         raise DataError("no row has a label; name their column with --label")
-    public = np.full(len(rows), split_number("public"), dtype=np.int8)
-    left_out = {"without a label": int((~is_labelled).sum())} if not is_labelled.all() else {}
+    missing = len(rows) - len(public)
+    left_out = {"without a label": missing} if missing else {}
     who = "no row names a user"
     if users:
         who = (
@@ -114,7 +111,7 @@ def _undivided(rows: Rows, users: int) -> tuple[Rows, str, dict[str, int]]:
             "more, and leaves others' rows for the release"
         )
     description = f"{who}: all rows make the release, and nobody plays a device"
-    return rows.with_splits(public).where(is_labelled), description, left_out
+    return public, description, left_out
 
 
 def _different(

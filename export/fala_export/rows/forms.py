@@ -38,6 +38,8 @@ _LONGEST_HEADER = 1 << 14
 # A cell between tabs that is in quotes, or begins without one; and a line of such cells.
 _CELL = r'(?:"(?:[^"\t]|"")*"|(?!")[^\t]*)'
 _CLOSED = re.compile(rf"{_CELL}(?:\t{_CELL})*[\r\n]*")
+# Characters of a table of tabs that show whether its quotes enclose cells.
+_LOOKED_AT = 1 << 24
 # The first sign of a value in a JSON document.
 _VALUE = re.compile(r"[^ \t\r\n,]")
 # Characters of the longest JSON document, which is read whole.
@@ -118,7 +120,8 @@ def _ending(path: Path) -> str:
 def _table(name: str, lines: Lines, first: str, default: str, expected: Collection[str]) -> Form:
     """A table of cells, whose first line that is not blank is its header.
 
-    One of tabs is read whole: its last line may say whether its quotes enclose cells.
+    The first lines of one of tabs are read before its rows: any of them may say whether quotes
+    enclose cells.
     """
     csv.field_size_limit(_LONGEST_CELL)
     if declared := _DECLARED.fullmatch(first):
@@ -179,7 +182,7 @@ def _table(name: str, lines: Lines, first: str, default: str, expected: Collecti
 
 
 class _Kept(Iterator[str]):
-    """The lines of a table of tabs, which are read before its rows.
+    """The lines of a table of tabs, the first of which are read before its rows.
 
     Args:
         lines: The lines after the header.
@@ -193,11 +196,15 @@ class _Kept(Iterator[str]):
         self.number, self.bad = lines.number, None
         self._lines: list[str] = []
         self._bad: dict[int, RowError] = {}
+        self._rest, length = lines, 0
         for line in lines:
             self._lines.append(line)
             if lines.bad is not None:
                 self._bad[lines.number], lines.bad = lines.bad, None
-        self._next = iter(self._lines)
+            if (length := length + len(line)) > _LOOKED_AT:
+                break
+        self._is_whole = length <= _LOOKED_AT
+        self._next = chain(self._lines, lines)
 
     number: int
     bad: RowError | None
@@ -205,7 +212,8 @@ class _Kept(Iterator[str]):
     def __next__(self) -> str:
         line = next(self._next)
         self.number += 1
-        self.bad = self.bad or self._bad.get(self.number)
+        wrong, self._rest.bad = self._rest.bad or self._bad.get(self.number), None
+        self.bad = self.bad or wrong
         return line
 
     def quoted(self, width: int) -> bool:
@@ -228,12 +236,15 @@ class _Kept(Iterator[str]):
                 cells = next(reader, None)
             except csv.Error as error:
                 if "end of data" in str(error):
-                    return False
+                    if self._is_whole:
+                        return False
+                    break
                 cells = [""] * (width + 1)
             if cells is None:
-                return good >= plain_good and bad < len(filled) - plain_good
+                break
             good += len(cells) == width
             bad += len(cells) not in {0, width}
+        return good >= plain_good and bad < len(filled) - plain_good
 
 
 def separator_of(header: str, default: str, expected: Collection[str]) -> str:

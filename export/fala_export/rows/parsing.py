@@ -7,23 +7,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import cast
+from dataclasses import replace
 
 import numpy as np
 
 from fala.base.errors import be, counted
-from fala.base.examples import fault
 from fala.model.labels import is_missing, number_of
 from fala.model.links import Link
 from fala_export.errors import RowError
-from fala_export.rows.columns import (
-    Columns,
-)
+from fala_export.rows.columns import Columns
 from fala_export.rows.forms import Record
-from fala_export.rows.table import Rows, split_number
+from fala_export.rows.table import VALIDATION, Rows, split_number
 from fala_export.rows.user_rows import (
     SPLITS,
-    AnyLabel,
     Row,
     Split,
     check_task,
@@ -34,8 +30,6 @@ from fala_export.rows.user_rows import (
 
 # Bad rows whose lines are listed.
 _LISTED = 10
-# Types of values that a table repeats, and how many of them are kept.
-_KEYS, _USER_KEYS, _KNOWN = {str, int}, {str, int, type(None)}, 1 << 20
 # The splits of documents, as data sets on the hub name them.
 _HUB = {
     **dict.fromkeys(("train", "training"), "train"), **dict.fromkeys(("test", "testing"), "test"),
@@ -71,22 +65,17 @@ class Parser:
         self._columns, self._link, self._comma, self._cells = columns, link, comma, cells
         self._renamed = columns.renamed()
         self._first: Row | None = None
-        self._skipped: list[RowError] = []
+        self._skipped: list[RowError] = []  # the first ones
+        self._bad = 0
         self._blanks: Counter[str] = Counter()
         self.has_splits: bool | None = None
         self.division, self.is_divided_anew = "", False
-        # Lines of rows whose splits may be of documents, as the hub divides them: see with_splits.
-        self._has_public = False
-        self._validation: list[int] = []
-        self._no_user: dict[str, list[int]] = {"train": [], "test": []}
+        # Rows whose splits may be of documents, as the hub divides them: see with_splits.
+        self._has_public = self._has_users = False
+        self._counts: Counter[str] = Counter()
+        self._of_documents: list[RowError] = []  # why the first such rows are wrong
         self._tests = 0
-        # What rows before had: a table repeats its few labels and splits, and its users.
-        self._labels: dict[object, AnyLabel] = {}
-        self._users: dict[object, str | None] = {None: None, "": None}
-        self._splits: dict[object, Split] = {}
         column = columns.by_field
-        self._text, self._names = column["text"], (column["label"], column["user"], column["split"])
-        self._other_forms = {"pair", column["history"], column["candidate"]}
         used = {*column.values(), *columns.tags}
         self._refusals = {
             name: refusals
@@ -107,15 +96,16 @@ class Parser:
                 if self._refusals and self._is_refused(values):
                     self._refused += 1
                     continue
-                row = self._again(line, values) or self._row(line, values)
-                if row is None:
+                if (row := self._row(line, values)) is None:
                     continue
                 self._first = self._first or row
                 check_task(row, self._first)
             except RowError as error:
                 if not self._columns.skip_bad_rows:
                     raise
-                self._skipped.append(error)
+                self._bad += 1
+                if len(self._skipped) <= _LISTED:
+                    self._skipped.append(error)
             else:
                 yield row
         if self._first is None and self._skipped:
@@ -125,7 +115,7 @@ class Parser:
     def left_out(self) -> dict[str, int]:
         """How many rows are left out, by reason."""
         reasons = {
-            "that cannot be read": len(self._skipped), _REFUSED: self._refused,
+            "that cannot be read": self._bad, _REFUSED: self._refused,
             "of the split test": self._tests,
         }  # fmt: skip
         return {reason: count for reason, count in reasons.items() if count}
@@ -139,39 +129,36 @@ class Parser:
         Raises:
             RowError: The splits are of users, and a row has none; or they are both.
         """
-        no_user = sorted([*self._no_user["train"], *self._no_user["test"]])
-        if not (self._validation or no_user):
+        if not self._of_documents:
             return rows
-        has_users = bool((rows.users >= 0).any())
-        if not self._has_public and (self._validation or not has_users):
-            is_test = rows.splits == split_number("test")
-            self._tests = int(is_test.sum()) + len(self._no_user["test"])
-            self.is_divided_anew = has_users
-            kept = "are divided by user" if has_users else "make the release"
+        is_test = rows.splits == split_number("test")
+        is_validation = rows.splits == split_number(VALIDATION)
+        # Only a public row can lack a user; these are public if splits are of documents.
+        no_user = (rows.user_codes < 0) & (rows.splits != split_number("public"))
+        if not self._has_public and (self._counts[VALIDATION] or not self._has_users):
+            self._tests = self._counts["test"]
+            self.is_divided_anew = self._has_users
+            kept = "are divided by user" if self._has_users else "make the release"
             self.division = (
                 f"its splits are of documents: those of train and validation {kept}, and "
                 f"{counted(self._tests, 'test row')} {be(self._tests)} left out"
             )
-            return rows.where(~is_test)
-        if self._validation:
-            reason = 'has the split "validation", and others have "public"'
-            errors = [RowError(line, f"{reason}; {SPLITS}") for line in self._validation]
-        else:
-            reason = "a train or test row needs a user; only public rows can lack one"
-            errors = [RowError(line, reason) for line in no_user]
+            public, train = (np.int8(split_number(split)) for split in ("public", "train"))
+            return rows.with_splits(np.where(no_user, public, train)).where(~is_test)
         if not self._columns.skip_bad_rows:
-            raise errors[0]
-        self._skipped += errors
-        return rows.where(~np.isin(rows.lines, [error.line for error in errors]))
+            raise self._of_documents[0]
+        self._skipped += self._of_documents
+        self._bad += self._counts["wrong"]
+        return rows.where(~(is_validation | no_user))
 
     def remarks(self, unit: str) -> Iterator[str]:
         """What is remarkable, after the last row."""
         if self._skipped:
             lines = ", ".join(str(error.line) for error in self._skipped[:_LISTED])
-            more = ", ..." if len(self._skipped) > _LISTED else ""
+            more = ", ..." if self._bad > min(len(self._skipped), _LISTED) else ""
             yield (
-                f"{counted(len(self._skipped), 'bad row')} left out, "
-                f"{unit}{'s' * (len(self._skipped) > 1)} {lines}{more}; the first: "
+                f"{counted(self._bad, 'bad row')} left out, "
+                f"{unit}{'s' * (self._bad > 1)} {lines}{more}; the first: "
                 f"{self._skipped[0].reason}"
             )
         if self._refused:
@@ -187,54 +174,30 @@ class Parser:
             for name, refusals in self._refusals.items()
         )
 
-    def _again(self, line: int, record: Mapping[str, object]) -> Row | None:
-        """A text's row, if its label, user and split are as in rows before; else None."""
-        text, (label_name, user_name, split_name) = record.get(self._text), self._names
-        raw_label, raw_user = record.get(label_name), record.get(user_name)
-        # True and 1.0 equal 1, and are read otherwise; a list is no key.
-        if raw_label.__class__ not in _KEYS or raw_user.__class__ not in _USER_KEYS:
-            return None
-        label, user = self._labels.get(raw_label), self._users.get(raw_user, "")
-        split: Split | None = "public" if user is None else "train"
-        if self.has_splits:
-            raw_split = record.get(split_name)
-            split = self._splits.get(raw_split) if isinstance(raw_split, str) else None
-        elif split_name in record:
-            return None
-        if label is None or user == "" or split is None or (user is None and split != "public"):
-            return None
-        if not isinstance(text, str) or not text or text.isspace() or fault(text):
-            return None
-        if not self._other_forms.isdisjoint(record):
-            return None
-        return Row(user, split, text, label, line)
+    def _split(self, values: Mapping[str, object]) -> tuple[object, Split | None]:
+        """A row's split to read it with, and its own where it may be of documents.
 
-    def _keep(self, record: Mapping[str, object], row: Row) -> None:
-        """Keep what a row's values are, for rows that repeat them."""
-        if self._columns.tags or not isinstance(row.example, str):
-            return
-        label, user, split = (record.get(name) for name in self._names)
-        if split is not None and split != row.split:
-            return
-        if _is_plain(label) and len(self._labels) < _KNOWN:
-            self._labels[label] = row.label
-        if _is_plain(user) and len(self._users) < _KNOWN:
-            self._users[user] = row.user
-        if _is_plain(split):
-            self._splits[split] = row.split
-
-    def _of_documents(self, line: int, values: Mapping[str, object]) -> Split | None:
-        """A row's split where it may be of documents; None leaves the row out."""
+        None in place of the first leaves the row out.
+        """
         split, has_user = values["split"], not is_missing(values.get("user"))
         name = _HUB.get(split.casefold(), split) if isinstance(split, str) else split
-        if name == "validation":
-            self._validation.append(line)
-            return "train" if has_user else "public"
-        if name in ("train", "test") and not has_user:
-            self._no_user[str(name)].append(line)
-            return "public" if name == "train" else None
-        self._has_public |= name == "public"
-        return cast(Split, name)  # which row_of checks
+        if name == VALIDATION or (name == "train" and not has_user):
+            return "train" if has_user else "public", name
+        if name == "test":
+            return "test" if has_user else None, "test"
+        return name, None  # which row_of checks
+
+    def _note(self, line: int, split: Split, *, has_user: bool) -> None:
+        """Count a row whose split may be of documents."""
+        self._counts[split] += 1
+        if split != VALIDATION and has_user:
+            return
+        self._counts["wrong"] += 1
+        if len(self._of_documents) <= _LISTED:
+            reason = "a train or test row needs a user; only public rows can lack one"
+            if split == VALIDATION:
+                reason = f'has the split "validation", and others have "public"; {SPLITS}'
+            self._of_documents.append(RowError(line, reason))
 
     def _row(self, line: int, record: Mapping[str, object]) -> Row | None:
         values = {key: value for key, value in record.items() if key not in self._renamed}
@@ -257,9 +220,13 @@ class Parser:
         has_split = "split" in values
         if self.has_splits not in {None, has_split}:
             raise RowError(line, "split is missing here or in the rows before, and others have it")
-        split: Split | None = "train" if "user" in values else "public"
-        if has_split and (split := self._of_documents(line, values)) is None:
+        split: object = "train" if "user" in values else "public"
+        own: Split | None = None
+        if has_split:
+            split, own = self._split(values)
+        if own is not None and split is None:
             self.has_splits = True
+            self._note(line, own, has_user=False)
             return None
         try:
             row = row_of(line, {**values, "split": split, "label": label}, self._link)
@@ -271,8 +238,12 @@ class Parser:
                     ) from error
             raise
         self.has_splits = has_split
-        self._keep(record, row)
-        return row
+        self._has_public |= row.split == "public" and own is None
+        self._has_users |= row.user is not None
+        if own is None:
+            return row
+        self._note(line, own, has_user=row.user is not None)
+        return replace(row, split=own)
 
     def _with_points(self, values: Mapping[str, object]) -> dict[str, object]:
         """Values whose numbers have a decimal point: of a user or a tag the whole ones only."""
@@ -329,11 +300,6 @@ def _unwrapped(label: object) -> object:
     if isinstance(label, dict) and len(label) == 1 and _VALUES.issuperset(label):
         (label,) = label.values()
     return label
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a value is an integer, or a text without blanks around it, which are counted."""
-    return value.strip() == value != "" if isinstance(value, str) else value.__class__ is int
 
 
 def _list(line: int, value: object, name: str) -> object:

@@ -16,7 +16,7 @@ from os import PathLike, fspath
 import click
 import numpy as np
 
-from fala.base.errors import DataError
+from fala.base.errors import DataError, counted
 from fala.model.labels import number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
@@ -29,11 +29,12 @@ from fala_export.rows.columns import (
     is_judged,
     no_column,
 )
-from fala_export.rows.data_set import AllRows, gather_rows
+from fala_export.rows.data_set import gather_rows
 from fala_export.rows.division import divide
+from fala_export.rows.door import Door
 from fala_export.rows.forms import Form, Record, opened_rows
 from fala_export.rows.parsing import Parser
-from fala_export.rows.table import Rows, split_number
+from fala_export.rows.table import Rows, digests_of, split_number
 from fala_export.rows.user_rows import (
     names_of,
     remarks_on,
@@ -43,6 +44,8 @@ _PRINT = partial(click.echo, err=True)
 # Rows whose keys are read before the others.
 _PEEKED = 100
 _SAME = Columns()
+# Why rows of very large files are left out.
+_BEYOND = "beyond the draw of documents and people"
 # For no label datasets have -1.
 _NO_NAME = -1
 
@@ -87,10 +90,7 @@ class FileRows:
     @property
     def every(self) -> Rows:
         """All labelled rows as the public, if the file has no splits; else the rows."""
-        if self.whole is None:
-            return self.rows
-        labelled = self.whole.where(self.whole.labels >= 0)
-        return labelled.with_splits(np.full(len(labelled), split_number("public"), dtype=np.int8))
+        return self.rows if self.whole is None else self.whole.all_public()
 
     @property
     def has_devices(self) -> bool:
@@ -111,7 +111,7 @@ def load_rows(
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
-) -> AllRows:
+) -> Rows:
     """Read a data set from a file, or from standard input for ``"-"``.
 
     Its first bytes say what it is: a table (CSV, TSV, or with semicolons), JSON Lines, a JSON
@@ -133,7 +133,7 @@ def load_rows(
     return data_set(path, file_rows(path, columns, seed, link), link)
 
 
-def data_set(path: str | PathLike[str], file: FileRows, link: Link) -> AllRows:
+def data_set(path: str | PathLike[str], file: FileRows, link: Link) -> Rows:
     """The data set of a file's rows.
 
     Args:
@@ -201,8 +201,10 @@ def undivided_rows(
             rated = columns.by_field["label"] if link.kind == "rating" else None
             records = _with_names(records, form.names, rated)
         try:
-            rows = Rows.stored(parser.rows(records)).in_one_type(cells=form.cells)
-            rows = parser.with_splits(rows)
+            door = Door(link)
+            for row in parser.rows(records):
+                door.add(row)
+            rows = parser.with_splits(door.rows().in_one_type(cells=form.cells))
         except RowError as error:
             # Where no row could be read, a column is missing more often than a value.
             if present and form.header is None and parser.has_splits is None:
@@ -222,13 +224,26 @@ def undivided_rows(
             raise no_column(name, "label", present)
         for remark in parser.remarks(form.unit):
             say(f"{_title(name)}: {remark}")
+        left_out = parser.left_out
+        has_splits = parser.has_splits is not False and not parser.is_divided_anew
+        if door.beyond:
+            if has_splits:  # of devices whole people are left
+                whole = digests_of(map(str, rows.names)) <= np.uint64(door.most_person)
+                is_public = rows.splits == split_number("public")
+                rows = rows.where(is_public | whole[rows.user_codes])
+            beyond = door.count - len(rows) - sum(left_out.values())
+            left_out[_BEYOND] = beyond
+            say(
+                f"{_title(name)}: {counted(beyond, 'row')} left out {_BEYOND}: those of "
+                f"{counted(rows.count_documents(), 'document')} and "
+                f"{counted(rows.count_users(), 'user')} stay"
+            )
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
     if link.kind != "rating":
         for remark in remarks_on(names_of(labels), link):
             say(f"{_title(name)}: {remark}")
-    has_splits = parser.has_splits is not False and not parser.is_divided_anew
-    return FileRows(rows, columns, has_splits, parser.left_out, parser.division)
+    return FileRows(rows, columns, has_splits, left_out, parser.division)
 
 
 def _peeked(form: Form) -> tuple[Sequence[str], Iterator[Record]]:

@@ -1,215 +1,177 @@
-"""Rows as columns: numbers in memory, and the texts of a file in a temporary file.
-
-Ten million rows take 300 MB so. The texts lie in the folder for temporary files (``TMPDIR``), and
-are gone with the process.
-"""
+"""Rows as columns: a public data set, each user's rows, or a part of them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import mmap
-import tempfile
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import IO, get_args, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar, cast, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.base.errors import DataError
-from fala.base.examples import Example, Match, as_text, document_of, unique_texts
-from fala_export.rows.user_rows import AnyLabel, Row, Split, in_file_type
+from fala.base.examples import Example, Match, document_of, unique_texts
+from fala.model.labels import HeadLabel
+from fala.model.links import LABELS, Link
+from fala_export.rows.user_rows import (
+    AnyLabel,
+    Row,
+    Split,
+    TaskType,
+    in_file_type,
+    label_names,
+    task_of,
+)
 
-_SPLITS: tuple[Split, ...] = get_args(Split)
-# Of ten million documents two have one digest by a chance of 1e-25.
-_DIGEST = 16
-# Bytes of texts that are written together; fewer stay in memory.
-_PENDING = 1 << 22
-# Rows that are read from the columns at once.
-_CHUNK = 4096
+T = TypeVar("T")
+
+#: A split of documents, until a file's last row shows what its splits are of.
+VALIDATION = cast(Split, "validation")
+_SPLITS: tuple[Split, ...] = (*get_args(Split), VALIDATION)
+
+#: Positions of rows, (n,).
+Positions: TypeAlias = NDArray[np.intp]
 
 
-class StoredExamples(Sequence[Example]):
-    """Examples in a temporary file: texts as they are, a match's history as JSON before a line end.
+def digest_of(name: str, seed: int = 0) -> int:
+    """The number by which a name is ordered in a draw: 8 bytes of its digest.
 
-    They are appended first, and read after that. A few megabytes stay in memory.
+    It depends on the seed and on the name alone, never on the order of the rows or on what else is
+    there, so a draw from a draw is the same draw.
+
+    Args:
+        name: The name of a person, or the text of a document.
+        seed: Seed of the draw.
     """
-
-    def __init__(self) -> None:
-        self._ends, self._end = array("q", [0]), 0
-        self._pending = bytearray()
-        self._file: IO[bytes] | None = None
-        self._content: mmap.mmap | bytes = b""
-        self._matches = False
-        self._last: tuple[bytes, tuple[str, ...]] = b"[]", ()
-
-    def append(self, example: Example) -> None:
-        """Add an example, of the same task as the others.
-
-        Raises:
-            DataError: The temporary file cannot be written.
-        """
-        if isinstance(example, Match):
-            self._matches = True
-            parts = (json.dumps(example.history).encode(), example.candidate.encode())
-            content = b"\n".join(parts)
-        else:
-            content = example.encode()
-        self._end += len(content)
-        self._ends.append(self._end)
-        self._pending += content
-        if len(self._pending) > _PENDING:
-            self._write()
-
-    def close(self) -> None:
-        """End the appending.
-
-        Raises:
-            DataError: See ``append``.
-        """
-        if self._file is None:
-            self._content = bytes(self._pending)
-        else:
-            self._write()
-            self._content = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._file.close()
-        self._pending.clear()
-
-    def _write(self) -> None:
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - see close
-            view = memoryview(self._pending)
-            while view:
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            raise DataError(
-                f"the rows' texts cannot be written in the folder for temporary files: "
-                f"{error.strerror or error}; set TMPDIR to one with room for them"
-            ) from error
-        self._pending = bytearray()
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    @overload
-    def __getitem__(self, position: int) -> Example: ...
-    @overload
-    def __getitem__(self, position: slice) -> Sequence[Example]: ...
-    def __getitem__(self, position: int | slice) -> Example | Sequence[Example]:
-        if isinstance(position, slice):
-            return [self[index] for index in range(*position.indices(len(self)))]
-        content = self._content[self._ends[position] : self._ends[position + 1]]
-        if not self._matches:
-            return as_text(content.decode())
-        history, _, candidate = content.partition(b"\n")
-        if history != self._last[0]:  # rows of one user often share it
-            self._last = history, tuple(json.loads(history))
-        return Match(self._last[1], candidate.decode())
+    data, salt = name.encode("utf-8", "surrogatepass"), seed.to_bytes(16, "little")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8, salt=salt).digest(), "little")
 
 
-@dataclass(frozen=True)
-class RowTable:
-    """The columns of n rows.
+def digests_of(names: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
+    """``digest_of`` each of n names, shape (n,)."""
+    return np.fromiter((digest_of(name, seed) for name in names), dtype=np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Sequence[Row]):
+    """Rows as columns; as a sequence, each row by itself.
 
     Attributes:
-        examples: The example of each row.
+        examples: The example of each row, (n,).
         names: The users' names; None last, which is the code -1.
         values: The distinct labels; None last, too.
-        users: Each row's user as a position in ``names``, (n,).
-        labels: Each row's label as a position in ``values``, (n,).
-        splits: Each row's split, as its position among the three, (n,).
-        lines: Each row's line, (n,).
-        documents: Each row's document, numbered by first appearance, (n,).
-        digests: The first 8 bytes of each document's digest, in their order.
+        user_codes: Each row's user as a position in ``names``, (n,); -1 for none.
+        label_codes: Each row's label as a position in ``values``, (n,); -1 for none.
+        splits: Each row's split as ``split_number`` numbers them, (n,).
+        lines: Each row's line in its file, (n,).
+        documents: Each row's document as a number, (n,): the text that its label is about.
+        digests: ``digests_of`` the documents, by their numbers.
+        link: The kind of labels.
+        source: The origin of the rows, in words; it says if they are synthetic.
+        left_out: How many of the origin's rows are left out, by reason.
+        order: The labels in the head's order; empty takes those of the public rows, sorted.
     """
 
-    examples: Sequence[Example]
+    examples: NDArray[np.object_]
     names: Sequence[str | None]
     values: Sequence[AnyLabel]
-    users: NDArray[np.int32]
-    labels: NDArray[np.int32]
+    user_codes: NDArray[np.int32]
+    label_codes: NDArray[np.int32]
     splits: NDArray[np.int8]
     lines: NDArray[np.int64]
     documents: NDArray[np.int32]
     digests: NDArray[np.uint64]
-
-
-class Rows(Sequence[Row]):
-    """Rows of a table, in any order, made when they are read.
-
-    Args:
-        table: The table.
-        positions: Positions of rows in it, (n,).
-        unread: Texts that are left out of the histories.
-    """
-
-    def __init__(
-        self,
-        table: RowTable,
-        positions: NDArray[np.intp],
-        unread: frozenset[str] = frozenset(),
-    ) -> None:
-        self.table, self.positions, self._unread = table, positions, unread
+    link: Link = LABELS
+    source: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    order: tuple[HeadLabel, ...] = ()
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Rows:
-        """Rows in memory as columns; such rows as they are."""
-        return rows if isinstance(rows, Rows) else _columns(rows, [])
+    def of(cls, rows: Iterable[Row], link: Link = LABELS) -> Rows:
+        """Rows as columns; such rows as they are."""
+        if isinstance(rows, Rows):
+            return rows
+        listed = list(rows)
+        return cls.of_columns(
+            [row.example for row in listed], [row.user for row in listed],
+            [row.label for row in listed],
+            np.array([split_number(row.split) for row in listed], dtype=np.int8),
+            np.array([row.line for row in listed], dtype=np.int64), link,
+        )  # fmt: skip
 
     @classmethod
-    def stored(cls, rows: Iterable[Row]) -> Rows:
-        """Rows that are read once, with their texts in a temporary file.
+    def of_columns(
+        cls,
+        examples: Sequence[Example],
+        users: Sequence[str | None],
+        labels: Sequence[AnyLabel],
+        splits: NDArray[np.int8],
+        lines: NDArray[np.int64],
+        link: Link = LABELS,
+    ) -> Rows:
+        """Rows of the columns' values, of one task."""
+        column = np.empty(len(examples), dtype=np.object_)
+        column[:] = examples
+        names, user_codes = coded(users)
+        values, label_codes = coded(labels)
+        texts, documents = coded(map(document_of, examples))
+        return cls(
+            column, names, values, user_codes, label_codes, splits, lines, documents,
+            digests_of(map(str, texts[:-1])), link,
+        )  # fmt: skip
+
+    @cached_property
+    def task(self) -> TaskType:
+        """The task of every row."""
+        return task_of(self[0])
+
+    @cached_property
+    def labels(self) -> tuple[HeadLabel, ...]:
+        """The public rows' labels or tags, all integers or all strings, sorted.
 
         Raises:
-            DataError: The temporary file cannot be written.
+            DataError: There are more than a release can have.
         """
-        examples = StoredExamples()
-        result = _columns(rows, examples)
-        examples.close()
-        return result
+        if self.order:
+            return self.order
+        return ("rating",) if self.link.kind == "rating" else label_names(self.public.label_values)
 
-    @property
-    def users(self) -> NDArray[np.int32]:
-        """Each row's user as a number, (n,); -1 for none."""
-        return self.table.users[self.positions]
+    @cached_property
+    def public(self) -> Rows:
+        """The rows that the vendor fits the global head to."""
+        return self.of_split("public")
 
-    @property
-    def labels(self) -> NDArray[np.int32]:
-        """Each row's label as a number, (n,); -1 for none."""
-        return self.table.labels[self.positions]
+    @cached_property
+    def users(self) -> Mapping[str, UserRows]:
+        """The rows on devices by user, in order of first appearance."""
+        return _ByUser(self.where((self.splits != split_number("public")) & (self.user_codes >= 0)))
 
-    @property
-    def splits(self) -> NDArray[np.int8]:
-        """Each row's split as ``split_number`` numbers them, (n,)."""
-        return self.table.splits[self.positions]
-
-    @property
-    def lines(self) -> NDArray[np.int64]:
-        """Each row's line in its file, (n,)."""
-        return self.table.lines[self.positions]
-
-    @property
-    def documents(self) -> NDArray[np.int32]:
-        """Each row's document as a number, (n,): the text that its label is about."""
-        return self.table.documents[self.positions]
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the public rows."""
+        digest = hashlib.sha256()
+        for row in self.public:
+            example = row.example
+            texts = [*example.history, example.candidate] if isinstance(example, Match) else example
+            label = sorted(row.label) if isinstance(row.label, frozenset) else row.label
+            digest.update(json.dumps([row.user, texts, label]).encode() + b"\n")
+        return digest.hexdigest()
 
     @property
     def user_names(self) -> list[str | None]:
         """The user of each row."""
-        names = self.table.names
-        return [names[user] for user in self.users.tolist()]
+        return [self.names[user] for user in self.user_codes.tolist()]
 
     @property
     def label_values(self) -> list[AnyLabel]:
         """The distinct labels, without None."""
-        return [self.table.values[label] for label in np.unique(self.labels) if label >= 0]
+        return [self.values[label] for label in np.unique(self.label_codes) if label >= 0]
 
     def count_users(self) -> int:
         """The number of users."""
-        users = np.unique(self.users)
+        users = np.unique(self.user_codes)
         return len(users) - int((users < 0).any())
 
     def count_documents(self) -> int:
@@ -220,46 +182,43 @@ class Rows(Sequence[Row]):
         """The first row of each document, in order."""
         return self.take(np.sort(np.unique(self.documents, return_index=True)[1]))
 
-    def texts(self) -> Sequence[str]:
-        """The distinct texts, in order of first appearance; a matcher's are read now."""
-        if self and isinstance(self[0].example, Match):
-            return unique_texts(row.example for row in self)
-        return _Documents(self.documents_once())
+    def texts(self) -> list[str]:
+        """The distinct texts, in order of first appearance."""
+        return unique_texts(self.examples.tolist())
 
     def sample_documents(self, most: int) -> Rows:
         """The rows on some documents, in order.
 
-        The draw depends on the documents alone: a draw from a draw is the same draw. Every label
-        stays: a document of each is among them.
+        Every label stays: a document of each is among them.
 
         Args:
-            most: The number of documents, drawn at random; of fewer all.
+            most: The number of documents, drawn by their digests; of fewer all.
         """
-        documents, labels, digests = self.documents, self.labels, self.table.digests
-        present = np.unique(documents)
+        present = np.unique(self.documents)
         if len(present) <= most:
             return self
-        place = np.empty(len(digests), dtype=np.intp)
-        place[present[np.argsort(digests[present])]] = np.arange(len(present))
-        places = place[documents]
-        first = np.full(len(self.table.values), len(present), dtype=np.intp)
-        np.minimum.at(first, labels, places)
+        place = np.empty(len(self.digests), dtype=np.intp)
+        place[present[np.argsort(self.digests[present])]] = np.arange(len(present))
+        places = place[self.documents]
+        first = np.full(len(self.values), len(present), dtype=np.intp)
+        np.minimum.at(first, self.label_codes, places)
         return self.where((places < most) | np.isin(places, first))
 
     def on_documents_of(self, others: Rows) -> NDArray[np.bool_]:
         """Whether each row's document is one of other rows, (n,)."""
-        digests, theirs = self.table.digests, others.table.digests
-        if digests is theirs:
-            return np.isin(self.documents, np.unique(others.documents))
-        return np.isin(digests[self.documents], theirs[np.unique(others.documents)])
+        theirs = others.digests[np.unique(others.documents)]
+        return np.isin(self.digests[self.documents], theirs)
 
-    def take(self, positions: NDArray[np.intp]) -> Rows:
+    def take(self, positions: Positions | slice) -> Rows:
         """The rows at some positions of these."""
-        return Rows(self.table, self.positions[positions], self._unread)
+        return replace(
+            self,
+            **{column: getattr(self, column)[positions] for column in _COLUMNS},
+        )
 
     def where(self, chosen: NDArray[np.bool_]) -> Rows:
         """The rows where ``chosen`` (n,) is true."""
-        return Rows(self.table, self.positions[chosen], self._unread)
+        return self if chosen.all() else self.take(np.flatnonzero(chosen))
 
     def of_split(self, split: Split) -> Rows:
         """The rows of one split."""
@@ -267,27 +226,53 @@ class Rows(Sequence[Row]):
 
     def with_splits(self, splits: NDArray[np.int8]) -> Rows:
         """The same rows with other splits, (n,)."""
-        column = self.table.splits.copy()
-        column[self.positions] = splits
-        return Rows(replace(self.table, splits=column), self.positions, self._unread)
+        return replace(self, splits=splits)
+
+    def all_public(self) -> Rows:
+        """The labelled rows, all of them public."""
+        labelled = self.where(self.label_codes >= 0)
+        return labelled.with_splits(np.full(len(labelled), split_number("public"), dtype=np.int8))
 
     def in_one_type(self, *, cells: bool) -> Rows:
         """The same rows, with labels that are all integers or all strings: see ``in_file_type``."""
-        typed = in_file_type(self.table.values, cells=cells)
+        typed = in_file_type(self.values, cells=cells)
         if all(value is own for value, own in typed.items()):
             return self
-        values = [typed.get(value, value) for value in self.table.values]
+        values = [typed.get(value, value) for value in self.values]
         distinct = {value: number for number, value in enumerate(dict.fromkeys(values[:-1]))}
         number = np.array([*map(distinct.__getitem__, values[:-1]), -1], dtype=np.int32)
-        table = replace(self.table, values=[*distinct, None], labels=number[self.table.labels])
-        return Rows(table, self.positions, self._unread)
+        return replace(self, values=[*distinct, None], label_codes=number[self.label_codes])
 
     def without(self, texts: Iterable[str]) -> Rows:
         """The same rows, with some texts left out of the histories."""
-        return Rows(self.table, self.positions, self._unread | frozenset(texts))
+        unread = frozenset(texts)
+        kept: dict[tuple[str, ...], tuple[str, ...]] = {}  # rows of one user often share it
+        examples = self.examples.copy()
+        for at, example in enumerate(examples):
+            if example.history not in kept:
+                rest = (text for text in example.history if text not in unread)
+                kept[example.history] = tuple(rest)
+            examples[at] = Match(kept[example.history], example.candidate)
+        return replace(self, examples=examples)
+
+    def drawn_users(self, most: int) -> Rows:
+        """The rows of some users, drawn at random; see ``of_users``. Of fewer users all."""
+        names = list(self.users)
+        if len(names) > most:
+            drawn = np.random.default_rng(0).permutation(len(names))[:most]
+            names = [names[position] for position in np.sort(drawn)]
+        return self.of_users(names)
+
+    def of_users(self, names: Iterable[str]) -> Rows:
+        """The rows of some users, with the public rows on their documents."""
+        code_of = {name: code for code, name in enumerate(self.names)}
+        is_public = self.splits == split_number("public")
+        theirs = ~is_public & np.isin(self.user_codes, [code_of[name] for name in names])
+        documents = np.unique(self.documents[theirs])
+        return self.where(theirs | (is_public & np.isin(self.documents, documents)))
 
     def __len__(self) -> int:
-        return len(self.positions)
+        return len(self.lines)
 
     @overload
     def __getitem__(self, position: int) -> Row: ...
@@ -295,61 +280,68 @@ class Rows(Sequence[Row]):
     def __getitem__(self, position: slice) -> Rows: ...
     def __getitem__(self, position: int | slice) -> Row | Rows:
         if isinstance(position, slice):
-            return Rows(self.table, self.positions[position], self._unread)
-        at, table = int(self.positions[position]), self.table
-        return self._row(
-            at, table.users[at], table.splits[at], table.labels[at], int(table.lines[at])
+            return self.take(position)
+        return Row(
+            self.names[self.user_codes[position]],
+            _SPLITS[self.splits[position]],
+            self.examples[position],
+            self.values[self.label_codes[position]],
+            int(self.lines[position]),
         )
 
     def __iter__(self) -> Iterator[Row]:
-        table = self.table
-        for start in range(0, len(self.positions), _CHUNK):
-            chunk = self.positions[start : start + _CHUNK]
-            columns = (table.users, table.splits, table.labels, table.lines)
-            yield from map(
-                self._row, chunk.tolist(), *(column[chunk].tolist() for column in columns)
-            )
-
-    def _row(self, position: int, user: int, split: int, label: int, line: int) -> Row:
-        table, unread = self.table, self._unread
-        example = table.examples[position]
-        if unread and isinstance(example, Match):
-            history = tuple(text for text in example.history if text not in unread)
-            example = Match(history, example.candidate)
-        return Row(table.names[user], _SPLITS[split], example, table.values[label], line)
+        columns = (self.user_codes, self.splits, self.examples, self.label_codes, self.lines)
+        for user, split, example, label, line in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            yield Row(self.names[user], _SPLITS[split], example, self.values[label], line)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(self) != len(other):
             return False
         return all(row == each for row, each in zip(self, other, strict=True))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Rows are read in another process as rows in memory."""
-        return Rows.of, (list(self),)
-
     __hash__ = None  # type: ignore[assignment]  # as a list's
 
 
-class _Documents(Sequence[str]):
-    """The documents of some rows, read when they are taken."""
+# The attributes with a value for each row.
+_COLUMNS = ("examples", "user_codes", "label_codes", "splits", "lines", "documents")
+
+
+@dataclass(frozen=True, slots=True)
+class UserRows:
+    """One user's rows, in the order of the file."""
+
+    train: list[Row]
+    test: list[Row]
+
+
+class _ByUser(Mapping[str, UserRows]):
+    """Rows by user, in order of first appearance.
+
+    Args:
+        rows: Rows that all name a user.
+    """
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+        users = by_appearance(rows.user_codes)
+        self._rows = rows.take(np.argsort(users, kind="stable"))
+        self._ends = np.cumsum([0, *np.bincount(users)])
+        first = np.sort(np.unique(users, return_index=True)[1])
+        names = rows.take(first).user_names
+        self._positions = {str(name): position for position, name in enumerate(names)}
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-    @overload
-    def __getitem__(self, position: slice) -> Sequence[str]: ...
-    def __getitem__(self, position: int | slice) -> str | Sequence[str]:
-        if isinstance(position, slice):
-            return _Documents(self._rows[position])
-        return document_of(self._rows[position].example)
+    def __getitem__(self, user: str) -> UserRows:
+        position = self._positions[user]
+        rows = list(self._rows[self._ends[position] : self._ends[position + 1]])
+        train, test = ([row for row in rows if row.split == split] for split in ("train", "test"))
+        return UserRows(train, test)
 
     def __iter__(self) -> Iterator[str]:
-        return (document_of(row.example) for row in self._rows)
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
 
 
 def split_number(split: Split) -> int:
@@ -357,7 +349,7 @@ def split_number(split: Split) -> int:
     return _SPLITS.index(split)
 
 
-def by_appearance(values: NDArray[np.integer]) -> NDArray[np.intp]:
+def by_appearance(values: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     """Number equal values (n,) alike, by first appearance."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.intp)
@@ -365,57 +357,12 @@ def by_appearance(values: NDArray[np.integer]) -> NDArray[np.intp]:
     return number[inverse]
 
 
-def numbered(texts: Iterable[str]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """Number equal texts alike, by first appearance.
+def coded(values: Iterable[T]) -> tuple[list[T], NDArray[np.int32]]:
+    """The distinct values by first appearance, with None last, and each value's position.
 
     Returns:
-        The number of each of n texts, (n,); and 8 bytes of each distinct one's digest.
+        The distinct values; and the positions, (n,), where None has -1.
     """
-    digests = bytearray()
-    for text in texts:
-        digests += blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
-    if not digests:
-        return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.uint64)
-    words = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
-    order = np.lexsort((words[:, 1], words[:, 0]))  # stable: the first of equal ones comes first
-    sorted_words = words[order]
-    new = np.ones(len(order), dtype=np.bool_)
-    new[1:] = (sorted_words[1:] != sorted_words[:-1]).any(axis=1)
-    first = order[new]
-    number = np.empty(len(first), dtype=np.int32)
-    number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
-    result = np.empty(len(order), dtype=np.int32)
-    result[order] = number[np.cumsum(new) - 1]
-    return result, words[np.sort(first), 0]
-
-
-def _columns(rows: Iterable[Row], examples: list[Example] | StoredExamples) -> Rows:
-    """Read rows into columns, one after another."""
-    name_codes: dict[str, int] = {}
-    value_codes: dict[AnyLabel, int] = {}
-    users, labels, splits, lines = array("i"), array("i"), array("b"), array("q")
-    split_numbers = {split: split_number(split) for split in _SPLITS}
-
-    def documents() -> Iterator[str]:
-        for row in rows:
-            user, label, example = row.user, row.label, row.example
-            users.append(-1 if user is None else name_codes.setdefault(user, len(name_codes)))
-            labels.append(-1 if label is None else value_codes.setdefault(label, len(value_codes)))
-            splits.append(split_numbers[row.split])
-            lines.append(row.line)
-            examples.append(example)
-            yield document_of(example)
-
-    document, digests = numbered(documents())
-    table = RowTable(
-        examples,
-        [*name_codes, None],
-        [*value_codes, None],
-        np.asarray(users, dtype=np.int32),
-        np.asarray(labels, dtype=np.int32),
-        np.asarray(splits, dtype=np.int8),
-        np.asarray(lines, dtype=np.int64),
-        document,
-        digests,
-    )
-    return Rows(table, np.arange(len(lines), dtype=np.intp))
+    codes: dict[Any, int] = {}
+    column = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
+    return [*codes, cast(T, None)], np.array(column, dtype=np.int32)

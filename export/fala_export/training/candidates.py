@@ -23,6 +23,7 @@ from fala_export.fitting.metrics import defined, margin_of, scores
 from fala_export.fitting.population.scales import rows_by_name
 from fala_export.fitting.samples import drawn, evenly
 from fala_export.models.load import Source
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
@@ -30,7 +31,7 @@ from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.metrics import Positions, margins_over_documents, measure
-from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.public_rows import Division
 from fala_export.training.saving import export_learned
 
 #: A head, and a manifest's details of it.
@@ -85,7 +86,7 @@ class Contest:
         folder: Of the candidates' bundles.
     """
 
-    rows: PublicRows
+    rows: Rows
     division: Division
     options: ExportOptions
     lexical: bool

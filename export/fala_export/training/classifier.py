@@ -154,16 +154,16 @@ class ClassifierBatches:
         rows = Rows.of(rows)
         self._texts = Texts(learner, rows.texts())
         column = {str(label): position for position, label in enumerate(labels)}
-        columns = np.array([column.get(str(value), -1) for value in rows.table.values])
-        text, label = by_appearance(rows.documents), columns[rows.labels]
+        columns = np.array([column.get(str(value), -1) for value in rows.values])
+        text, label = by_appearance(rows.documents), columns[rows.label_codes]
         counts = np.zeros((len(self._texts.lengths), len(labels)), dtype=np.float32)
         np.add.at(counts, (text, label), 1)
         # The rows of annotators, by text: annotator and label, and the end of each text's.
         self._votes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         if annotators:
             number = {user: position for position, user in enumerate(annotators)}
-            numbers = np.array([number.get(name or "", -1) for name in rows.table.names])
-            annotator = numbers[rows.users]
+            numbers = np.array([number.get(name or "", -1) for name in rows.names])
+            annotator = numbers[rows.user_codes]
             order = np.argsort(text, kind="stable")
             order = order[annotator[order] >= 0]
             ends = np.cumsum([0, *np.bincount(text[order], minlength=len(counts))])

@@ -21,7 +21,7 @@ from fala_export.fitting.streamed_rows import FEW
 from fala_export.fitting.words import add_words
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.public_rows import Division
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Start:
     embeddings: Mapping[str, Vectors]
 
 
-def start_of(backbone: Backbone, division: Division, public: PublicRows) -> Start:
+def start_of(backbone: Backbone, division: Division, public: Rows) -> Start:
     """Fit the head that a training starts from.
 
     Args:
@@ -81,7 +81,7 @@ def rows_of_head(rows: Sequence[Row]) -> Rows:
 def closed_form(
     backbone: Backbone | None,
     rows: Sequence[Row],
-    public: PublicRows,
+    public: Rows,
     embeddings: Mapping[str, Vectors],
     *,
     lexical: bool,
@@ -121,7 +121,7 @@ def with_words(
     head: Head,
     backbone: Backbone,
     division: Division,
-    public: PublicRows,
+    public: Rows,
     embeddings: Mapping[str, Vectors],
 ) -> tuple[Head, dict[str, Any]]:
     """A trained backbone's head with words.

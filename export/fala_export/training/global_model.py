@@ -21,6 +21,8 @@ from fala_export.errors import ExportError
 from fala_export.fitting.samples import drawn
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import Source
+from fala_export.rows.data_set import check_exclusive
+from fala_export.rows.table import Rows
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner
 from fala_export.training.candidates import Contest
@@ -28,7 +30,7 @@ from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.closed_form import Start, start_of
 from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
-from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.public_rows import Division, divide
 from fala_export.training.release import training_details, write_head, write_trained
 from fala_export.training.settings import LoopSettings, TrainingSettings, transformer_loop
 
@@ -44,7 +46,7 @@ _WORD_VECTORS = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
 
 def train(
     backbone: Source | Bundle,
-    rows: PublicRows,
+    rows: Rows,
     settings: TrainingSettings,
     work: Path,
     out: Path,
@@ -82,11 +84,11 @@ def train(
         DataError: The rows are too few, or nothing can be learned from them.
         ExportError: The backbone cannot be trained or exported, or see ``Training.run``.
     """
-    rows.needs_labels("training a backbone")
+    check_exclusive(rows, "training a backbone")
     learner, loop = _learner(backbone, rows, options.max_length)
     source = learner.encoder if isinstance(learner, TransformerLearner) else learner
     untrained = copy.deepcopy(source)
-    division = divide(rows.rows, settings.seed, validation=True)
+    division = divide(rows, settings.seed, validation=True)
     annotators, available = _annotators(rows, division, settings)
     recipe = {
         **recipe_of(rows, learner), "annotators": len(annotators), "of_annotators": available
@@ -119,7 +121,7 @@ def train(
 
 
 def _learner(
-    source: Source | Bundle, rows: PublicRows, max_length: int | None
+    source: Source | Bundle, rows: Rows, max_length: int | None
 ) -> tuple[TransformerLearner | WordLearner, LoopSettings]:
     """A backbone, and the default settings of its training."""
     if isinstance(source, Bundle):
@@ -128,7 +130,7 @@ def _learner(
                 f"{source.path}: its backbone cannot be trained; give the model's own folder, or "
                 "--frozen to fit a head only"
             )
-        texts = unique_texts(row.example for row in rows.rows)
+        texts = unique_texts(row.example for row in rows)
         return WordLearner(source, texts), _WORD_VECTORS
     if not isinstance(source, Encoder):
         raise TypeError("a graph cannot be trained")
@@ -139,7 +141,7 @@ def _learner(
 
 
 def _annotators(
-    rows: PublicRows, division: Division, settings: TrainingSettings
+    rows: Rows, division: Division, settings: TrainingSettings
 ) -> tuple[list[str], int]:
     """The users with their own head while a classifier is trained, and of how many they are drawn.
 
@@ -167,7 +169,7 @@ def train_from_start(
     training: Training,
     learner: Learner,
     division: Division,
-    rows: PublicRows,
+    rows: Rows,
     *,
     annotators: Sequence[str] = (),
 ) -> tuple[ClassifierModule | MatcherModule, Start, History]:
@@ -198,7 +200,7 @@ def train_from_start(
 def _objective(
     learner: Learner,
     division: Division,
-    rows: PublicRows,
+    rows: Rows,
     start: Head,
     run: Training,
     annotators: Sequence[str],
@@ -227,7 +229,7 @@ def _objective(
     )
 
 
-def recipe_of(rows: PublicRows, learner: Learner) -> dict[str, Any]:
+def recipe_of(rows: Rows, learner: Learner) -> dict[str, Any]:
     """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
     return {
         "task": rows.task,

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Bundle, DataError, Match
-from fala.base.examples import CLASSIFICATION, MATCHING, document_of
+from fala import DataError, Match
+from fala.base.examples import document_of
 from fala.cli import be, counted
-from fala.model.labels import HeadLabel, equal_labels
+from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
 from fala_export.checks import check_name
-from fala_export.errors import ExportError, RowError
+from fala_export.errors import RowError
 from fala_export.rows.columns import Columns
+from fala_export.rows.data_set import gather_public
 from fala_export.rows.row_files import file_rows
 from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import (
-    SPLITS,
     Row,
     label_names,
-    numbers_as_classes,
-    shown_labels,
 )
 
 # Of the documents, for validation and again for the report; but no more than so many.
@@ -38,95 +33,7 @@ CROSS_FITTING = "cross-fitting"
 _MOST = 0.15  # a user who brings the documents above this share is skipped
 
 
-@dataclass(frozen=True)
-class PublicRows:
-    """Public rows to train on.
-
-    Attributes:
-        task: ``"classification"`` or ``"matching"``.
-        labels: The labels' names, numbers in their order; for ratings their one name.
-        rows: Rows of split ``"public"``, read when they are taken.
-        link: The kind of labels.
-    """
-
-    task: str
-    labels: tuple[HeadLabel, ...]
-    rows: Rows
-    link: Link = LABELS
-
-    @classmethod
-    def of(cls, rows: Iterable[Row], link: Link = LABELS) -> PublicRows:
-        """Take the public rows of a data set of one task.
-
-        Args:
-            rows: All rows of the data set.
-            link: The kind of labels, as the rows were read.
-
-        Raises:
-            DataError: There are no public rows, or fewer than two labels.
-        """
-        public = Rows.of(rows).of_split("public")
-        if not public:
-            raise DataError(
-                f'no public rows: a training reads rows of split "public" only. {SPLITS}'
-            )
-        labels = public.label_values
-        if len(labels) < 2:
-            only = shown_labels([str(public[0].label)])
-            raise DataError(f"all public rows have the label {only}; two are needed")
-        task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
-        names = ("rating",) if link.kind == "rating" else label_names(labels)
-        if link == LABELS:
-            numbers_as_classes(names, "the public rows")
-        if task == MATCHING and link == LABELS and len(names) != 2:
-            raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
-        return cls(task, names, public, link)
-
-    def needs_labels(self, what: str) -> None:
-        """Check that the labels are not ratings or tags.
-
-        Args:
-            what: The operation that needs labels, for the message.
-
-        Raises:
-            ExportError: They are.
-        """
-        if self.link != LABELS:
-            raise ExportError(
-                f"{what} is for labels that exclude one another, not for "
-                f"{self.link.described(self.labels)}: fala-export train --frozen, or a recipe "
-                "without [training], fits a head"
-            )
-
-    def check_devices(self, earlier: Bundle) -> None:
-        """Check that devices with an earlier release can take a release of these rows.
-
-        Raises:
-            ExportError: The earlier release has no head for their labels.
-        """
-        head = earlier.manifest
-        same = head.task == self.task and equal_labels(head.labels, self.labels)
-        if not (same and self.link.continues(head.link, self.labels, head.labels)):
-            rows_kind = f"{self.task} with {self.link.described(self.labels)}"
-            kind = f"a head for {head.task} with {head.link.described(head.labels)}"
-            raise ExportError(
-                f"{earlier.path}: has {kind if head.task else 'no head'}, and the rows are for "
-                f"{rows_kind}; a device cannot go from one to the other"
-            )
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 over the rows."""
-        digest = hashlib.sha256()
-        for row in self.rows:
-            example = row.example
-            texts = [*example.history, example.candidate] if isinstance(example, Match) else example
-            label = sorted(row.label) if isinstance(row.label, frozenset) else row.label
-            digest.update(json.dumps([row.user, texts, label]).encode() + b"\n")
-        return digest.hexdigest()
-
-
-def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LABELS) -> PublicRows:
+def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LABELS) -> Rows:
     """Read the public rows of a file of ``fala-replace --data``.
 
     Args:
@@ -135,27 +42,27 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
         link: The kind of labels.
 
     Raises:
-        DataError: The file cannot be read, or see ``PublicRows.of``.
+        DataError: The file cannot be read, or see ``gather_public``.
         RowError: For the first bad row.
         ExportError: No release can have one of the labels.
     """
     return checked_public_rows(file_rows(path, columns or Columns(), link=link).rows, link)
 
 
-def checked_public_rows(rows: Rows, link: Link = LABELS) -> PublicRows:
+def checked_public_rows(rows: Rows, link: Link = LABELS) -> Rows:
     """The public rows of a file's rows.
 
     Raises:
-        DataError: See ``PublicRows.of``.
+        DataError: See ``gather_public``.
         ExportError: No release can have one of the labels.
     """
-    public = PublicRows.of(rows, link)
+    public = gather_public(rows, link)
     for label in public.labels:
         check_name(str(label), "label")
     return public
 
 
-def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicRows, Division]:
+def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[Rows, Division]:
     """Read a file whose train rows are for validation, and whose test rows are for the report.
 
     Public benchmarks come with such splits, without rows of devices.
@@ -174,14 +81,14 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicR
     parts = []
     for split in ("train", "test"):
         part = rows.of_split(split)
-        part = part.where(part.labels >= 0)
+        part = part.where(part.label_codes >= 0)
         if not part:
             raise DataError(f'{path}: no labelled rows of split "{split}"')
-        if (unknown := ~np.isin(part.labels, public.rows.labels)).any():
+        if (unknown := ~np.isin(part.label_codes, public.label_codes)).any():
             row = part[int(np.argmax(unknown))]
             raise RowError(row.line, "its label is in no public row", str(path))
         parts.append(part)
-    return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
+    return public, Division(public, parts[0], parts[1], "the file's own splits")
 
 
 @dataclass(frozen=True)
@@ -248,8 +155,8 @@ def divide(
 
 def _divide(rows: Rows, seed: int, validation: bool, by: str) -> Division | None:
     documents, total = rows.documents, rows.count_documents()
-    is_of_user = (rows.users >= 0) & (by == "users")
-    owners = by_appearance(np.where(is_of_user, rows.users.astype(np.int64), -1 - documents))
+    is_of_user = (rows.user_codes >= 0) & (by == "users")
+    owners = by_appearance(np.where(is_of_user, rows.user_codes.astype(np.int64), -1 - documents))
     order = list(range(owners.max(initial=-1) + 1))
     random.Random(f"public users {seed}").shuffle(order)
     place = np.empty(len(order), dtype=np.int64)
@@ -257,7 +164,7 @@ def _divide(rows: Rows, seed: int, validation: bool, by: str) -> Division | None
     by_owner = np.argsort(owners, kind="stable")
     ends = np.cumsum(np.bincount(owners, minlength=len(order)))
     owned = documents[by_owner], ends
-    used = np.zeros(len(rows.table.digests), dtype=np.bool_)
+    used = np.zeros(len(rows.digests), dtype=np.bool_)
 
     def taken(chosen: NDArray[np.bool_]) -> Rows:
         """Rows by the order of their owners."""

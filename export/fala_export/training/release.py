@@ -19,14 +19,14 @@ from fala_export.fitting.probes import expected_answers
 from fala_export.rows.table import Rows
 from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
 from fala_export.training.metrics import measure, measure_logits
-from fala_export.training.public_rows import CROSS_FITTING, Division, PublicRows
+from fala_export.training.public_rows import CROSS_FITTING, Division
 from fala_export.training.unseen import training_division
 from fala_export.writing import megabytes, writing
 
 
 def write_head(
     backbone: Path,
-    rows: PublicRows,
+    rows: Rows,
     out: Path,
     *,
     seed: int = 0,
@@ -58,11 +58,11 @@ def write_head(
     """
     bundle = Bundle.open(backbone)
     runs = bundle.backbone()
-    fitted = rows_of_head(rows.rows)
+    fitted = rows_of_head(rows)
     embeddings = embed_rows(runs, fitted, embedder, bundle.backbone_digest)
-    head, words = closed_form(runs, rows.rows, rows, embeddings, lexical=lexical)
+    head, words = closed_form(runs, rows, rows, embeddings, lexical=lexical)
     figures = _cross_fitted(runs, head, words, fitted, embeddings)
-    division = Division(rows.rows, [], [], CROSS_FITTING)
+    division = Division(rows, [], [], CROSS_FITTING)
     recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
     training = training_details(
         "head in closed form", rows, division, figures, recipe=recipe, **words, **(details or {})
@@ -86,7 +86,7 @@ def _cross_fitted(
 
 
 def write_words(
-    release: Path, rows: PublicRows, out: Path, embedder: Embedder | None = None
+    release: Path, rows: Rows, out: Path, embedder: Embedder | None = None
 ) -> dict[str, Any]:
     """Add words to the release of a trained backbone; see ``with_words``.
 
@@ -121,7 +121,7 @@ def write_words(
 
 def training_details(
     method: str,
-    rows: PublicRows,
+    rows: Rows,
     division: Division,
     figures: Mapping[str, Any],
     **details: Any,  # noqa: ANN401
@@ -150,7 +150,7 @@ def training_details(
     }
     return {
         "method": method,
-        "data": {"digest": rows.digest, "rows": len(rows.rows), **counts},
+        "data": {"digest": rows.digest, "rows": len(rows), **counts},
         "divided_by": division.by,
         "figures": figures,
         "versions": versions("torch", "transformers", "accelerate", "numpy"),

@@ -12,14 +12,15 @@ from typing import Any
 
 from fala import Bundle
 from fala_export.errors import ExportError
+from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
-from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.public_rows import Division, divide
 
 # ``divided_by`` of a manifest -> the owners that ``divide`` tried.
 _OWNERS = {"users": ("users", "documents"), "documents": ("documents",)}
 
 
-def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: PublicRows | None) -> PublicRows:
+def unseen_rows(bundle: Bundle, rows: Rows, trained_on: Rows | None) -> Rows:
     """The rows on documents that were not in a backbone's training.
 
     Args:
@@ -43,18 +44,18 @@ def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: PublicRows | None)
             )
         return rows
     trained = Rows.of(division.training)
-    return PublicRows.of(rows.rows.where(~rows.rows.on_documents_of(trained)), rows.link)
+    return gather_public(rows.where(~rows.on_documents_of(trained)), rows.link)
 
 
-def training_division(bundle: Bundle, rows: PublicRows) -> Division | None:
+def training_division(bundle: Bundle, rows: Rows) -> Division | None:
     """How rows were divided for a backbone's training; None if it was not trained on them."""
     training = _training(bundle)
     if not training or rows.digest != training["data"]["digest"]:
         return None
     owners = _OWNERS.get(training["divided_by"])
     if owners is None:  # a benchmark's own splits
-        return Division(rows.rows, [], [], training["divided_by"])
-    return divide(rows.rows, training["recipe"]["seed"], validation=True, owners=owners)
+        return Division(rows, [], [], training["divided_by"])
+    return divide(rows, training["recipe"]["seed"], validation=True, owners=owners)
 
 
 def _training(bundle: Bundle) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from fala_export import fit_head
 from fala_export.errors import ExportError, RowError
 from fala_export.fitting.heads import rating_of
 from fala_export.public_texts import read_public_texts
+from fala_export.rows import forms
 from fala_export.rows.columns import Columns
 from fala_export.rows.content import LEAST_UNPACKED
 from fala_export.rows.data_set import gather_rows
@@ -432,3 +433,14 @@ def test_public_texts_come_from_every_form(tmp_path):
             assert list(read_public_texts(tmp_path / name)) == ["a", "b"]
     (tmp_path / "a.txt").write_bytes(gzip.compress(b"\xef\xbb\xbfa\r\n\r\nb\na\n"))
     assert list(read_public_texts(tmp_path / "a.txt")) == ["a", "b"]
+
+
+def test_a_long_table_of_tabs_is_judged_by_its_first_lines(tmp_path, monkeypatch):
+    lines = [f'"a\ttext {number}"\t{number % 2}\n' for number in range(9)]
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(["text\tlabel\n", *lines]))
+    for most in (1 << 24, 50):
+        monkeypatch.setattr(forms, "_LOOKED_AT", most)
+        read = undivided_rows(path).rows
+        assert [row.example for row in read] == [f"a\ttext {number}" for number in range(9)]
+        assert [row.line for row in read] == [*range(2, 11)]

@@ -11,8 +11,9 @@ from fala.base.examples import Match, Pair
 from fala.model.links import TAGS, Rating
 from fala_export.errors import RowError
 from fala_export.fitting.heads import fit_head
-from fala_export.rows.data_set import AllRows, gather_rows
+from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import load_rows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row, label_names, read_rows, row_of
 
 
@@ -209,7 +210,7 @@ def parse_or_reject(data):
         return
     except DataError:
         return
-    assert isinstance(rows, AllRows)
+    assert isinstance(rows, Rows)
 
 
 values = st.recursive(

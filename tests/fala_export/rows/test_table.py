@@ -1,22 +1,24 @@
-"""Rows as columns: texts on the disk, numbers in memory."""
+"""Rows as columns, and their draw while a file is read."""
 
 import csv
-import json
+import gzip
 import random
 import time
 import tracemalloc
+from collections import Counter
 
+import numpy as np
 import pytest
 
-from fala import DataError, Match
-from fala_export.errors import RowError
+from fala import Match
+from fala.model.links import LABELS
 from fala_export.public_texts import read_public_texts
+from fala_export.rows import door
 from fala_export.rows.data_set import gather_rows
-from fala_export.rows.row_files import file_rows
+from fala_export.rows.row_files import file_rows, undivided_rows
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import Row, read_rows
-from fala_export.training.public_rows import PublicRows, divide
-from full_disk import files_of_at_most
+from fala_export.rows.user_rows import Row
+from fala_export.training.public_rows import divide
 
 HEADER = ("user", "split", "text", "label")
 
@@ -35,58 +37,88 @@ def match(user, history, candidate, label=0):
 
 
 def test_rows_of_a_file_equal_rows_in_memory(tmp_path):
-    texts = [f"{number} ä\nb\x1ec" * 9_000 for number in range(60)]  # 5 MB, on the disk
+    texts = [f"{number} ä\nb\x1ec" * 9 for number in range(60)]
     stored = file_rows(table(tmp_path / "a.csv", 60, texts.__getitem__)).rows
     lines = [row.line for row in stored]
     rows = [Row(f"u{at % 7}", "public", texts[at], at % 3, lines[at]) for at in range(60)]
     assert stored == rows and Rows.of(rows) == rows and stored[-1] == rows[-1]
-    assert stored[5:9] == rows[5:9] and list(stored.take(stored.positions[::-1])) == rows[::-1]
+    assert stored[5:9] == rows[5:9] and list(stored.take(np.arange(60)[::-1])) == rows[::-1]
     assert stored != rows[1:] and stored != [rows[1], *rows[1:]]
     matches = [match("u", ("ä\n", 'b"'), f"c {n}\n") for n in range(3)] + [match("v", (), "d")]
-    assert Rows.stored(matches) == matches
-    assert Rows.stored(matches).without(["ä\n"])[0].example.history == ('b"',)
+    assert Rows.of(matches) == matches
+    assert Rows.of(matches).without(["ä\n"])[0].example.history == ('b"',)
 
 
-def test_values_that_rows_repeat_are_read_as_the_first_time(tmp_path):
-    labels = [0, 1, 1.0, "1", " 1", "+1", "01", "yes", "True", False, True, None, float("nan")]
-    users = [1, "1", 1.0, True, "True", "u", " u ", None, ""]
-    draw, lines = random.Random(0), []
-    while len(lines) < 600:
-        fields = {
-            "text": draw.choice(["a", " b ", "ä"]), "label": draw.choice(labels),
-            "user": draw.choice(users), "split": draw.choice(["public", "train", "test"]),
-        }  # fmt: skip
-        try:
-            read_rows([line := json.dumps(fields)])
-        except RowError:
-            continue  # no row: one without a user, or without a label
-        lines.append(line)
-    path = tmp_path / "a.jsonl"
-    path.write_text("\n".join(lines))
-    read = file_rows(path).rows
-    assert read == read_rows(lines)
-    assert {"1", "True", "u", None} == {row.user for row in read}
-    for bad in ({"text": " "}, {"text": "a", "pair": ["a", "b"]}, {"split": "tset"}, {"label": []}):
-        path.write_text("\n".join([*lines, json.dumps({**json.loads(lines[0]), **bad})]))
-        with pytest.raises(RowError, match="line 601"):
-            file_rows(path)
+@pytest.fixture
+def small_door(monkeypatch):
+    for name, most in (
+        ("MOST_DOCUMENTS", 100), ("MOST_ROWS", 300), ("MOST_ROWS_OF_PEOPLE", 200),
+    ):  # fmt: skip
+        monkeypatch.setattr(door, name, most)
 
 
-def test_memory_does_not_hold_the_texts(tmp_path):
-    path = table(tmp_path / "a.csv", 400, lambda number: f"{number} " + "word " * 10_000)
+def drawn(rows):
+    """The rows that a door keeps."""
+    entry = door.Door(LABELS)
+    for row in rows:
+        entry.add(row)
+    return entry.rows(), entry
+
+
+def test_a_door_keeps_documents_and_people_whole_however_rows_are_ordered(small_door):
+    rows = [
+        Row(f"u{at % 90}", "public", f"text {at * 7 % 1_000}", at % 2, at) for at in range(2_700)
+    ]
+    rare = Row("rare", "public", "text 7", "rare", 2_700)
+    kept, entry = drawn([*rows, rare])
+    everything = Counter(row.example for row in rows), Counter(row.user for row in rows)
+    documents, people = Counter(r.example for r in kept), Counter(r.user for r in kept)
+    assert sum(documents[text] == everything[0][text] for text in documents) >= 100
+    assert sum(people[name] == everything[1][name] for name in people) >= 200 // 30
+    assert len(kept) <= 300 + 200 + 2 * 3 * door.OF_LABEL and entry.beyond and rare in list(kept)
+    assert [row.line for row in kept] == sorted(row.line for row in kept)
+    shuffled = random.Random(0).sample([*rows, rare], len(rows) + 1)
+    again = sorted(drawn(shuffled)[0], key=lambda row: row.line)
+    assert again == list(kept)
+    assert {row.example for row in kept.sample_documents(50)} == {
+        row.example for row in Rows.of(rows).sample_documents(50)
+    } | {"text 7"}
+
+
+def test_a_file_within_the_limits_is_kept_whole():
+    rows = [Row(f"u{at % 9}", "public", f"text {at % 100}", at % 2, at) for at in range(300)]
+    kept, entry = drawn(rows)
+    assert kept == rows and not entry.beyond
+
+
+def test_rows_that_are_left_out_are_counted_and_people_on_devices_are_whole(small_door, tmp_path):
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(HEADER)
+        writer.writerows(
+            (f"u{at % 40}", ("public", "train", "test")[at // 40 % 3], f"text {at}", at % 2)
+            for at in range(2_400)
+        )
+    said = []
+    file = undivided_rows(path, say=said.append)
+    assert file.left_out == {"beyond the draw of documents and people": 2_400 - len(file.rows)}
+    assert any("left out beyond the draw" in line for line in said)
+    counts = Counter(row.user for row in file.rows if row.split != "public")
+    assert set(counts.values()) == {40} and len(counts) == 200 // 60
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert undivided_rows(tmp_path / "b.csv.gz").rows == file.rows
+
+
+def test_memory_is_bounded_by_the_draw(small_door, monkeypatch, tmp_path):
+    monkeypatch.setattr(door, "MOST_CHARACTERS", 1_000_000)
+    monkeypatch.setattr(door, "MOST_CHARACTERS_OF_PEOPLE", 1_000_000)
+    path = table(tmp_path / "a.csv", 600, lambda number: f"{number} " + "word " * 10_000)
     tracemalloc.start()
-    rows = PublicRows.of(file_rows(path).rows)
-    assert len(rows.digest) == 64
-    assert len(divide(rows.rows, 0, validation=True).training) > 250
+    assert file_rows(path).rows
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert path.stat().st_size > 2e7 > 1.2e7 > peak
-
-
-def test_a_full_disk_is_named(tmp_path):
-    path = table(tmp_path / "a.csv", 60, lambda number: f"{number} " * 50_000)
-    with files_of_at_most(100), pytest.raises(DataError, match=r"File too large; set TMPDIR"):
-        file_rows(path)
+    assert path.stat().st_size > 3e7 > 1e7 > peak
 
 
 def test_texts_are_distinct_and_read_when_taken(tmp_path):
@@ -113,7 +145,7 @@ def test_documents_are_drawn_with_all_their_rows_and_every_label():
 def test_documents_of_another_file_are_found(tmp_path):
     rows = file_rows(table(tmp_path / "a.csv", 30)).rows
     others = Rows.of([Row(None, "public", f"text {number}", 0, 0) for number in (29, 3, 99)])
-    for among in (others, rows.take(rows.positions[[29, 3]])):
+    for among in (others, rows.take(np.array([29, 3]))):
         found = rows.where(rows.on_documents_of(among))
         assert [row.example for row in found] == ["text 3", "text 29"]
 

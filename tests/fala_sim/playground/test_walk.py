@@ -141,7 +141,7 @@ def annotated(rows, annotators=20):
         annotator = number % annotators
         score = sum(minds[annotator][column[word]] for word in row.example.split()[:-1])
         public.append(replace(row, user=f"a{annotator}", label=int(score + 4 * row.label > 2)))
-    return replace(rows, public=public)
+    return gather_rows([*public, *(row for row in rows if row.split != "public")], rows.source)
 
 
 def test_scales_are_chosen_on_enough_annotators(bundles, folder):

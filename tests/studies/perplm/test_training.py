@@ -9,7 +9,7 @@ from fala import DataError
 from fala_export import (
     ExportError,
     LoopSettings,
-    PublicRows,
+    gather_public,
     load_encoder,
     read_rows,
 )
@@ -57,7 +57,7 @@ def rows_of(path):
 
 def trained(folder, data, work, kind, **settings):
     return train_prompts(
-        load_encoder(str(folder)), PublicRows.of(rows_of(data)), PromptSettings(kind, **settings),
+        load_encoder(str(folder)), gather_public(rows_of(data)), PromptSettings(kind, **settings),
         0, work, 16, tuned=FAST, fixed=FAST,
     )  # fmt: skip
 

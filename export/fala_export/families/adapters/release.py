@@ -15,9 +15,10 @@ from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, TrainedTask, measure_task
 from fala_export.fitting.probes import expected_answers
+from fala_export.rows.table import Rows
 from fala_export.settings import ExportOptions
 from fala_export.training.closed_form import embed_rows, rows_of_head, with_words
-from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.public_rows import Division
 from fala_export.training.release import training_details, write_trained
 from fala_export.training.saving import export_learned
 from fala_export.writing import megabytes, writing
@@ -26,7 +27,7 @@ from fala_export.writing import megabytes, writing
 def write_task(
     task: TrainedTask,
     base: Base,
-    rows: PublicRows,
+    rows: Rows,
     division: Division,
     settings: TaskRelease,
     out: Path,
@@ -86,7 +87,7 @@ def write_task(
 def _finish(
     task: TrainedTask,
     backbone: Backbone,
-    rows: PublicRows,
+    rows: Rows,
     division: Division,
     settings: TaskRelease,
 ) -> tuple[Head, dict[str, Any]]:

@@ -31,6 +31,8 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.graph.parity import compare
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
+from fala_export.rows.data_set import check_exclusive
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.classifier import ClassifierModule
@@ -39,7 +41,7 @@ from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.metrics import measure
-from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.public_rows import Division
 from fala_export.training.settings import Best
 
 _TEXTS = 32  # each is compared alone, and in a pair with the next
@@ -135,9 +137,7 @@ class TrainedTask:
     details: Mapping[str, Any]
 
 
-def train_task(
-    base: Base, rows: PublicRows, division: Division, settings: TaskRelease
-) -> TrainedTask:
+def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease) -> TrainedTask:
     """Train a task's own part of a model, and its head.
 
     The head starts from the closed form on the base, which new adapters hardly change. AdamW, a
@@ -154,7 +154,7 @@ def train_task(
         DataError: The rows are too few, or nothing can be learned from them.
         ExportError: The model has no places for adapters, or see ``Training.run``.
     """
-    rows.needs_labels("training adapters")
+    check_exclusive(rows, "training adapters")
     encoder, run = base.encoder, settings.run
     method, schedule = settings.method, settings.training
     learner = TransformerLearner(encoder, base.max_length)

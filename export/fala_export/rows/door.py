@@ -1,0 +1,188 @@
+"""The draw of rows while a file is read, so that memory is bounded by the draw, not by the file.
+
+One pass keeps what the later steps use: documents by digest, with all rows on them; people by
+digest, with all of their rows; and of each label some documents. Digests do not depend on the order
+of the rows, so the same rows give the same draw, however a file is sorted, cut or packed. A file
+within the limits is kept whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.base.examples import Example, Match, document_of
+from fala.bundle.format import MAX_LABELS
+from fala.model.links import Link
+from fala_export.rows.table import Rows, coded, digest_of, split_number
+from fala_export.rows.user_rows import AnyLabel, Row
+
+#: The most documents that a head is fitted to, and the most rows on them: see ``docs/tried.md``.
+MOST_DOCUMENTS, MOST_ROWS = 200_000, 1_000_000
+#: The most characters of these documents. A character makes about two n-grams, of 16 bytes each.
+MOST_CHARACTERS = 30_000_000
+#: The most rows of whole people, for scales and simulated users, and their characters.
+MOST_ROWS_OF_PEOPLE, MOST_CHARACTERS_OF_PEOPLE = 500_000, 100_000_000
+#: Documents of a label that are kept however rare it is.
+OF_LABEL = 20
+
+# Digests are at most this; people without a name have it, and are never drawn.
+_LARGEST = (1 << 64) - 1
+# What a text of a history costs beside its characters, which rows share.
+_OF_HISTORY = 8
+
+
+class Door:
+    """Rows on their way into a table of columns.
+
+    Args:
+        link: The kind of labels.
+
+    Attributes:
+        count: How many rows have come.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.count = 0
+        self._link = link
+        self._examples: list[Example] = []
+        self._users: list[str | None] = []
+        self._labels: list[AnyLabel] = []
+        self._splits: list[int] = []
+        self._lines: list[int] = []
+        self._documents: list[int] = []
+        self._people: list[int] = []
+        # The largest digests that are still kept; of a label whose documents are few, all.
+        self._most_document, self._most_person = _LARGEST, _LARGEST - 1
+        self._most_of_label: dict[AnyLabel, int] = {}
+        self._of_label = -1 if link.kind == "rating" else _LARGEST
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin a new round: values that rows share are kept once, for a round."""
+        self._known: dict[object, object] = {}
+        self._digests: dict[str | None, int] = {None: _LARGEST}
+        self._characters = 0
+        self._most_rows = len(self._lines) + MOST_ROWS + MOST_ROWS_OF_PEOPLE
+
+    def add(self, row: Row) -> None:
+        """Take a row, or leave it out."""
+        self.count += 1
+        example, user, label = row.example, row.user, row.label
+        document = digest_of(document_of(example))
+        if (person := self._digests.get(user)) is None:
+            person = self._digests[user] = digest_of(user or "")
+        if (
+            document > self._most_document
+            and person > self._most_person
+            and (label is None or document > self._most_of_label.get(label, self._of_label))
+        ):
+            return
+        self._examples.append(self._once(example))
+        self._users.append(user if user is None else self._known.setdefault(user, user))  # type: ignore[arg-type]
+        self._labels.append(label)
+        self._splits.append(split_number(row.split))
+        self._lines.append(row.line)
+        self._documents.append(document)
+        self._people.append(person)
+        too_long = self._characters > MOST_CHARACTERS + MOST_CHARACTERS_OF_PEOPLE
+        if too_long or len(self._lines) >= self._most_rows:
+            self._draw()
+
+    def _once(self, example: Example) -> Example:
+        """An example whose texts the rows share."""
+        if isinstance(example, Match):
+            history = self._known.get(example.history)
+            if history is None:
+                history = tuple(self._text(text) for text in example.history)
+                self._characters += _OF_HISTORY * len(example.history)
+                self._known[history] = history
+            return Match(history, self._text(example.candidate))  # type: ignore[arg-type]
+        return self._text(example)
+
+    def _text(self, text: str) -> str:
+        known = self._known.get(text)
+        if known is None:
+            self._known[text] = known = text
+            self._characters += len(text)
+        return known  # type: ignore[return-value]
+
+    def rows(self) -> Rows:
+        """The drawn rows, in their order."""
+        self._draw()
+        return Rows.of_columns(
+            self._examples, self._users, self._labels, np.array(self._splits, dtype=np.int8),
+            np.array(self._lines, dtype=np.int64), self._link,
+        )  # fmt: skip
+
+    @property
+    def beyond(self) -> bool:
+        """Whether a row is left out."""
+        return self.count > len(self._lines)
+
+    @property
+    def most_person(self) -> int:
+        """The largest digest of people whose rows are all there."""
+        return self._most_person
+
+    def _draw(self) -> None:
+        """Lower the largest digests to the limits, and leave out the rows beyond them."""
+        documents = np.array(self._documents, dtype=np.uint64)
+        people = np.array(self._people, dtype=np.uint64)
+        lengths = np.array([len(document_of(each)) for each in self._examples], dtype=np.int64)
+        kept = np.zeros(len(documents), dtype=np.bool_)
+        of_document = documents <= np.uint64(self._most_document)
+        distinct, first, rows = np.unique(
+            documents[of_document], return_index=True, return_counts=True
+        )
+        within = np.cumsum(rows) <= MOST_ROWS
+        within &= np.cumsum(lengths[of_document][first]) <= MOST_CHARACTERS
+        within[MOST_DOCUMENTS:] = False
+        self._most_document = _last(distinct, within, self._most_document)
+        kept |= documents <= np.uint64(self._most_document)
+        of_person = people <= np.uint64(self._most_person)
+        distinct, number, rows = np.unique(
+            people[of_person], return_inverse=True, return_counts=True
+        )
+        within = np.cumsum(rows) <= MOST_ROWS_OF_PEOPLE
+        characters = np.bincount(number, lengths[of_person], minlength=len(distinct))
+        within &= np.cumsum(characters) <= MOST_CHARACTERS_OF_PEOPLE
+        self._most_person = _last(distinct, within, self._most_person)
+        kept |= people <= np.uint64(self._most_person)
+        kept |= self._rare(documents)
+        positions = np.flatnonzero(kept).tolist()
+        if len(positions) < len(kept):
+            for name in (
+                "_examples", "_users", "_labels", "_splits", "_lines", "_documents", "_people",
+            ):  # fmt: skip
+                column = getattr(self, name)
+                setattr(self, name, [column[position] for position in positions])
+        self._forget()
+
+    def _rare(self, documents: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Whether a row's document is one of the first of its label, (n,)."""
+        kept = np.zeros(len(documents), dtype=np.bool_)
+        if self._of_label < 0:
+            return kept
+        values, codes = coded(self._labels)
+        if len(values) > MAX_LABELS + 1:  # sets of tags, or labels that no release can have
+            self._of_label = -1
+            self._most_of_label.clear()
+            return kept
+        order = np.lexsort((documents, codes))
+        label, document = codes[order], documents[order]
+        new = np.ones(len(order), dtype=np.bool_)
+        new[1:] = (np.diff(label) != 0) | (document[1:] != document[:-1])
+        number = np.cumsum(new) - 1  # of the pairs of a label and a document
+        place = number - number[np.searchsorted(label, label)]
+        kept[order] = (place < OF_LABEL) & (label >= 0)
+        for at in np.flatnonzero(new & (place == OF_LABEL - 1) & (label >= 0)).tolist():
+            self._most_of_label[values[label[at]]] = int(document[at])
+        return kept
+
+
+def _last(digests: NDArray[np.uint64], within: NDArray[np.bool_], most: int) -> int:
+    """The largest digest within the limits, of rising ones; the former one where all are."""
+    if within.all():
+        return most
+    return int(digests[np.argmin(within) - 1]) if within[0] else int(digests[0])
