@@ -259,9 +259,6 @@ def test_write_external_rejects_wrong_arguments(tmp_path, releases):
 @pytest.mark.parametrize(
     ("file", "data"),
     [
-        ("backbone/encoder.json", b"["),
-        ("backbone/encoder.json", b'{"name": "", "version": "1", "dimension": 12}'),
-        ("backbone/encoder.json", b'{"name": "n", "version": "1", "dimension": 12.0}'),
         ("encoder/inputs.json", b'["a", 5]'),
         ("encoder/inputs.json", b'["\\ud800"]'),
         ("encoder/embeddings.npy", array_bytes(np.ones((1, 12)))),
@@ -273,9 +270,10 @@ def test_write_external_rejects_wrong_arguments(tmp_path, releases):
 def test_a_hostile_external_bundle_is_rejected(tmp_path, releases, file, data):
     path = tmp_path / "x.fala"
     write_external(path, "n", "1", Bundle.open(releases["mid"]).head(), {"a": np.ones(12)})
-    repack(path, tmp_path / "y.fala", Changes({file: data}))
-    with pytest.raises(BundleError):
-        Bundle.open(tmp_path / "y.fala")
+    for changes in (Changes({file: data}), Changes(manifest={"name": " "})):
+        repack(path, tmp_path / "y.fala", changes)
+        with pytest.raises(BundleError):
+            Bundle.open(tmp_path / "y.fala")
 
 
 @pytest.mark.parametrize("method", ["learn", "predict"])

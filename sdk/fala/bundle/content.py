@@ -28,7 +28,7 @@ from fala.base.errors import (
 from fala.base.examples import LARGEST, MATCHING, fault
 from fala.bundle import format as layout
 from fala.bundle.arrays import check_array, read_array
-from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name, read_json
+from fala.bundle.manifest import Manifest, read_json
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, Lexical
 from fala.text.ngrams import BUCKETS
@@ -72,14 +72,13 @@ class Content:
         manifest: Its manifest.
         head: The vendor's head; None for a backbone only.
         bridges: The bridges from earlier backbones, by those backbones' digests.
-        encoder: The name and version of the app's encoder that it was made for, or None.
-        probes: The probes of that encoder: n inputs, and their embeddings (n, d); n may be 0.
+        probes: The probes of the app's encoder that it was made for: n inputs, and their embeddings
+            (n, d); n may be 0.
     """
 
     manifest: Manifest
     head: Head | None
     bridges: Mapping[str, Bridge]
-    encoder: str | None = None
     probes: Probes = ([], np.zeros((0, 0), np.float32))
 
     @classmethod
@@ -95,13 +94,12 @@ class Content:
         """
         if manifest.kind == layout.ONNX:
             check_onnx(read(layout.ONNX_MODEL))
-        parts = read_head(manifest, read), read_bridges(manifest, read)
+        head, bridges = read_head(manifest, read), read_bridges(manifest, read)
         if manifest.kind == layout.ADAPTER:
             read_adapter(manifest, read)
         if manifest.kind != layout.EXTERNAL:
-            return cls(manifest, *parts)
-        dimension = manifest.dimension
-        return cls(manifest, *parts, read_encoder(dimension, read), read_probes(dimension, read))
+            return cls(manifest, head, bridges)
+        return cls(manifest, head, bridges, read_probes(manifest.dimension, read))
 
 
 def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings:
@@ -231,32 +229,6 @@ def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
                 f"the backbone has {manifest.dimension}"
             )
     return bridges
-
-
-def read_encoder(dimension: int, read: Read) -> str:
-    """The encoder's name.
-
-    Args:
-        dimension: The manifest's dimension.
-        read: Returns a file's bytes.
-
-    Raises:
-        BundleFormatError: The file is invalid.
-    """
-    identity = read_json(read(layout.ENCODER), layout.ENCODER)
-    if not isinstance(identity, dict) or set(identity) != {"name", "dimension"}:
-        raise BundleFormatError(f"{layout.ENCODER} must have a name and a dimension")
-    name = identity["name"]
-    if not isinstance(name, str) or not name.strip() or not printable_name(name):
-        raise BundleFormatError(
-            f"{layout.ENCODER}: the name is not a text of up to {LONGEST_NAME} printable characters"
-        )
-    if repr(identity["dimension"]) != repr(dimension):
-        raise BundleFormatError(
-            f"{layout.ENCODER}: {identity['dimension']!r:.40} dimensions; the manifest says "
-            f"{dimension}"
-        )
-    return name
 
 
 def read_probes(dimension: int, read: Read) -> Probes:

@@ -14,8 +14,7 @@ MANIFEST = "manifest.json"
 BACKBONE = "backbone/"
 ONNX_MODEL = "backbone/model.onnx"
 TOKENIZER = "backbone/tokenizer.json"
-#: Name and dimension of the app's own encoder; the inputs of its probes, and their embeddings.
-ENCODER = "backbone/encoder.json"
+#: The inputs of the probes of the app's own encoder, and their embeddings.
 ENCODER_INPUTS = "encoder/inputs.json"
 ENCODER_EMBEDDINGS = "encoder/embeddings.npy"
 VOCABULARY = "backbone/vocabulary.txt"
@@ -81,7 +80,7 @@ BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
     STATIC: (VOCABULARY, VECTORS, STATIC_SETTINGS),
-    EXTERNAL: (ENCODER, ENCODER_INPUTS, ENCODER_EMBEDDINGS),
+    EXTERNAL: (ENCODER_INPUTS, ENCODER_EMBEDDINGS),
     ADAPTER: ADAPTER_FILES,
 }
 

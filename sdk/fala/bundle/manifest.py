@@ -44,7 +44,7 @@ class Manifest:
     """The description of a bundle.
 
     Attributes:
-        name: The vendor's name of the backbone, for people.
+        name: The vendor's name of the backbone, for people; of an app's own encoder its identity.
         kind: ``"onnx"``, ``"word-vectors"``, ``"static"`` (vectors of tokens), or ``"external"``
             (the app's own encoder); or ``"adapter"``, a task's on the backbone of another bundle.
         dimension: Length of an embedding.
@@ -243,6 +243,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          printable_name(raw.get("precision"))),
         (f"max_length is neither null nor a whole number from 1 to {layout.MAX_TOKENS}",
          max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
+        ("an encoder without a name",
+         raw.get("kind") != layout.EXTERNAL or bool(str(raw.get("name")).strip())),
         ("a transformer without max_length", raw.get("kind") != layout.ONNX or max_length),
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
         (f"labels are not a list of integers, or of texts of up to {LONGEST_LABEL} characters "

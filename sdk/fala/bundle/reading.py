@@ -113,8 +113,8 @@ class Bundle:
                     if file == layout.MANIFEST:
                         contents[file] = manifest_bytes
                         continue
-                    parsed = file in {layout.ONNX_MODEL, layout.ENCODER}
-                    if hold or parsed or not file.startswith(layout.BACKBONE):
+                    parsed = file == layout.ONNX_MODEL or not file.startswith(layout.BACKBONE)
+                    if hold or parsed:
                         contents[file] = read_entry(stream, entry)
                         digest = hashlib.sha256(contents[file]).hexdigest()
                     else:
@@ -283,7 +283,7 @@ class Bundle:
     @property
     def encoder(self) -> str | None:
         """The app's encoder that it was made for, by name and version; None for other bundles."""
-        return self.content.encoder
+        return self.manifest.name if self.external else None
 
     @property
     def probes(self) -> Probes:
@@ -306,6 +306,8 @@ class Bundle:
             weights = manifest.digest_over([], layout.ADAPTER_WEIGHTS)
             return hashlib.sha256(f"{self.base}\n{weights}".encode()).hexdigest()
         parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
+        if self.external:
+            parts += [manifest.name, str(manifest.dimension)]
         return manifest.digest_over(parts, layout.BACKBONE)
 
     @property

@@ -23,8 +23,8 @@ from fala.base.files import check_path, failure, write_atomically
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
-from fala.bundle.content import read_encoder, read_lexical, read_probes
-from fala.bundle.manifest import Manifest
+from fala.bundle.content import read_lexical, read_probes
+from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name
 from fala.bundle.reading import Bundle, named_errors
 from fala.model.heads import Head, Lexical
 from fala.model.links import Rating, Tags
@@ -135,7 +135,24 @@ def write_for_encoder(
     check_type(head, Head, "head")
     check_type(probes, Mapping, "probes")
     check_type(details, Mapping, "details")
-    files = _encoder_files(encoder, head.dimension, probes)
+    if not printable_name(encoder) or not encoder.strip():
+        raise DataError(f"an encoder's name is a text of up to {LONGEST_NAME} printable characters")
+    try:
+        embeddings = np.array(list(probes.values()), dtype=np.float32)
+        if not probes:
+            embeddings = embeddings.reshape(0, head.dimension)
+        files = {
+            layout.ENCODER_INPUTS: json.dumps(list(probes)).encode(),
+            layout.ENCODER_EMBEDDINGS: array_bytes(embeddings),
+        }
+        read_probes(head.dimension, files.__getitem__)
+    except BundleFormatError as error:
+        raise DataError(f"not an encoder's probes: {error}") from error
+    except (TypeError, ValueError, RecursionError):  # whose messages quote a probe
+        raise DataError(
+            "not an encoder's probes: inputs are texts, and their embeddings are numbers, of one "
+            "length"
+        ) from None
     manifest = Manifest(encoder, layout.EXTERNAL, head.dimension, "float32", details=dict(details))
     return write_bundle(path, manifest, files, head)
 
@@ -178,36 +195,6 @@ def _head_files(head: Head) -> dict[str, bytes]:
         files[layout.HEAD_QUERY] = array_bytes(head.query)
     if head.lexical is not None:
         files |= lexical_files(head.lexical)
-    return files
-
-
-def _encoder_files(
-    name: str, dimension: int, probes: Mapping[str, Sequence[float] | NDArray[np.float32]]
-) -> dict[str, bytes]:
-    """The files of an encoder; see ``write_for_encoder``.
-
-    Raises:
-        DataError: The name is invalid, or the probes are not such embeddings.
-    """
-    try:
-        embeddings = np.array(list(probes.values()), dtype=np.float32)
-        if not probes:
-            embeddings = embeddings.reshape(0, dimension)
-        identity = {"name": name, "dimension": dimension}
-        files = {
-            layout.ENCODER: json.dumps(identity, sort_keys=True).encode(),
-            layout.ENCODER_INPUTS: json.dumps(list(probes)).encode(),
-            layout.ENCODER_EMBEDDINGS: array_bytes(embeddings),
-        }
-        read_encoder(dimension, files.__getitem__)
-        read_probes(dimension, files.__getitem__)
-    except BundleFormatError as error:
-        raise DataError(f"not an encoder with its probes: {error}") from error
-    except (TypeError, ValueError, RecursionError):  # whose messages quote a probe
-        raise DataError(
-            "not an encoder with its probes: its name is a text, and its probes' embeddings are "
-            "numbers, of one length"
-        ) from None
     return files
 
 
