@@ -118,8 +118,7 @@ class Device:
                 "fala.Device.open(folder)"
             )
         self._own, self._folder = own, own.folder
-        self._tasks: dict[str, Task] = {"": own}
-        self._learners: dict[str, Learner] = {}
+        self._learners = {"": Learner(own)}
 
     @classmethod
     def create(
@@ -333,8 +332,6 @@ class Device:
         self._folder.close()
         for learner in self._learners.values():
             learner.close()
-        for task in self._tasks.values():
-            task.drop()
 
     def __enter__(self: _Device) -> _Device:
         return self
@@ -433,7 +430,7 @@ class Device:
             glove is active, with the personal model. The device keeps 4 examples, 4 with a label, \
             and 0 that wait for refine.
         """
-        return status(self._task(adapter))
+        return status(self._learner(adapter).task)
 
     @property
     def task(self) -> str:
@@ -1212,14 +1209,9 @@ class Device:
             self._learner(task.name or None).fit()
         now = self.status()
         report = RollbackReport(
-            old,
-            now.release,
-            now.decision,
-            now.examples,
-            now.labelled,
-            self._own in to_fit,
-            now.on_trial,
-        )
+            old, now.release, now.decision, now.examples, now.labelled,
+            refitted=self._own in to_fit, on_trial=now.on_trial,
+        )  # fmt: skip
         _log.info("%s: %s", self._folder.path, report)
         return report
 
@@ -1303,7 +1295,8 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        delete_adapter(self._task(name))
+        learner = self._learner(check_adapter_name(name))
+        delete_adapter(learner.task)
         drop_fits(self._folder)
         self._learners.pop(name, None)
         self._folder.store.scrub()
@@ -1316,29 +1309,19 @@ class Device:
             DataError: The name of the adapter is invalid.
             UnknownAdapterError: No adapter of this name is loaded.
         """
-        return opened(self._task(adapter))
+        return opened(self._learner(adapter).task)
 
-    def _task(self, adapter: str | None) -> Task:
-        """A task by its adapter's name, whether one is loaded or not.
+    def _learner(self, adapter: str | None = None) -> Learner:
+        """A task that learns, by its adapter's name, whether one is loaded or not.
 
         Raises:
             DataError: The name is invalid.
         """
         name = "" if adapter is None else check_adapter_name(adapter)
-        if name not in self._tasks:
-            # Two threads get the same task, even in simultaneous first calls.
-            self._tasks.setdefault(name, Task(self._folder, name, self._own))
-        return self._tasks[name]
-
-    def _learner(self, adapter: str | None = None) -> Learner:
-        """The learner of a task; see ``_snapshot``."""
-        task = self._task(adapter)
-        if task.name not in self._learners:
-            if task.name:
-                opened(task)  # raises if there is none
+        if name not in self._learners:
             # Two threads get the same learner, even in simultaneous first calls.
-            self._learners.setdefault(task.name, Learner(task))
-        return self._learners[task.name]
+            self._learners.setdefault(name, Learner(Task(self._folder, name, self._own)))
+        return self._learners[name]
 
     def _answer(self, examples: Iterable[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:
         """The head of a task's active model, and its logits of an app's n examples, (n, C)."""

@@ -236,8 +236,9 @@ class Learner:
             self._hold(None)
 
     def close(self) -> None:
-        """Let the last fit go."""
+        """Let the last fit and the slots go."""
         self._hold(None)
+        self.task.drop()
 
     def report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
         """The report of a full fit."""

@@ -98,6 +98,9 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
             call()
     with pytest.raises(DataError, match="an adapter's name is of a-z"):
         device.predict_proba(["a"], adapter="../one")
+    for name in (None, "", 5):
+        with pytest.raises(DataError, match="an adapter's name is of a-z"):
+            device.delete_adapter(name)
     with pytest.raises(DataError, match="an adapter's name is of a-z"):
         device.load_adapter(old[0], name="a/b")
     with pytest.raises(DataError, match="there is an adapter one already"):
