@@ -13,7 +13,6 @@ from sentence_transformers.sentence_transformer import modules
 from torch import nn
 
 from fala.backbones import StaticEmbeddings
-from fala.backbones.word_vectors import Table
 from fala.bundle.arrays import array_bytes
 from fala.bundle.format import SCALES, STATIC_SETTINGS, VECTORS, VOCABULARY
 from fala_export.errors import ExportError
@@ -63,8 +62,9 @@ class StaticTable:
         files = {name: array_bytes(array) for name, array in arrays.items()}
         files[VOCABULARY] = "".join(f"{token}\n" for token in self.vocabulary).encode()
         files[STATIC_SETTINGS] = json.dumps(settings, ensure_ascii=False, sort_keys=True).encode()
-        table = Table(len(self.vocabulary), *arrays.values())
-        return files, StaticEmbeddings(self.vocabulary, table, settings, self.max_length)
+        return files, StaticEmbeddings(
+            self.vocabulary, settings, *arrays.values(), max_length=self.max_length
+        )
 
 
 def after_steps(vectors: NDArray[np.float32], end: Ending) -> NDArray[np.float32]:

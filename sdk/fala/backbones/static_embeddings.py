@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.audit.limits import WORDPIECE
-from fala.backbones.word_vectors import LONGEST, Table
+from fala.backbones.word_vectors import LONGEST, MeanOfVectors
 from fala.backbones.wordpiece import WordPiece
 from fala.base.errors import BundleFormatError
 from fala.base.examples import PARTING
@@ -17,33 +18,36 @@ _SETTINGS = {"tokenizer", "prompt", "normalized", "skips_unknown", "characters"}
 _SHORTEST = 1e-12  # length of an embedding that is scaled to 1: torch's own
 
 
-class StaticEmbeddings:
+class StaticEmbeddings(MeanOfVectors):
     """Mean of tokens' vectors, as sentence-transformers (StaticEmbedding) and model2vec compute it.
 
     A text without tokens gets the zero vector. The segments of a pair are read as one text.
 
     Args:
         vocabulary: The token of each row; see ``WordPiece``.
-        table: The tokens' vectors.
         settings: ``tokenizer``, the settings of a ``WordPiece``; ``prompt``, a text before every
             text; ``normalized``, whether embeddings are scaled to length 1; ``skips_unknown``,
             whether unknown words have no part in the mean; ``characters``, how many of a text are
             read, or null for ``LONGEST``.
+        vectors: See ``MeanOfVectors``.
+        scales: See ``MeanOfVectors``.
         max_length: Tokens of a text that are read; None for all.
 
     Raises:
-        BundleFormatError: The settings are not of this form, or do not fit the vocabulary.
+        BundleFormatError: The settings are not of this form, or do not fit the vocabulary, or the
+            vectors do not.
     """
-
-    is_transformer = False
 
     def __init__(
         self,
         vocabulary: Sequence[str],
-        table: Table,
         settings: object,
+        vectors: NDArray[Any],
+        scales: NDArray[Any] | None = None,
+        *,
         max_length: int | None = None,
     ) -> None:
+        super().__init__(len(vocabulary), vectors, scales)
         if not isinstance(settings, dict) or set(settings) != _SETTINGS:
             raise BundleFormatError(
                 f"static embeddings have the settings {', '.join(sorted(_SETTINGS))}, and no others"
@@ -58,36 +62,20 @@ class StaticEmbeddings:
             raise BundleFormatError("normalized or skips_unknown is neither true nor false")
         self._normalized, self._skips_unknown = flags
         self._prompt, self._longest = prompt, min(characters or LONGEST, LONGEST)
-        self._table, self._max_length = table, max_length
+        self._max_length = max_length
         self._tokenizer = WordPiece(vocabulary, settings["tokenizer"])
 
-    @property
-    def dimension(self) -> int:
-        """Length of an embedding."""
-        return self._table.dimension
-
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts as means of their tokens' vectors; only ``LONGEST`` characters count.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            The embeddings, shape (n, dimension).
-
-        Raises:
-            DataError: An item is not a text; names its position.
-        """
+        """Embed texts; only ``characters`` of a text count. See ``Backbone``."""
         try:
-            result = self._table.means(texts, self.tokenize)
+            result = super().encode(texts)
         finally:
             self._tokenizer.drop_words()
         if self._normalized:
             result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), _SHORTEST)
         return result
 
-    def tokenize(self, text: str) -> list[int]:
-        """The ids of the tokens that have a part in a text's mean."""
+    def _rows(self, text: str) -> list[int]:
         read = f"{self._prompt}{text[: self._longest].replace(PARTING, ' ')}"
         ids = self._tokenizer.ids(read)[: self._max_length]
         if not self._skips_unknown:

@@ -1,10 +1,11 @@
-"""Static word vectors: a text's embedding is the mean of its words' vectors; and any such table."""
+"""Static word vectors: a text's embedding is the mean of its words' vectors."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -76,17 +77,20 @@ def _with_marks() -> re.Pattern[str]:
     return re.compile(_TOKEN.format(word=rf"[^\W_]+(?:[{marks}]+[^\W_]*)*"))
 
 
-class Table:
-    """Vectors in their stored precision, one for each word or token.
+class MeanOfVectors(ABC):
+    """A backbone whose embedding of a text is the mean of its words' or tokens' vectors.
 
     Args:
         count: V, the number of words or tokens.
-        vectors: Shape (V, dim): float16 or float32, or int8 together with ``scales``.
+        vectors: Shape (V, dim), kept in this precision: float16 or float32, or int8 together with
+            ``scales``.
         scales: Shape (V,) for int8 vectors: a vector is its row times its scale.
 
     Raises:
         BundleFormatError: The shapes or types do not fit, or a number is not finite.
     """
+
+    is_transformer = False
 
     def __init__(
         self, count: int, vectors: NDArray[Any], scales: NDArray[Any] | None = None
@@ -125,23 +129,20 @@ class Table:
 
     @property
     def dimension(self) -> int:
-        """Length of a vector."""
+        """Length of an embedding."""
         return int(self._vectors.shape[1])
 
-    def means(
-        self, texts: Sequence[str], rows_of: Callable[[str], Sequence[int]]
-    ) -> NDArray[np.float32]:
-        """The mean of each text's rows, shape (n, dim); see ``Backbone.encode``.
-
-        Args:
-            texts: n texts.
-            rows_of: Returns a text's rows; without any the mean is zero.
-        """
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts; only the first ``LONGEST`` characters count. See ``Backbone``."""
         texts = check_texts(texts)
         result = np.empty((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):
-            result[position] = self._mean(rows_of(text))
+            result[position] = self._mean(self._rows(text[:LONGEST]))
         return result
+
+    @abstractmethod
+    def _rows(self, text: str) -> Sequence[int]:
+        """The rows of a text's words or tokens; without any the mean is zero."""
 
     def _mean(self, rows: Sequence[int]) -> NDArray[np.float32]:
         result = np.zeros(self.dimension, dtype=np.float32)
@@ -154,7 +155,7 @@ class Table:
         return result
 
 
-class WordVectors:
+class WordVectors(MeanOfVectors):
     """Mean of word vectors (GloVe; Pennington, Socher and Manning, EMNLP 2014).
 
     A word of the vocabulary is found in every spelling that Unicode holds for equal (NFC). Unknown
@@ -171,37 +172,16 @@ class WordVectors:
         BundleFormatError: The shapes or types do not fit, or a number is not finite.
     """
 
-    is_transformer = False
-
     def __init__(
         self, vocabulary: Sequence[str], vectors: NDArray[Any], scales: NDArray[Any] | None = None
     ) -> None:
-        self._table = Table(len(vocabulary), vectors, scales)
+        super().__init__(len(vocabulary), vectors, scales)
         # The first of equal words counts: vocabularies begin with the frequent words.
         self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
         for row, word in enumerate(vocabulary):
             if not word.isascii():
                 self._index.setdefault(_composed(word), row)
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
-
-    @property
-    def dimension(self) -> int:
-        """Length of an embedding."""
-        return self._table.dimension
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts as means of their words' vectors; only ``LONGEST`` characters count.
-
-        Args:
-            texts: n texts.
-
-        Returns:
-            The embeddings, shape (n, dimension).
-
-        Raises:
-            DataError: An item is not a text; names its position.
-        """
-        return self._table.means(texts, lambda text: self._rows(text[:LONGEST]))
 
     def _rows(self, text: str) -> list[int]:
         rows: list[int] = []

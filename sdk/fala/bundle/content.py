@@ -18,7 +18,6 @@ from fala.audit.limits import WORDPIECE
 from fala.audit.model import check_onnx
 from fala.backbones import StaticEmbeddings, WordVectors
 from fala.backbones.adapter import AdapterWeights, Coded
-from fala.backbones.word_vectors import Table
 from fala.base.errors import (
     BundleFormatError,
     BundleMismatchError,
@@ -129,8 +128,7 @@ def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings
     if len(data) > WORDPIECE.bytes:
         raise BundleFormatError(f"{layout.STATIC_SETTINGS}: more than {WORDPIECE.bytes} bytes")
     settings = read_json(data, layout.STATIC_SETTINGS)
-    table = Table(len(vocabulary), *arrays)
-    return StaticEmbeddings(vocabulary, table, settings, manifest.max_length)
+    return StaticEmbeddings(vocabulary, settings, *arrays, max_length=manifest.max_length)
 
 
 def read_head(manifest: Manifest, read: Read) -> Head | None:

@@ -16,7 +16,6 @@ from bundles import (
 from fala import Pair
 from fala.audit.limits import WORDPIECE
 from fala.backbones import StaticEmbeddings
-from fala.backbones.word_vectors import Table
 from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
@@ -36,8 +35,7 @@ def settings(**changes):
 
 
 def encoder(max_length=None, **changes):
-    table = Table(len(TOKENS), VECTORS)
-    return StaticEmbeddings(TOKENS, table, settings(**changes), max_length)
+    return StaticEmbeddings(TOKENS, settings(**changes), VECTORS, max_length=max_length)
 
 
 @pytest.mark.parametrize(
@@ -121,18 +119,18 @@ ADDED = {"token": "x", "id": 1, "normalized": False}
 )
 def test_hostile_settings_are_rejected(changes, match):
     with pytest.raises(BundleFormatError, match=match):
-        StaticEmbeddings(TOKENS, Table(len(TOKENS), VECTORS), {**settings(), **changes})
+        StaticEmbeddings(TOKENS, {**settings(), **changes}, VECTORS)
 
 
 def test_hostile_vocabularies_are_rejected():
     for given in ([], None, {"prompt": ""}):
         with pytest.raises(BundleFormatError, match="static embeddings have the settings"):
-            StaticEmbeddings(TOKENS, Table(len(TOKENS), VECTORS), given)
+            StaticEmbeddings(TOKENS, given, VECTORS)
     for tokens, match in (
         ([*TOKENS[:-1], "good"], "twice"), ([*TOKENS[:-1], "a" * 257], "more than 256")
     ):  # fmt: skip
         with pytest.raises(BundleFormatError, match=match):
-            StaticEmbeddings(tokens, Table(len(tokens), VECTORS), settings())
+            StaticEmbeddings(tokens, settings(), VECTORS)
 
 
 def test_hostile_releases_are_rejected(tmp_path):
