@@ -49,17 +49,17 @@ SETS: Mapping[str, tuple[str, str]] = {
 
 #: Figures of which less is better, with their titles.
 LOSSES: Mapping[str, str] = {
-    "wrong": "wrong of 100",
+    "error": "error rate (%)",
     "flips": flips.TITLE,
     "loss": "log loss",
 }
 
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
-    "words": "words alone",
+    "words": "lexical features alone",
     "global-words": "vendor's new",
     "old-words": "old personal",
-    "fala-instant": "FaLA at once",
+    "fala-instant": "FaLA, no forward pass",
     "fala": "FaLA, 20 passes",
     "fala-all": "FaLA, all documents",
     "lora": "LoRA on the device",
@@ -107,7 +107,7 @@ OWN_WAYS: Mapping[str, str] = {
 
 #: Figures by name: the column of the records, the decimals, and the unit.
 FIGURES: Mapping[str, tuple[str, int, float]] = {
-    "wrong": ("scores.wrong", 1, 1),
+    "error": ("scores.error_rate", 1, 1),
     "flips": (flips.COLUMN, 1, 1),
     "loss": ("scores.loss", 3, 1),
     "auc": ("scores.auc", 3, 1),
@@ -280,7 +280,7 @@ def processors(study: str) -> str:
 
 
 def moved(study: str, other: str) -> str:
-    """The largest difference of a mean of wrong of 100 between two studies, on the same people.
+    """The largest difference of a mean error rate between two studies, on the same people.
 
     Each of the methods and data sets of the other study counts: the same replacements, made by
     another kind of processor.
@@ -288,7 +288,7 @@ def moved(study: str, other: str) -> str:
     changes = []
     for data, methods in runs_of(other).items():
         for method, theirs in methods.items():
-            test = compare(theirs, runs(study, data, method), FIGURES["wrong"][0])
+            test = compare(theirs, runs(study, data, method), FIGURES["error"][0])
             if test is None:
                 raise fala.DataError(f"{study}: nobody on {data} has {method}, as in {other}")
             changes.append(abs(test.difference.mean))
@@ -416,7 +416,7 @@ def costs(study: str, data: str, *names: str) -> str:
 
 def few_table() -> str:
     """FaLA minus the vendor's, by number of labels, all people together."""
-    figures = {"wrong": "wrong of 100", "loss": "log loss", "auc": "AUC", "f1": "F1"}
+    figures = {"error": "error rate (%)", "loss": "log loss", "auc": "AUC", "f1": "F1"}
     rows = []
     for size in SIZES:
         count = few_labels("labels", size).query("method == @SHIPPED")["user"].nunique()
@@ -425,13 +425,13 @@ def few_table() -> str:
 
 
 def few_sets() -> str:
-    """The same a data set at a time: wrong of 100, and AUC."""
+    """The same a data set at a time: error rate, and AUC."""
     sets = [data for data in SETS if data in set(few_labels("labels", "5")["data"])]
     rows = []
     for size in ("5", "20", "50", "all"):
         cells = [
             ", ".join(
-                few(name, "labels", data, size).partition(" ")[0] for name in ("wrong", "auc")
+                few(name, "labels", data, size).partition(" ")[0] for name in ("error", "auc")
             )
             for data in sets
         ]
@@ -464,8 +464,8 @@ def own(old: str, new: str) -> str:
     """An app without a vendor: error rates by number of labels, all people together."""
     rows = []
     for labels, groups in own_runs(old, new).items():
-        less = own_difference("wrong", "own-all", BASELINE, old, new, str(labels))
-        wrong = [mean_over_users(groups[way], "scores.wrong") for way in OWN_WAYS]
+        less = own_difference("error", "own-all", BASELINE, old, new, str(labels))
+        wrong = [mean_over_users(groups[way], "scores.error_rate") for way in OWN_WAYS]
         cells = ["" if mean is None else text_of(mean.mean, 1) for mean in wrong]
         rows.append([str(labels), str(len(own_people(groups[BASELINE]))), *cells, less])
     header = ["labels", "people", *OWN_WAYS.values(), "all texts minus C tuned"]
@@ -508,15 +508,15 @@ def benchmark(name: str) -> str:
     return table(header, rows)
 
 
-def wrong_of_100(study: str, *names: str) -> str:
-    """Wrong decisions of 100, a data set a row; beside a method that trains, what both cost."""
+def error_rate_table(study: str, *names: str) -> str:
+    """Error rates in percent, a data set a row; beside a method that trains, what both cost."""
     groups = [together(study, data, names) for data in runs_of(study)]
     rows: list[Row] = []
     for data, by_method in zip(runs_of(study), groups, strict=True):
         title, what = SETS[data]
         count = by_method[SHIPPED]["user"].nunique()
         rows.append(
-            [f"{what} ({title}, {count})", *(cell(by_method[name], "wrong") for name in names)]
+            [f"{what} ({title}, {count})", *(cell(by_method[name], "error") for name in names)]
         )
     if set(names) & set(TRAINED):
         costs = {"backward passes": "backward", "memory growth, MB": "memory"}
@@ -528,7 +528,7 @@ def wrong_of_100(study: str, *names: str) -> str:
                 for name in names
             ]
             rows.append([f"*{words}*", *cells])
-    return table(["wrong of 100 (set, people)", *(METHODS[name] for name in names)], rows)
+    return table(["error rate, % (set, people)", *(METHODS[name] for name in names)], rows)
 
 
 def error_rates(study: str, new: str, *names: str) -> str:
@@ -544,7 +544,7 @@ def error_rates(study: str, new: str, *names: str) -> str:
         by_method = together(study, data, (new, *names))
         title, what = SETS[data]
         count = by_method[names[-1]]["user"].nunique()
-        change = compared(study, data, new, names[-1], "wrong").difference
+        change = compared(study, data, new, names[-1], "error").difference
         words = with_interval(change, 1)
         resolved = (
             change.low is not None and change.high is not None and change.low * change.high > 0
@@ -552,7 +552,7 @@ def error_rates(study: str, new: str, *names: str) -> str:
         rows.append(
             [
                 f"{what[0].upper()}{what[1:]}: {title} ({count})",
-                *(cell(by_method[name], "wrong") for name in (new, *names)),
+                *(cell(by_method[name], "error") for name in (new, *names)),
                 f"**{words}**" if resolved else words,
             ]
         )
@@ -562,7 +562,7 @@ def error_rates(study: str, new: str, *names: str) -> str:
 
 def sets_resolved(study: str, other: str, method: str = SHIPPED) -> str:
     """On how many of a study's sets the error rate's difference has an interval without 0."""
-    tests = [compared(study, data, other, method, "wrong") for data in runs_of(study)]
+    tests = [compared(study, data, other, method, "error") for data in runs_of(study)]
     count = sum((test.difference.low or 0) * (test.difference.high or 0) > 0 for test in tests)
     return f"on {count}"
 
@@ -572,14 +572,14 @@ def fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
     changes = []
     for data in runs_of(study):
         both = together(study, data, [method, other])
-        ours, theirs = (mean(both[name], "wrong").mean for name in (method, other))
+        ours, theirs = (mean(both[name], "error").mean for name in (method, other))
         changes.append(1 - ours / theirs)
     return f"{100 * sum(changes) / len(changes):.0f} % fewer decisions are wrong"
 
 
 def sets_with_fewer_wrong(study: str, other: str, method: str = SHIPPED) -> str:
     """On how many of a study's sets fewer decisions are wrong than by another method."""
-    tests = [compared(study, data, other, method, "wrong") for data in runs_of(study)]
+    tests = [compared(study, data, other, method, "error") for data in runs_of(study)]
     fewer = sum(test.difference.mean < 0 for test in tests)
     return f"on {fewer} of {len(tests)} sets"
 
@@ -593,7 +593,7 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "moved": moved,
     "sides": sides,
     "few": few,
-    "wrong-of-100": wrong_of_100,
+    "error-rate-table": error_rate_table,
     "error-rates": error_rates,
     "sets-resolved": sets_resolved,
     "fewer-wrong": fewer_wrong,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import DataError
-from fala_export.fitting.metrics import wrong_of_100
+from fala_export.fitting.metrics import error_rate
 from fala_sim.metric.mixing import as_logits
 from fala_sim.records import Kind, Record, read_records
 
@@ -29,8 +29,8 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
     Columns computed from a record: ``cost.total.flops`` (forward and backward),
     ``cost.memory_growth`` (bytes by which the peak is above the start), ``flips.old.share`` and
     ``flips.vendor.share`` (negative flips as a share of the test examples), and beside each
-    accuracy ``wrong``, such as ``scores.wrong`` (how many of 100 examples are decided otherwise
-    than the user would).
+    accuracy ``error_rate``, such as ``scores.error_rate`` (the percentage of examples that are
+    decided otherwise than the user would).
 
     Args:
         results: The folder that ``fala-sim --results`` names.
@@ -102,7 +102,7 @@ def flat(record: Record) -> Record:
         shares = {name.removesuffix("negative") + "share": count / test
                   for name, count in fields.items() if name.endswith(".negative")}  # fmt: skip
         fields |= shares
-    wrong = {name.removesuffix("accuracy") + "wrong": wrong_of_100(value)
+    wrong = {name.removesuffix("accuracy") + "error_rate": error_rate(value)
              for name, value in fields.items() if name.endswith(".accuracy")}  # fmt: skip
     return fields | wrong
 

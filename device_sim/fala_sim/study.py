@@ -45,7 +45,12 @@ class Study:
         return FOLDER / self.name / "results"
 
     def table(
-        self, name: str, title: str, *needs: Kind, reads: tuple[Kind, ...] = ()
+        self,
+        name: str,
+        title: str,
+        *needs: Kind,
+        caption: str = "",
+        reads: tuple[Kind, ...] = (),
     ) -> Callable[[Make[Table]], Make[Table]]:
         """Register a function as a table of the study, as ``report.registry.table`` does.
 
@@ -53,12 +58,15 @@ class Study:
             name: On the command line.
             title: Above the table.
             needs: Kinds of record that it needs.
+            caption: What it shows, and how it was measured.
             reads: Optional kinds of record.
         """
 
         def register(make: Make[Table]) -> Make[Table]:
             what = f"study {self.name}"
-            self.entries[name] = entry_of(what, name, title, make, needs, reads, self.family)
+            self.entries[name] = entry_of(
+                what, name, title, caption, make, needs, reads, self.family
+            )
             return make
 
         return register

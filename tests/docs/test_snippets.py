@@ -149,8 +149,10 @@ GIVEN = {
 def walked(names, printed):
     """The personal model is far above the vendor's at once, and a few passes help."""
     means = printed.split("\nmeans ")[1].splitlines()
-    wrong, area = (next(each for each in means if each.startswith(it)) for it in ("wrong", "AUC"))
-    _, vendor, instant, refined = map(float, wrong.split()[3:7])
+    rate, area = (
+        next(each for each in means if each.startswith(it)) for it in ("error rate (%)", "AUC")
+    )
+    _, vendor, instant, refined = map(float, rate.split()[3:7])
     assert max(instant, refined) + 5 < vendor
     old, vendor, instant, refined = map(float, area.split()[1:5])
     assert vendor + 0.05 < instant < refined

@@ -116,9 +116,9 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     assert bundle.manifest.details["check"] == summary["check"]
     assert summary["check"]["devices"] == 3
     devices = ["old_personal", "new_global", "instant", "fala"]
-    for figure in ("wrong", "negative_flips", "cross_entropy", "auc"):
+    for figure in ("error_rate", "negative_flips", "cross_entropy", "auc"):
         assert sorted(summary["check"][figure]) == sorted(devices)
-    assert 0 <= summary["check"]["wrong"]["fala"] <= 100
+    assert 0 <= summary["check"]["error_rate"]["fala"] <= 100
     assert 0 <= summary["check"]["negative_flips"]["fala"] <= 100
     assert summary["check"]["negative_flips"]["old_personal"] is None
     assert summary["published"]["version"] == 1
@@ -175,7 +175,7 @@ def test_the_last_head_is_fitted_to_all_rows(kitchen):
     summary = done("release", kitchen / "recipe.toml", "--users", 10)
     assert summary["check"]["devices"] == 10
     # The old release is made of all rows, those of the check's users, too.
-    for figure in ("wrong", "negative_flips", "auc"):
+    for figure in ("error_rate", "negative_flips", "auc"):
         assert summary["check"][figure]["old_personal"] is None
     assert set(summary["check"]["negative_flips"].values()) == {None}
     walk = ("--old", kitchen / "old.fala", "--new", kitchen / "second.fala", "--users", "1")

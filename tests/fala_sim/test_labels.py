@@ -68,7 +68,7 @@ def test_the_table_has_means_of_draws_and_differences_from_the_vendor(results):
         row for row in rows if (row["labels"], row["method"]) == ("20", "Vendor, calibrated")
     )
     assert row["log loss"]["mean"] == pytest.approx(sum(records) / 3)
-    vendor = next(row for row in rows if row["method"] == "Vendor with words")
+    vendor = next(row for row in rows if row["method"] == "Vendor with lexical features")
     difference = row["log loss, less the vendor's"]["mean"]
     assert difference == pytest.approx(row["log loss"]["mean"] - vendor["log loss"]["mean"])
 

@@ -123,9 +123,10 @@ def test_a_table_lists_its_missing_records():
         TABLES["frontier"](frame_of({"frontier": [about()]}))
 
 
-def test_titles_of_methods_are_those_of_records_or_classes():
-    assert title("knn") == "k nearest neighbours"
-    assert title("knn", frame_of({"replacement": [about(title="KNN")]})) == "KNN"
+def test_titles_of_methods_are_those_of_classes_or_records():
+    recorded = frame_of({"replacement": [about(title="Mine")]})
+    assert title("knn", recorded) == "k nearest neighbours"
+    assert title("mine", recorded) == "Mine"
     assert title("mine") == "mine"
 
 
@@ -210,7 +211,7 @@ def test_ratings_have_a_table_of_their_own_beside_labels():
     budgets = stars("fala", [0.1] * 5, variant="100")
     records = frame_of({"replacement": [*runs, *replaced("fala")], "frontier": budgets})
     table = TABLES["ratings"](records)
-    assert column(table, "method") == ["Vendor with words", "FaLA", "FaLA, 100 passes"]
+    assert column(table, "method") == ["Vendor with lexical features", "FaLA", "FaLA, 100 passes"]
     where = {"method": "FaLA"}
     assert cell(table, "RMSE", **where).mean == pytest.approx(0.22)
     assert cell(table, "rank correlation", **where).mean == pytest.approx(0.78)

@@ -32,7 +32,7 @@ def with_truth(records):
 
 
 def words():
-    return with_truth(raw("words", 5, 1.0, title="Words alone"))
+    return with_truth(raw("words", 5, 1.0, title="Lexical features alone"))
 
 
 def mean_auc(words, old, seed=1, noise=1.5):

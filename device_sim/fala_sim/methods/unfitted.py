@@ -28,7 +28,7 @@ class OldWords(Method):
     """Old personal with words: FaLA's device before the replacement."""
 
     name = "old-words"
-    title = "Old personal with words"
+    title = "Old personal with lexical features"
     row = 10
     look = Look("#93704b", "1")
     all_tasks = True
@@ -59,7 +59,7 @@ class GlobalWords(Method):
     """Vendor with words: the release that FaLA's devices get, for every user the same."""
 
     name = "global-words"
-    title = "Vendor with words"
+    title = "Vendor with lexical features"
     row = 12
     look = Look("#5a7f96", "H")
     baseline = False

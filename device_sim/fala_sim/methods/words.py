@@ -20,7 +20,7 @@ class Words(Method):
     """
 
     name = "words"
-    title = "Words alone"
+    title = "Lexical features alone"
     row = 13
     look = Look("#96708c", ".")
     headline = False

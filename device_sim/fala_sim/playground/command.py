@@ -209,10 +209,10 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
     within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
 
-    Wrong of 100: how many of 100 new texts are decided otherwise than this user would. All models
+    Error rate: how often a model disagrees with this user on unseen texts, in percent. All models
     decide as ``Device.predict`` does: for the most probable label, which of two labels has a
-    probability above 1/2. Right before, wrong now: how many of the 100 the old personal model
-    decides right, and this model wrong. The last line says whether the new personal model decides
+    probability above 1/2. Right before, wrong now: the texts that the old personal model decides
+    right, and this model wrong. The last line says whether the new personal model decides
     better or worse than the vendor's new model and than the old personal one: within a 95 %
     interval over the users, or it is not known. F1 is of the label --positive, which is named, by
     the same decisions. Ratings have their error and rank correlation.

@@ -15,12 +15,12 @@ from fala_export.rows.table import Rows
 from fala_sim.playground.walk import changes, conclusion
 
 _TITLES = {
-    "wrong": "wrong of 100", "negative_flips": "right before, wrong now",
-    "positive_flips": "wrong before, right now", "cross_entropy": "log loss", "auc": "AUC",
+    "error_rate": "error rate (%)", "negative_flips": "right before, wrong now (%)",
+    "positive_flips": "wrong before, right now (%)", "cross_entropy": "log loss", "auc": "AUC",
     "f1": "F1", "macro_f1": "macro-F1", "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
-#: Figures of 100 texts.
-_OF_100 = ("wrong", "negative_flips", "positive_flips")
+#: Figures in percent.
+_PERCENT = ("error_rate", "negative_flips", "positive_flips")
 _MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
 
 _LEGEND = """\
@@ -28,11 +28,11 @@ old: the old personal model. new: the vendor's new model. instant: the personal 
 backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
 """
 _OF_LABELS = """\
-Wrong of 100: how many of 100 new texts are decided otherwise than the user would. Every model
-decides as Device.predict does: for the most probable label, which of two labels has a probability
-above 1/2. Right before, wrong now: how many of the 100 the old personal model decides right and
-this model decides wrong; wrong before, right now: the other way round. Less is better of the first
-two figures and of the log loss."""
+Error rate: how often a model disagrees with the user on unseen texts. Every model decides as
+Device.predict does: for the most probable label, which of two labels has a probability above 1/2.
+Right before, wrong now: the texts that the old personal model decides right and this model decides
+wrong; wrong before, right now: the other way round. Less is better of the first two figures and of
+the log loss."""
 _OF_ONE_LABEL = """\
 F1 is of the label {positive}, by the same decisions; --positive names another label."""
 _MACRO = """\
@@ -146,7 +146,7 @@ def _width(model: str) -> int:
 
 
 def _figures(values: Mapping[str, float | None], metric: str) -> str:
-    digits = 1 if metric in _OF_100 else 3
+    digits = 1 if metric in _PERCENT else 3
     return " ".join(_figure(value, _width(model), digits) for model, value in values.items())
 
 
@@ -155,7 +155,7 @@ def _change(users: Sequence[Mapping[str, Any]], metric: str) -> str:
     gains = changes(users, metric, "old_personal")
     if not gains:
         return "-"
-    digits, bounds = 1 if metric in _OF_100 else 3, interval(gains)
+    digits, bounds = 1 if metric in _PERCENT else 3, interval(gains)
     words = "too few users"
     if bounds is not None:
         words = " to ".join(f"{bound:+.{digits}f}" for bound in bounds)
@@ -169,14 +169,14 @@ def _figure(value: float | None, width: int, digits: int = 3) -> str:
 
 def _conclusion(result: Mapping[str, Any]) -> str:
     """One line: whether the new personal model is better than the vendor's and than the old."""
-    is_wrong = result["figure"] == "wrong"
-    digits, unit = (1, " of 100") if is_wrong else (3, "")
+    is_rate = result["figure"] == "error_rate"
+    digits, unit = (1, " %") if is_rate else (3, "")
     models = {
         "new_global": "the vendor's new model", "old_personal": "the old personal model",
     }  # fmt: skip
     sentences = [
-        f"The new personal model decides {result['fala']:.{digits}f} of 100 wrong."
-        if is_wrong
+        f"The new personal model has an error rate of {result['fala']:.{digits}f} %."
+        if is_rate
         else f"The new personal model has an RMSE of {result['fala']:.{digits}f}."
     ]
     for model, name in models.items():

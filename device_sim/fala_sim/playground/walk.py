@@ -159,13 +159,13 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         users: Results of ``run_user``.
 
     Returns:
-        ``figure``, ``"wrong"`` of 100 or ``"rmse"``, of which less is better; its mean ``fala``
+        ``figure``, ``"error_rate"`` or ``"rmse"``, of which less is better; its mean ``fala``
         over the users; and for ``new_global`` and ``old_personal`` its mean ``value``, the mean
         ``difference`` of the new personal model from it with Student's 95 % ``interval`` over the
         users (None of fewer than three), and the ``verdict``: ``"better"`` or ``"worse"``, if the
         interval does not have 0, else ``"not known"``.
     """
-    figure = next(figure for figure in ("wrong", "rmse") if figure in users[0])
+    figure = next(figure for figure in ("error_rate", "rmse") if figure in users[0])
 
     def value_of(model: str) -> float:
         return float(np.mean([user[figure][model] for user in users]))

@@ -26,7 +26,7 @@ MB = 1e6
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
 
 #: What a user feels first, then how sure a model is, then how it ranks, by title.
-FELT = {"wrong of 100": "scores.wrong", "log loss": "scores.loss", "AUC": "scores.auc"}
+FELT = {"error rate (%)": "scores.error_rate", "log loss": "scores.loss", "AUC": "scores.auc"}
 
 
 class Setting(NamedTuple):
@@ -111,11 +111,11 @@ def grouped(runs: pd.DataFrame) -> Iterator[tuple[Setting, str, pd.DataFrame]]:
 
 
 def title(method: str, runs: pd.DataFrame | None = None) -> str:
-    """A method's title in tables, from its records or its class."""
+    """A method's title in tables: its class's, or that of its records."""
+    if method in METHODS:
+        return find_method(method).title
     titles = [] if runs is None or "title" not in runs else runs["title"].dropna().tolist()
-    if titles:
-        return str(titles[0])
-    return find_method(method).title if method in METHODS else method
+    return str(titles[0]) if titles else method
 
 
 def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Cell]:

@@ -6,7 +6,6 @@ Each is a function of the records' frame; its decorator registers it. The functi
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,26 +99,25 @@ def table(
     name: str,
     title: str,
     *needs: Kind,
+    caption: str = "",
     reads: tuple[Kind, ...] = (),
     family: Family | None = None,
     options: Mapping[str, Option] | None = None,
 ) -> Callable[[Make[Table]], Make[Table]]:
-    """Register a function as a table.
-
-    The first line of its docstring is its help, the rest its caption. A name in braces is one of
-    its module's.
+    """Register a function as a table; its docstring's first line is its help.
 
     Args:
         name: On the command line; the number of a table of the paper.
         title: Above the table.
         needs: Kinds of record that it needs.
+        caption: What it shows, and how it was measured.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
         options: Options of its command, by the names of the function's arguments.
     """
 
     def register(make: Make[Table]) -> Make[Table]:
-        entry = entry_of("table", name, title, make, needs, reads, family)
+        entry = entry_of("table", name, title, caption, make, needs, reads, family)
         TABLES[name] = replace(entry, options=options or {})
         return make
 
@@ -130,6 +128,7 @@ def entry_of(
     what: str,
     name: str,
     title: str,
+    caption: str,
     make: Make[Table],
     needs: tuple[Kind, ...],
     reads: tuple[Kind, ...],
@@ -140,7 +139,7 @@ def entry_of(
 
     def titled(records: pd.DataFrame, **options: Any) -> Table:  # noqa: ANN401
         made = make(records, **options)
-        return replace(made, name=file, title=made.title or title, about=_caption(make))
+        return replace(made, name=file, title=made.title or title, about=caption)
 
     return Entry(what, name, _about(make, title), titled, needs, reads, family)
 
@@ -155,12 +154,6 @@ def figure(
         return make
 
     return register
-
-
-def _caption(make: Callable[..., object]) -> str:
-    """The paragraphs of a docstring after its first line, without ``Raises``."""
-    text = (make.__doc__ or "").partition("\n")[2].partition("Raises:\n")[0]
-    return " ".join(text.split()).format_map(inspect.unwrap(make).__globals__)
 
 
 def _about(make: Callable[..., object], title: str) -> str:

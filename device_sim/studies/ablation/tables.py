@@ -45,13 +45,17 @@ _METRIC_6 = {"matching": "auc", "classification": "f1"}
 _USERS = 5
 
 
-@STUDY.table("table-3", "Table 3: the old backbone, global and personal", "ablation")
+@STUDY.table(
+    "table-3",
+    "Table 3: the old backbone, global and personal",
+    "ablation",
+    caption=(
+        f"{_MEANS} p: two-sided sign-flip test over users, beside the smallest that so many "
+        f"users can give. {paper.DIFFERENCE}"
+    ),
+)
 def table_3(records: pd.DataFrame) -> Table:
-    """The old backbone, global and personal.
-
-    {_MEANS} p: two-sided sign-flip test over users, beside the smallest that so many users can
-    give. {paper.DIFFERENCE}
-    """
+    """The old backbone, global and personal."""
     runs = _ablations(records, "3")
     rows: list[TableRow] = []
     for setting, setting_runs in by_setting(runs):
@@ -78,12 +82,14 @@ def table_3(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@STUDY.table("table-4", "Table 4: ways to initialize the personal matrix", "ablation")
+@STUDY.table(
+    "table-4",
+    "Table 4: ways to initialize the personal matrix",
+    "ablation",
+    caption=(f"The paper's FaLA, initialized in five ways. {_MEANS} {paper.DIFFERENCE}"),
+)
 def table_4(records: pd.DataFrame) -> Table:
-    """Ways to initialize the personal matrix.
-
-    The paper's FaLA, initialized in five ways. {_MEANS} {paper.DIFFERENCE}
-    """
+    """Ways to initialize the personal matrix."""
     runs = _ablations(records, "4")
     rows: list[TableRow] = [
         {
@@ -99,14 +105,19 @@ def table_4(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@STUDY.table("table-5", "Table 5: objective terms by lambda", "ablation")
+@STUDY.table(
+    "table-5",
+    "Table 5: objective terms by lambda",
+    "ablation",
+    caption=(
+        "The paper's FaLA, with the squared error of old logits (MSE), the cross-entropy of "
+        f"labels (CE) or both, and lambda as the weight of the penalty. {_MEANS} The paper's "
+        "are with BERT; it does not name their metric, which by size is AUC for NR and "
+        f"accuracy for HS. {paper.DIFFERENCE}"
+    ),
+)
 def table_5(records: pd.DataFrame) -> Table:
-    """Objective terms by lambda.
-
-    The paper's FaLA, with the squared error of old logits (MSE), the cross-entropy of labels (CE)
-    or both, and lambda as the weight of the penalty. {_MEANS} The paper's are with BERT; it does
-    not name their metric, which by size is AUC for NR and accuracy for HS. {paper.DIFFERENCE}
-    """
+    """Objective terms by lambda."""
     runs = _ablations(records, "5")
     # Objective and lambda: "mse+ce-0.0001"; lambda may be written with an exponent.
     parts = runs["part"].str.split("-", n=1, expand=True)
@@ -137,14 +148,19 @@ def table_5(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@STUDY.table("table-6", "Table 6: no global training", "ablation")
+@STUDY.table(
+    "table-6",
+    "Table 6: no global training",
+    "ablation",
+    caption=(
+        "Ours without global training: a head fitted to each user's own labels alone, on "
+        f"the backbone as it comes; the paper fine-tunes the backbone, too. {_MEANS} The "
+        "paper's rows stand below ours: other data, other backbones, five users, ± "
+        "deviation over them."
+    ),
+)
 def table_6(records: pd.DataFrame) -> Table:
-    """Models without global training, beside FaLA with it.
-
-    Ours without global training: a head fitted to each user's own labels alone, on the backbone as
-    it comes; the paper fine-tunes the backbone, too. {_MEANS} The paper's rows stand below ours:
-    other data, other backbones, five users, ± deviation over them.
-    """
+    """Models without global training, beside FaLA with it."""
     runs = _ablations(records, "6")
     rows: list[TableRow] = [
         {
@@ -172,15 +188,20 @@ def table_6(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@STUDY.table("table-7", "Table 7: clusters by user and top k", "ablation")
+@STUDY.table(
+    "table-7",
+    "Table 7: clusters by user and top k",
+    "ablation",
+    caption=(
+        "How many clusters correlation clustering finds among each user's examples where "
+        "each has + edges to those of its label among its k nearest; and the AUC of the "
+        "paper's FaLA on their representatives, mean over users ± deviation [95 % t "
+        "interval over users]. The paper's rows, at the k that it found best, are of five "
+        "other users."
+    ),
+)
 def table_7(records: pd.DataFrame) -> Table:
-    """Clusters by user and top k.
-
-    How many clusters correlation clustering finds among each user's examples where each has +
-    edges to those of its label among its k nearest; and the AUC of the paper's FaLA on their
-    representatives, mean over users ± deviation [95 % t interval over users]. The paper's rows, at
-    the k that it found best, are of five other users.
-    """
+    """Clusters by user and top k."""
     runs = _ablations(records, "7")
     runs = runs.assign(top_k=runs["part"].astype(int))
     columns = [f"user {number}" for number in range(1, _USERS + 1)]

@@ -15,17 +15,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@STUDY.table("history", "A history of releases", "history")
+@STUDY.table(
+    "history",
+    "A history of releases",
+    "history",
+    caption=(
+        "A vendor's releases in turn, by release: 0 is what the device begins with. A part "
+        "of the user's labels is learned before each; in a row all devices have the same "
+        "labels. AUC of the personal model that was carried through all releases, of one "
+        "that begins at this release and encodes all texts, and of the vendor's model: mean "
+        "over users ± deviation [95 % t interval over users]. Passes: forward passes of "
+        "each replacement, at most. First release to the last: a device that skips those "
+        "between."
+    ),
+)
 def history(records: pd.DataFrame) -> Table:
-    """AUC after each of a vendor's releases, carried through all of them or begun there.
-
-    A vendor's releases in turn, by release: 0 is what the device begins with. A part of the user's
-    labels is learned before each; in a row all devices have the same labels. AUC of the personal
-    model that was carried through all releases, of one that begins at this release and encodes all
-    texts, and of the vendor's model: mean over users ± deviation [95 % t interval over users].
-    Passes: forward passes of each replacement, at most. First release to the last: a device that
-    skips those between.
-    """
+    """AUC after each of a vendor's releases, carried through all of them or begun there."""
     runs = of(records, "history")
     rows: list[TableRow] = []
     for setting, group in by_setting(runs):

@@ -38,14 +38,19 @@ _MEASURED = (
 )
 
 
-@STUDY.table("adapters", "Adapters against full fine-tuning", "adapter")
+@STUDY.table(
+    "adapters",
+    "Adapters against full fine-tuning",
+    "adapter",
+    caption=(
+        f"{_MEASURED} {_INTERVALS} Nine tasks: models' worth of parameters that they need "
+        "together. The paper: BERT-large, GLUE's own test rows, Matthews' coefficient of "
+        "CoLA and F1 of MRPC, the best of a sweep. The slides: a reproduction with "
+        "BERT-base, accuracy on development rows."
+    ),
+)
 def adapters(records: pd.DataFrame) -> Table:
-    """Adapters of two sizes against full fine-tuning, and against no training.
-
-    {_MEASURED} {_INTERVALS} Nine tasks: models' worth of parameters that they need together. The
-    paper: BERT-large, GLUE's own test rows, Matthews' coefficient of CoLA and F1 of MRPC, the best
-    of a sweep. The slides: a reproduction with BERT-base, accuracy on development rows.
-    """
+    """Adapters of two sizes against full fine-tuning, and against no training."""
     runs = of(records, "adapter")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
@@ -92,14 +97,18 @@ def adapters(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), notes, measured=measured(runs))
 
 
-@STUDY.table("adapter-search", "Learning rates", "adapter-search")
+@STUDY.table(
+    "adapter-search",
+    "Learning rates",
+    "adapter-search",
+    caption=(
+        "The accuracy of the best epoch on the validation rows, of adapters of size 64 and "
+        "of full fine-tuning. All other tables' trainings take the best of their method and "
+        "data set; of equals the exporter's own, or the smaller."
+    ),
+)
 def adapter_search(records: pd.DataFrame) -> Table:
-    """The learning rates that were tried.
-
-    The accuracy of the best epoch on the validation rows, of adapters of size 64 and of full
-    fine-tuning. All other tables' trainings take the best of their method and data set; of equals
-    the exporter's own, or the smaller.
-    """
+    """The learning rates that were tried."""
     runs = of(records, "adapter-search")
     # Of equal ones, the rate that the trainings use: the usual, or the smaller.
     runs = runs.assign(other=runs["variant"] != "usual").sort_values(
@@ -123,13 +132,19 @@ def adapter_search(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@STUDY.table("adapter-sizes", "Performance by trained parameters", "adapter", "adapter-size")
+@STUDY.table(
+    "adapter-sizes",
+    "Performance by trained parameters",
+    "adapter",
+    "adapter-size",
+    caption=(
+        f"{_MEASURED} {_INTERVALS} The paper: mean validation accuracies of eight tasks "
+        "0.862, 0.858 and 0.857 at sizes 8, 64 and 256 (BERT-large); fewer top layers cost "
+        "much, and norms alone more."
+    ),
+)
 def adapter_sizes(records: pd.DataFrame) -> Table:
-    """Performance by trained parameters: the paper's Figure 4.
-
-    {_MEASURED} {_INTERVALS} The paper: mean validation accuracies of eight tasks 0.862, 0.858 and
-    0.857 at sizes 8, 64 and 256 (BERT-large); fewer top layers cost much, and norms alone more.
-    """
+    """Performance by trained parameters: the paper's Figure 4."""
     runs = of(records, "adapter", "adapter-size")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
@@ -150,14 +165,18 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@STUDY.table("adapter-ablation", "Adapters without some layers'", "adapter-span")
+@STUDY.table(
+    "adapter-ablation",
+    "Adapters without some layers'",
+    "adapter-span",
+    caption=(
+        f"{_INTERVALS} The paper (BERT-base, MNLI and CoLA, validation rows): no single "
+        "layer costs more than 2 points; all together cost 37 (MNLI) and 69 (CoLA), down to "
+        "the majority's label; the lower layers (0 to 4 of MNLI) hardly matter."
+    ),
+)
 def adapter_ablation(records: pd.DataFrame) -> Table:
-    """Adapters without those of some layers: the paper's Figure 6, nothing trained anew.
-
-    {_INTERVALS} The paper (BERT-base, MNLI and CoLA, validation rows): no single layer costs more
-    than 2 points; all together cost 37 (MNLI) and 69 (CoLA), down to the majority's label; the
-    lower layers (0 to 4 of MNLI) hardly matter.
-    """
+    """Adapters without those of some layers: the paper's Figure 6, nothing trained anew."""
     runs = of(records, "adapter-span")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
@@ -188,13 +207,13 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     "Adapters by the scale of their first weights",
     "adapter-init",
     reads=("adapter",),
+    caption=(
+        f"Adapters of size 64. {_MEASURED} {_INTERVALS} The paper (BERT-base, MNLI and "
+        "CoLA): the same below a deviation of 0.01, and worse above, on CoLA most."
+    ),
 )
 def adapter_init(records: pd.DataFrame) -> Table:
-    """Adapters by the scale of their first weights: the paper's Figure 6, right.
-
-    Adapters of size 64. {_MEASURED} {_INTERVALS} The paper (BERT-base, MNLI and CoLA): the same
-    below a deviation of 0.01, and worse above, on CoLA most.
-    """
+    """Adapters by the scale of their first weights: the paper's Figure 6, right."""
     runs = of(records, "adapter-init", "adapter")
     usual = (runs["method"] + runs["variant"] == "".join(_ADAPTERS)) & (runs["kind"] == "adapter")
     runs = runs.assign(variant=runs["variant"].mask(usual, USUAL))

@@ -62,12 +62,15 @@ _MEASURED = (
 )
 
 
-@STUDY.table("prompts", "Writers' prompts", "prompt", reads=("prompt-training",))
+@STUDY.table(
+    "prompts",
+    "Writers' prompts",
+    "prompt",
+    reads=("prompt-training",),
+    caption=(f"{_MEASURED}"),
+)
 def prompts(records: pd.DataFrame) -> Table:
-    """Writers' prompts against none, and a personal head on each.
-
-    {_MEASURED}
-    """
+    """Writers' prompts against none, and a personal head on each."""
     runs = of(records, "prompt")
     trainings = of(records, "prompt-training")
     order = [
@@ -94,13 +97,15 @@ def prompts(records: pd.DataFrame) -> Table:
     return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
 
 
-@STUDY.table("lengths", "Writers' prompts by their length", "prompt-length",
-             reads=("prompt", "prompt-training"))  # fmt: skip
+@STUDY.table(
+    "lengths",
+    "Writers' prompts by their length",
+    "prompt-length",
+    reads=("prompt", "prompt-training"),
+    caption=(f"Vectors of a soft prompt, tokens of a hard one. {_MEASURED}"),
+)
 def lengths(records: pd.DataFrame) -> Table:
-    """Writers' prompts by their length.
-
-    Vectors of a soft prompt, tokens of a hard one. {_MEASURED}
-    """
+    """Writers' prompts by their length."""
     runs = of(records, "prompt", "prompt-length")
     trainings = of(records, "prompt-training")
     trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]

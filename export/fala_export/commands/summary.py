@@ -9,7 +9,7 @@ _MODELS = {
     "frozen": "frozen backbone", "trained": "trained", "with_words": "trained, with words",
 }  # fmt: skip
 _METRICS = {
-    "wrong": "wrong of 100 (at probability 1/2)", "negative_flips": "right before, wrong now",
+    "error_rate": "error rate (%)", "negative_flips": "right before, wrong now",
     "cross_entropy": "log loss", "auc": "AUC", "f1": "F1", "accuracy": "accuracy",
     "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
@@ -185,7 +185,7 @@ def _check(check: Mapping[str, Any]) -> Iterator[str]:
         "(+-: half of a 95 % interval over them)"
     )
     for name in (name for name in _METRICS if name in check):
-        digits = 1 if name in ("wrong", "negative_flips") else 4
+        digits = 1 if name in ("error_rate", "negative_flips") else 4
         cells = [
             f"{_figure(check[name][model], check['margins'][name][model], digits)} {where}"
             for model, where in _DEVICES.items()

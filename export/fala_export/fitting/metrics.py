@@ -107,8 +107,8 @@ def _student(freedom: int) -> float:
     return float(math.sqrt(freedom) * np.tan(np.interp(CONFIDENCE, shares / shares[-1], angles)))
 
 
-def wrong_of_100(accuracy: float | None) -> float | None:
-    """How many of 100 rows are decided otherwise than their labels say; None without accuracy."""
+def error_rate(accuracy: float | None) -> float | None:
+    """The percentage of rows that are decided otherwise than labelled; None without accuracy."""
     return None if accuracy is None else 100 * (1 - accuracy)
 
 

@@ -21,13 +21,13 @@ from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel, Label, equal_labels, natural_positive
 from fala.model.links import LABELS
 from fala.model.losses import Floats, label_probabilities
-from fala_export.fitting.metrics import averaged, scores, wrong_of_100
+from fala_export.fitting.metrics import averaged, error_rate, scores
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import shown_labels
 
 #: Figures for labels, what a user feels first; and for ratings.
 FIGURES = (
-    "wrong", "negative_flips", "positive_flips", "cross_entropy", "auc", "f1", "macro_f1",
+    "error_rate", "negative_flips", "positive_flips", "cross_entropy", "auc", "f1", "macro_f1",
     "accuracy", "rmse", "rank_correlation",
 )  # fmt: skip
 MODELS = ("old_personal", "new_global", "instant", "fala")
@@ -152,11 +152,11 @@ class Truth:
             before: The old personal model's (n, C), from which decisions may flip.
 
         Returns:
-            For labels that exclude one another ``wrong``, how many of 100 decisions are, and, with
-            ``before``, ``negative_flips`` and ``positive_flips``: how many of 100 were right
-            before and are wrong now, and the other way round. For them and for tags (means over
-            the tags) ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``. For a
-            rating ``rmse`` and ``rank_correlation``.
+            For labels that exclude one another ``error_rate``, the percentage of wrong decisions,
+            and, with ``before``, ``negative_flips`` and ``positive_flips``: how many of 100 were
+            right before and are wrong now, and the other way round. For them and for tags (means
+            over the tags) ``cross_entropy``, ``auc``, ``f1`` or ``macro_f1``, and ``accuracy``.
+            For a rating ``rmse`` and ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
@@ -181,7 +181,7 @@ class Truth:
         names = self.head.names
         chosen = range(len(names)) if self.positive is None else [names.index(str(self.positive))]
         figures = scores(truth, probabilities, chosen)
-        figures["wrong"] = wrong_of_100(figures["accuracy"])
+        figures["error_rate"] = error_rate(figures["accuracy"])
         if self.positive is None:
             figures["macro_f1"] = figures.pop("f1")
         return figures

@@ -28,7 +28,7 @@ MOST_DEVICES = 200
 WORSE = 0.005
 #: The figures of a verdict by the head's kind of label.
 _FIGURES = {
-    "labels": ("wrong", "negative_flips", "cross_entropy", "auc"),
+    "labels": ("error_rate", "negative_flips", "cross_entropy", "auc"),
     "tags": ("auc",),
     "rating": ("rmse", "rank_correlation"),
 }
@@ -132,7 +132,7 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         link: Link of the release's head.
 
     Returns:
-        ``devices``, those with test rows of two labels; their mean ``wrong`` of 100,
+        ``devices``, those with test rows of two labels; their mean ``error_rate`` in percent,
         ``negative_flips`` (how many of 100 the old personal model decides right, and the model
         wrong; None of the old one), ``cross_entropy`` and ``auc`` (for tags ``auc`` alone, for
         ratings ``rmse`` and ``rank_correlation``) with the old personal model, with the new release

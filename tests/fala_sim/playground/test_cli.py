@@ -17,7 +17,7 @@ from fala_sim.playground.walk import conclusion
 from program import without_progress
 from public_data import write_table
 
-METRICS = ("wrong", "cross_entropy", "auc", "f1", "accuracy")
+METRICS = ("error_rate", "cross_entropy", "auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
 
 
@@ -32,7 +32,7 @@ def check_result(result, budget, bridged=True):
     assert {"old", "new", "data", "bridge", "users", "mean"} <= set(result)
     assert result["budget"] == budget
     assert result["bridge"].startswith("none") != bridged
-    assert next(iter(result["mean"])) == "wrong"
+    assert next(iter(result["mean"])) == "error_rate"
     for figures in (*result["users"], result["mean"]):
         assert figures["seconds"]["total"] > 0
         assert figures["documents"] > 0
@@ -40,7 +40,7 @@ def check_result(result, budget, bridged=True):
         assert (figures["instant"] is not None) == bridged
         for metric in METRICS:
             assert list(figures[metric]) == MODELS
-            highest = {"wrong": 100, "cross_entropy": 20}.get(metric, 1)
+            highest = {"error_rate": 100, "cross_entropy": 20}.get(metric, 1)
             assert all(value is None or 0 <= value <= highest for value in figures[metric].values())
     for user in result["users"]:
         assert isinstance(user["user"], str)
@@ -57,8 +57,8 @@ def check_result(result, budget, bridged=True):
 def test_a_walk_prints_a_table(tiny, data):
     walk = works(*tiny, "--users", 1)
     for part in (
-        "synthetic", "wrong of 100", "\nlog loss ", "\nAUC ", "\nF1 of 1 ", "F1 is of the label 1,",
-        "instant", "forwards", "decision", "\nrows left out: none\n",
+        "synthetic", "error rate (%)", "\nlog loss ", "\nAUC ", "\nF1 of 1 ",
+        "F1 is of the label 1,", "instant", "forwards", "decision", "\nrows left out: none\n",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
         "sample, 1 user, seed 0: 1 user, ", " of 1 user.", "it is not known yet",
     ):  # fmt: skip
@@ -140,9 +140,16 @@ def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
 
 
 def users_of(gains):
-    """Results of users whose new personal model decides so many of 100 less wrong."""
+    """Results of users whose new personal model has an error rate lower by so many percent."""
     return [
-        {"wrong": {"old_personal": 20.0, "new_global": 30.0 + gain, "instant": 1.0, "fala": 20.0}}
+        {
+            "error_rate": {
+                "old_personal": 20.0,
+                "new_global": 30.0 + gain,
+                "instant": 1.0,
+                "fala": 20.0,
+            }
+        }
         for gain in gains
     ]
 
@@ -161,10 +168,10 @@ def test_the_last_line_compares_with_both_models(tiny):
     last = works(*tiny, "--users", 3, "--budget", 5).stdout.splitlines()[-1]
     number = r"[-+]?[0-9]+\.[0-9]"
     interval = rf"95 % interval over users {number} to {number}"
-    figures = rf"\({number} of 100; difference {number}, {interval}\)"
+    figures = rf"\({number} %; difference {number}, {interval}\)"
     verdict = "(It is (better|worse)|Whether it is better) than"
     assert re.fullmatch(
-        rf"The new personal model decides {number} of 100 wrong\. {verdict} the vendor's new "
+        rf"The new personal model has an error rate of {number} %\. {verdict} the vendor's new "
         rf"model (is not known )?{figures}\. {verdict} the old personal "
         rf"model (is not known )?{figures}\.",
         last,

@@ -170,7 +170,7 @@ def test_scores_equal_those_of_a_devices_decisions(tmp_path, walked):
         assert result["f1"][model] == f1(truth, decided[model])
         assert result["accuracy"][model] == figures["accuracy"]
         wrong = decided[model] != truth
-        assert result["wrong"][model] == pytest.approx(100 * wrong.mean())
+        assert result["error_rate"][model] == pytest.approx(100 * wrong.mean())
         assert result["auc"][model] == pytest.approx(figures["auc"], abs=1e-3)
         if model == "old_personal":
             assert result["negative_flips"][model] is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fala_sim.experiments.labels import jobs
 from fala_sim.methods.registry import VENDOR
-from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
+from fala_sim.metric.quality import DECIDED
 from fala_sim.metric.statistics import SPLIT, compare
 from fala_sim.report.groups import (
     by_data,
@@ -28,24 +28,30 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FIGURES = {
-    "wrong of 100": "scores.wrong",
+    "error rate (%)": "scores.error_rate",
     "log loss": "scores.loss",
     "AUC": "scores.auc",
     "F1": "scores.f1",
 }
 
 
-@table("labels", "Few labels", "labels", reads=("labels-search",))
+@table(
+    "labels",
+    "Few labels",
+    "labels",
+    reads=("labels-search",),
+    caption=(
+        f"So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. "
+        "Mean over people, each the mean of the draws [95 % t interval over people]. Less "
+        "the vendor's: the difference from the vendor's model with lexical features on the "
+        "same people. Error rate: how often a model disagrees with the person on unseen "
+        f"texts, in percent. {DECIDED} Settings are those that validation users chose at "
+        "that number of labels, or at all of theirs. All data sets together: the methods "
+        "that were run on each of them."
+    ),
+)
 def labels(records: pd.DataFrame) -> Table:
-    """All methods at 5 to 100 labels of a user, each tuned at that number of labels.
-
-    So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. Mean over people,
-    each the mean of the draws [95 % t interval over people]. Less the vendor's: the difference from
-    the vendor's model with words on the same people. Wrong of 100: how many of 100 new texts are
-    decided otherwise than the person would. {DECIDED} Settings are those that validation
-    users chose at that number of labels, or at all of theirs. All data sets together: the methods
-    that were run on each of them.
-    """
+    """All methods at 5 to 100 labels of a user, each tuned at that number of labels."""
     runs = of(records, "labels")
     rows: list[TableRow] = []
     for data, new, part in by_data(over_draws(runs)):

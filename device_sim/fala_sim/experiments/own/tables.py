@@ -26,18 +26,24 @@ if TYPE_CHECKING:
 BASELINE = "own-logistic-cv"
 
 
-@table("own", "An app without a vendor replaces its encoder", KIND, family=OWN)
+@table(
+    "own",
+    "An app without a vendor replaces its encoder",
+    KIND,
+    family=OWN,
+    caption=(
+        f"A device has at most {jobs.TEXTS} of a user's texts, and the column labels says "
+        "how many of them have a label. Error rate: how often a model disagrees with the "
+        "person on unseen texts, in percent. Mean over people [95 % t interval over users]. "
+        "Less: the difference from LogisticRegression with C by cross-validation on the "
+        "same labels and new embeddings, on the same people. Flips: of 100 new texts, those "
+        "that the old personal model decided right and this one wrong. Passes: texts that "
+        'the new encoder embeds. Every method without "other people" has seen the labels of '
+        "this user alone."
+    ),
+)
 def own(records: pd.DataFrame) -> Table:
-    """An app's own encoder is replaced: FaLA, and what the app would do instead.
-
-    A device has at most {jobs.TEXTS} of a user's texts, and the column labels says how many of them
-    have a label. Wrong of 100: how many of 100 new texts are decided otherwise than the person
-    would. Mean over people [95 % t interval over users]. Less: the difference from
-    LogisticRegression with C by cross-validation on the same labels and new embeddings, on the same
-    people. Flips: of 100 new texts, those that the old personal model decided right and this one
-    wrong. Passes: texts that the new encoder embeds. Every method without "other people" has seen
-    the labels of this user alone.
-    """
+    """An app's own encoder is replaced: FaLA, and what the app would do instead."""
     runs = of(records, KIND)
     runs = runs.assign(negative=100 * runs["flips.old.negative"] / runs["test"])
     rows: list[TableRow] = []
@@ -49,14 +55,14 @@ def own(records: pd.DataFrame) -> Table:
                 if name not in groups:
                     continue
                 group, other = groups[name], groups.get(BASELINE)
-                less = None if other is None else compare(group, other, "scores.wrong")
+                less = None if other is None else compare(group, other, "scores.error_rate")
                 row: dict[str, Cell] = {
                     "data": data,
                     "old": old,
                     "new": new,
                     "labels": labels,
                     "method": way.title,
-                    "wrong of 100": interval_only(mean(group, "scores.wrong")),
+                    "error rate (%)": interval_only(mean(group, "scores.error_rate")),
                     "less": interval_only(less.difference) if less and name != BASELINE else None,
                     "log loss": plain_mean(group, "scores.loss"),
                     "AUC": plain_mean(group, "scores.auc"),

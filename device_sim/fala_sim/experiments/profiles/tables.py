@@ -16,14 +16,19 @@ _OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds",
              "limits.cores.device", "limits.memory.device", "message")  # fmt: skip
 
 
-@table("profiles", "Classes of real devices", "profile")
+@table(
+    "profiles",
+    "Classes of real devices",
+    "profile",
+    caption=(
+        "Each in a process of its own within the device's cores, memory and storage, a mean "
+        "over users. Seconds are this machine's within these limits, not the device's. A "
+        "method that trains does one epoch over a few documents here, not its whole "
+        "training."
+    ),
+)
 def profiles(records: pd.DataFrame) -> Table:
-    """Replacements within real devices' limits.
-
-    Each in a process of its own within the device's cores, memory and storage, a mean over users.
-    Seconds are this machine's within these limits, not the device's. A method that trains does one
-    epoch over a few documents here, not its whole training.
-    """
+    """Replacements within real devices' limits."""
     runs = having(of(records, "profile"), *_OPTIONAL)
     # A replacement's own total, or all stages of what trains.
     total = runs["measured.report.seconds.total"].fillna(runs["measured.cost.total.seconds"])

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 SUFFIX = "+blend"
 
 ABOUT = (
-    "Blended: the method's logits with those of words alone (a user's own fit of n-grams, on the "
-    "vendor's) and of the old personal model, by one pair of weights for each data set and method, "
-    "which validation users chose. A method has no such row if no search recorded their logits."
+    "Blended: the method's logits with those of lexical features alone (a user's own fit of "
+    "n-grams, on the vendor's) and of the old personal model, by one pair of weights for each data "
+    "set and method, which validation users chose. A method has no such row if no search recorded "
+    "their logits."
 )
 
 #: Columns that a blend replaces or drops.
@@ -64,7 +65,7 @@ def blend_cell(group: pd.DataFrame) -> str | None:
     if "blend.words" not in group:
         return None
     weights = group[["blend.words", "blend.old"]].dropna().drop_duplicates()
-    return "; ".join(f"words {words:.1f}, old {old:.1f}"
+    return "; ".join(f"lexical {words:.1f}, old {old:.1f}"
                      for words, old in weights.itertuples(index=False)) or None  # fmt: skip
 
 

@@ -11,10 +11,10 @@ import click
 from fala import DataError
 from fala_sim.experiments.replacement import blends, flips
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
+from fala_sim.metric.quality import DECIDED
 from fala_sim.metric.statistics import (
-    AHEAD,  # noqa: F401 - the caption names it
-    MARGIN,  # noqa: F401 - the same
+    AHEAD,
+    MARGIN,
     compare,
 )
 from fala_sim.report.groups import (
@@ -41,18 +41,26 @@ _AGAINST = click.option(
 )  # fmt: skip
 
 
-@table("comparisons", "FaLA as shipped against each other method", "replacement",
-       reads=("search",), options={"against": _AGAINST})  # fmt: skip
+@table(
+    "comparisons",
+    "FaLA as shipped against each other method",
+    "replacement",
+    reads=("search",),
+    options={"against": _AGAINST},
+    caption=(
+        "The method's figure less that of the one it is against: mean over people [95 % t "
+        "interval over people], over the people and seeds that both have. Error rate: how "
+        "often a model disagrees with the person on unseen texts, in percent; less is "
+        f"better of it, of the flips and of the log loss. {DECIDED} {flips.ABOUT} Verdict, "
+        f"of the AUC: as good as, if the interval is within ±{MARGIN}; better or worse, if "
+        "it is on one side of 0; else not resolved. Ahead, behind: people whose AUC is "
+        f"higher, or lower, by more than {AHEAD}; a mean may be one person's. {blends.ABOUT} "
+        "Made by: a comparison of records of several commits or kinds of processor; without "
+        "an entry all are of one."
+    ),
+)
 def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
     """FaLA as shipped against each other method, a data set at a time; all together come last.
-
-    The method's figure less that of the one it is against: mean over people [95 % t interval over
-    people], over the people and seeds that both have. Wrong of 100: decided otherwise than the
-    person would; less is better of it, of the flips and of the log loss. {DECIDED} {flips.ABOUT}
-    Verdict, of the AUC: as good as, if the interval is within ±{MARGIN}; better or worse, if it is
-    on one side of 0; else not resolved. Ahead, behind: people whose AUC is higher, or lower, by
-    more than {AHEAD}; a mean may be one person's. {blends.ABOUT} Made by: a comparison of records
-    of several commits or kinds of processor; without an entry all are of one.
 
     Raises:
         DataError: If ``against`` was not run.

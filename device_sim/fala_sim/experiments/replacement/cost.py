@@ -36,16 +36,21 @@ _BATCH = ("forward", "backward", "cheaper")
 FLOPS = Family(("flops",), (), run_of("fala_sim.experiments.replacement.jobs"), Plan)
 
 
-@table("1", "Table 1: FLOPs of one training batch", "flops", family=FLOPS)
+@table(
+    "1",
+    "Table 1: FLOPs of one training batch",
+    "flops",
+    family=FLOPS,
+    caption=(
+        "The paper's: news recommendation, a batch of a size that it does not give, so "
+        "ratios can be compared and totals cannot; its RoBERTa-base is twice its BERT-base, "
+        "although the two do the same work on the same batch. Cheaper: how many times less "
+        "the backward pass costs than with all parameters. FaLA's batch leaves out "
+        "choosing, solving and all other passes: see the table of costs."
+    ),
+)
 def table_1(records: pd.DataFrame) -> Table:
-    """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts.
-
-    The paper's: news recommendation, a batch of a size that it does not give, so ratios can be
-    compared and totals cannot; its RoBERTa-base is twice its BERT-base, although the two do the
-    same work on the same batch. Cheaper: how many times less the backward pass costs than with all
-    parameters. FaLA's batch leaves out choosing, solving and all other passes: see the table of
-    costs.
-    """
+    """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts."""
     counted = exploded(of(records, "flops"), "rows").to_dict("records")
     batches = {
         f"{run['rows.batch.examples']} texts of {run['rows.batch.tokens']} tokens": None
@@ -75,17 +80,22 @@ def table_1(records: pd.DataFrame) -> Table:
     return Table.of(rows, data)
 
 
-@table("cost", "What the paper counts, and what a device pays", "replacement")
+@table(
+    "cost",
+    "What the paper counts, and what a device pays",
+    "replacement",
+    caption=(
+        "What the paper counts: FLOPs of one training batch's backward pass. All other "
+        "columns: one user's whole replacement (selection, forward passes, solution, "
+        "training), a mean over users; × FaLA: how many times that of FaLA as shipped. "
+        "Choosing and solving inside FaLA as shipped are counted by their shapes. Passes: "
+        "texts through the new backbone, forward and back. Peak memory is the whole "
+        "process's, its growth the part above the start. Stored: what the device keeps for "
+        "this user, beside the vendor's release."
+    ),
+)
 def costs(records: pd.DataFrame) -> Table:
-    """What a device pays for a whole replacement, beside what the paper counts.
-
-    What the paper counts: FLOPs of one training batch's backward pass. All other columns: one
-    user's whole replacement (selection, forward passes, solution, training), a mean over users; ×
-    FaLA: how many times that of FaLA as shipped. Choosing and solving inside FaLA as shipped are
-    counted by their shapes. Passes: texts through the new backbone, forward and back. Peak memory
-    is the whole process's, its growth the part above the start. Stored: what the device keeps for
-    this user, beside the vendor's release.
-    """
+    """What a device pays for a whole replacement, beside what the paper counts."""
     runs = comparable(of_tasks(records, "replacement"))
     rows: list[TableRow] = []
     for setting, part in by_setting(runs):

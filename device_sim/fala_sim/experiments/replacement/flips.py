@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 TITLE, COLUMN = "right before, wrong now", "flipped"
 
 #: What a user feels first, with the flips.
-FELT_WITH_FLIPS = {"wrong of 100": FELT["wrong of 100"], TITLE: COLUMN, **FELT}
+FELT_WITH_FLIPS = {"error rate (%)": FELT["error rate (%)"], TITLE: COLUMN, **FELT}
 
 ABOUT = (
     "Right before, wrong now: how many of 100 test texts the old personal model decides right and "
-    "this one decides wrong. For FaLA and the vendor's model with words, the old personal model is "
-    "the one with words if the records have it; for every other method it has no words."
+    "this one decides wrong. For FaLA and the vendor's model with lexical features, the old "
+    "personal model is "
+    "the one with these features if the records have it; for every other method it has none."
 )
 
 

@@ -17,7 +17,7 @@ from fala_sim.experiments.replacement import (
 )
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, VENDOR
-from fala_sim.metric.quality import DECIDED  # noqa: F401 - captions name it
+from fala_sim.metric.quality import DECIDED
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
 from fala_sim.report.groups import (
     MB,
@@ -49,16 +49,20 @@ if TYPE_CHECKING:
 _BESIDE = "100"
 
 
-@table("headline", "What a replacement keeps, and what it costs", "replacement",
-       reads=("search",))  # fmt: skip
+@table(
+    "headline",
+    "What a replacement keeps, and what it costs",
+    "replacement",
+    reads=("search",),
+    caption=(
+        "Error rate: how often a model disagrees with the person on unseen texts, in "
+        "percent. It and the other figures are means over people [95 % t interval over "
+        f"people]. {DECIDED} {flips.ABOUT} {blends.ABOUT} Cost: mean over people of one "
+        "whole replacement, with whatever chooses, encodes, solves and trains."
+    ),
+)
 def headline(records: pd.DataFrame) -> Table:
-    """What a replacement keeps, and what it costs, by the methods that matter most.
-
-    Wrong of 100: how many of 100 new texts are decided otherwise than these people would; it and
-    the other figures are means over people [95 % t interval over people]. {DECIDED}
-    {flips.ABOUT} {blends.ABOUT} Cost: mean over people of one whole replacement, with whatever
-    chooses, encodes, solves and trains.
-    """
+    """What a replacement keeps, and what it costs, by the methods that matter most."""
     plain = of_tasks(records, "replacement")
     added = ~plain["method"].isin(METHODS)  # by a file, in an earlier command
     plain = comparable(plain[plain["method"].isin(HEADLINE) | added])
@@ -83,16 +87,21 @@ def headline(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@table("2", "Table 2: all methods", "replacement", reads=("search",))
+@table(
+    "2",
+    "Table 2: all methods",
+    "replacement",
+    reads=("search",),
+    caption=(
+        f"Scores: mean over users ± deviation [95 % t interval over users]. {DECIDED} "
+        f"{flips.ABOUT} Vendor right, wrong now: the same, from the vendor's new model. "
+        f"{blends.ABOUT} p: two-sided sign-flip test of the AUC against the best baseline "
+        "(of the highest mean AUC on these very users) over the same users and seeds, and "
+        f"with Holm's correction over all methods of the data set. {paper.DIFFERENCE}"
+    ),
+)
 def table_2(records: pd.DataFrame) -> Table:
-    """All methods on all data sets, with the paper's scores.
-
-    Scores: mean over users ± deviation [95 % t interval over users]. {DECIDED}
-    {flips.ABOUT} Vendor right, wrong now: the same, from the vendor's new model. {blends.ABOUT} p:
-    two-sided sign-flip test of the AUC against the best baseline (of
-    the highest mean AUC on these very users) over the same users and seeds, and with Holm's
-    correction over all methods of the data set. {paper.DIFFERENCE}
-    """
+    """All methods on all data sets, with the paper's scores."""
     blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = flips.with_flips(blended, records)
     rows: list[TableRow] = []
@@ -125,16 +134,21 @@ def table_2(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), notes)
 
 
-@table("frontier", "What a budget of forward passes buys", "frontier", "replacement")
+@table(
+    "frontier",
+    "What a budget of forward passes buys",
+    "frontier",
+    "replacement",
+    caption=(
+        "FaLA as shipped by its budget, between the vendor's new model and FaLA with all "
+        "documents through the new backbone. Scores: mean over users ± deviation [95 % t "
+        f"interval over users]. {DECIDED} {flips.ABOUT} Share of the gain: the mean's part "
+        "of the way between the two ends, over the users and seeds that all have; no share "
+        "where there is no gain. Cost: mean over users of one whole replacement."
+    ),
+)
 def frontier(records: pd.DataFrame) -> Table:
-    """What a budget of forward passes buys, and what it costs.
-
-    FaLA as shipped by its budget, between the vendor's new model and FaLA with all documents
-    through the new backbone. Scores: mean over users ± deviation [95 % t interval over users].
-    {DECIDED} {flips.ABOUT} Share of the gain: the mean's part of the way between the two
-    ends, over the users and seeds that all have; no share where there is no gain. Cost: mean over
-    users of one whole replacement.
-    """
+    """What a budget of forward passes buys, and what it costs."""
     runs = of_tasks(records, "frontier")
     replaced = flips.with_flips(of(records, "replacement"), records)
     vendor = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
@@ -169,15 +183,21 @@ def frontier(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-@table("verdicts", "How often the device's verdict was right", "replacement")
+@table(
+    "verdicts",
+    "How often the device's verdict was right",
+    "replacement",
+    caption=(
+        "A replacement is one user's with one seed. Personal: the device found the personal "
+        "model better than the vendor's new one by what it can check, and carried it over; "
+        "calibrated: it found nothing better than the vendor's with the user's own slope "
+        "and bias, which ranks as the vendor's does. Of the personal: how many have an AUC "
+        "(both labels are held out), and how often the personal model was the better one on "
+        "the held-out examples, by AUC and by cross-entropy."
+    ),
+)
 def verdicts(records: pd.DataFrame) -> Table:
     """How often the device's verdict was right.
-
-    A replacement is one user's with one seed. Personal: the device found the personal model better
-    than the vendor's new one by what it can check, and carried it over; calibrated: it found
-    nothing better than the vendor's with the user's own slope and bias, which ranks as the
-    vendor's does. Of the personal: how many have an AUC (both labels are held out), and how often
-    the personal model was the better one on the held-out examples, by AUC and by cross-entropy.
 
     Raises:
         DataError: If no replacement by FaLA has the vendor's score.
@@ -212,14 +232,20 @@ def verdicts(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("search", "How settings were chosen", "search", reads=("replacement",))
+@table(
+    "search",
+    "How settings were chosen",
+    "search",
+    reads=("replacement",),
+    caption=(
+        "These are validation users: none of them is tested on. Each method may try as many "
+        "settings as any other; those with the best mean AUC are taken (accuracy stands in "
+        "for a user who has no AUC). Chosen: what the replacements were run with, or, "
+        "before they are run, what they will be."
+    ),
+)
 def search(records: pd.DataFrame) -> Table:
-    """How each method's settings were chosen.
-
-    These are validation users: none of them is tested on. Each method may try as many settings as
-    any other; those with the best mean AUC are taken (accuracy stands in for a user who has no
-    AUC). Chosen: what the replacements were run with, or, before they are run, what they will be.
-    """
+    """How each method's settings were chosen."""
     runs = of_tasks(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[TableRow] = []
@@ -247,18 +273,23 @@ def search(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs))
 
 
-@table("ratings", "Ratings: what a replacement keeps, and what it costs",
-       "replacement", "frontier")  # fmt: skip
+@table(
+    "ratings",
+    "Ratings: what a replacement keeps, and what it costs",
+    "replacement",
+    "frontier",
+    caption=(
+        "RMSE and Spearman's rank correlation with the people's held-out ratings: mean over "
+        "people [95 % t interval over people]. RMSE less the vendor's: the difference from "
+        "the vendor's model with words on the same people, below zero where the method is "
+        "nearer to their ratings, and for how many people it is not above. Cost: mean over "
+        "people of one whole replacement. Settings: those that validation users chose on "
+        "the first division; where people take turns these are tested in another division, "
+        "to the advantage of the methods that have settings."
+    ),
+)
 def ratings(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of ratings (--data scale-ratings), and what it costs.
-
-    RMSE and Spearman's rank correlation with the people's held-out ratings: mean over people [95 %
-    t interval over people]. RMSE less the vendor's: the difference from the vendor's model with
-    words on the same people, below zero where the method is nearer to their ratings, and for how
-    many people it is not above. Cost: mean over people of one whole replacement. Settings: those
-    that validation users chose on the first division; where people take turns these are tested in
-    another division, to the advantage of the methods that have settings.
-    """
+    """What a replacement keeps of ratings (--data scale-ratings), and what it costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else compare(group, vendor, "scores.rmse")
@@ -272,16 +303,21 @@ def ratings(records: pd.DataFrame) -> Table:
     return _of_task(records, "rating", quality)
 
 
-@table("tags", "Tags: what a replacement keeps, and what it costs",
-       "replacement", "frontier")  # fmt: skip
+@table(
+    "tags",
+    "Tags: what a replacement keeps, and what it costs",
+    "replacement",
+    "frontier",
+    caption=(
+        "AUC and F1 are means over the tags, and then over people [95 % t interval over "
+        "people]. An example has the tags whose probability is above 1/2, as a device's "
+        "predict decides. AUC less the vendor's: the difference from the vendor's model "
+        "with lexical features on the same people. Cost: mean over people of one whole "
+        "replacement. Settings: those that validation users chose."
+    ),
+)
 def tags(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs.
-
-    AUC and F1 are means over the tags, and then over people [95 % t interval over people]. An
-    example has the tags whose probability is above 1/2, as a device's predict decides. AUC less the
-    vendor's: the difference from the vendor's model with words on the same people. Cost: mean over
-    people of one whole replacement. Settings: those that validation users chose.
-    """
+    """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else compare(group, vendor, "scores.auc")
