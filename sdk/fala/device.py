@@ -287,16 +287,16 @@ class Device:
         """Repair a damaged folder, with all of its examples that can be read.
 
         What can be read of a damaged store is written to a new one: texts, labels, embeddings,
-        settings, and which release is active. The personal models are fitted again. The release
-        that was active stays active, and the previous one stays the previous one, if their files
-        are whole; another takes the place of one that cannot be read. The damaged store stays in
-        the folder under another name, until an example is forgotten. Close the device first, in
-        every process.
+        settings, and which release is active. That one is fitted again. The previous release and
+        the old logits are gone. If the active release's file cannot be read, the previous one takes
+        its place. The damaged store stays in the folder under another name, until an example is
+        forgotten. Close the device first, in every process.
 
         Args:
             path: The folder.
-            bundle: A release to install where none in the folder is whole. It is audited and
-                validated as by ``replace``, and is for the device's labels and kind of examples.
+            bundle: A release to install where neither of the device's own is whole. It is audited
+                and validated as by ``replace``, is not older than a release that the device has
+                had, and is for the device's labels and kind of examples.
             trust: The key that must have signed it; None takes the one of ``create``. If the store
                 is so damaged that the one of ``create`` cannot be read, this key takes its place.
             key: See ``create``.
@@ -1075,7 +1075,7 @@ class Device:
         run, settings = Run(budget, check_progress(progress)), self._folder.store.settings
         source = Source(
             repository_url(url), trusted_root(root), product_name,
-            lambda: settings.newest_version(product_name),
+            lambda: settings.admission().versions.get(product_name),
         )  # fmt: skip
         with run, newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:

@@ -142,7 +142,6 @@ EDITS = {
     "a trial that failed": statement("UPDATE device SET trial_tries = 3"),
     "no trial": statement("UPDATE device SET trial_slot = NULL"),
     "texts kept": statement("UPDATE device SET keep_text = 'never', text_key = zeroblob(32)"),
-    "an older release": statement("INSERT OR REPLACE INTO versions VALUES ('', -1)"),
     "weights of another slot": swap("slots", "weight", "name"),
     "another release": swap("slots", "bundle", "name"),
     "labels turned": statement('UPDATE slots SET labels = \'["1", "0"]\''),

@@ -34,6 +34,18 @@ def unchecked(path, *statements):
             db.execute(statement)
 
 
+def damaged_pages(folder, *names):
+    """Overwrite the only pages of a table or of an index."""
+    store = folder / "store.sqlite3"
+    query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+    pages = [sql(folder, query, name)[0][0] for name in names]
+    sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(store.read_bytes())
+    for page in pages:
+        data[(page - 1) * 4096 : page * 4096] = bytes(4096)
+    store.write_bytes(data)
+
+
 def embedded(path, release):
     """The texts that have a stored embedding of a release's backbone."""
     statement = (

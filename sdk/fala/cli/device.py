@@ -336,7 +336,6 @@ def _repair_lines(report: RepairReport) -> list[str]:
     lost = f", {report.lost} lost" if report.lost else ""
     lines = [f"examples: {report.examples}, {report.labelled} with a label{lost}"]
     lines.append(f"active: {report.active or 'no release is whole'}")
-    lines += [] if report.previous is None else [f"previous: {report.previous}"]
     lines += [
         f"adapter {name}: {release or 'load it again; its examples are kept'}"
         for name, release in report.adapters.items()

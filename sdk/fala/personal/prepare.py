@@ -255,7 +255,7 @@ def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
             f"{path}: a release of {new.product}, and this device has one of {active.product}; "
             f"{hint}"
         )
-    newest = folder.store.settings.newest_version(new.product)
+    newest = folder.store.settings.admission().versions.get(new.product or "")
     if new.version is not None and newest is not None and new.version < newest:
         raise OlderReleaseError(
             f"{path}: version {new.version}, and this device has had version {newest} already; "

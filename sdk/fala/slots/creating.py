@@ -13,14 +13,16 @@ from fala.base.files import device_errors, keep_private
 from fala.bundle.signature import Trust, key_bytes
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed, admit_loaded
-from fala.slots.erasing import REBUILT, finish_erasing, tidy
+from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.folder import EMPTY, STORE, Folder, Task
 from fala.slots.installing import BUNDLES, ReleaseFiles
+from fala.slots.repair import finish_repair
 from fala.slots.slot import slot_record
 from fala.slots.switching import check_tries, opened, sweep, unused_files
 from fala.store.access import check_access
 from fala.store.database import doctor
 from fala.store.encryption import Codec
+from fala.store.settings import Admission
 from fala.store.slots import SLOTS
 from fala.store.store import Store
 from fala.store.texts import TextNames
@@ -82,10 +84,10 @@ def create(
             store.slots.put(slot_record(SLOTS[0], installed.bundle, model))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
-            store.settings.note_version(manifest.product, manifest.version)
+            admission = Admission(None if trust is None else key_bytes(trust))
+            store.settings.set_admission(admission.with_version(manifest.product, manifest.version))
             if label is not None:
                 store.slots.set_positive(str(label))
-            store.settings.set_trust(None if trust is None else key_bytes(trust))
         folder = Folder(path, store, encoders, releases)
         folder.hold(installed)
         task = Task(folder)
@@ -111,10 +113,8 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseF
     with device_errors(path):
         if finish_erasing(path):
             raise DeviceError(f"{path}: was erased; make another with Device.create")
+        finish_repair(path)
         exists = (path / STORE).exists()
-        rebuilt = not exists and (path / REBUILT).exists()
-    if rebuilt:
-        raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
     if not exists:
         raise DeviceError(f"{path}: not a device folder; make one with Device.create")
     store = Store.open(path / STORE, codec=codec)

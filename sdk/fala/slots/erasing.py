@@ -11,12 +11,11 @@ from fala.base.errors import DeviceError
 from fala.base.files import device_errors, failure, remove, sync_directory
 from fala.slots.folder import STORE
 from fala.slots.installing import BUNDLES
+from fala.store.database import REBUILDING
 from fala.store.store import Store
 
 #: Marks a folder whose erasure has begun; deleted last.
 ERASING = f"erasing-{STORE}"
-#: The store that a repair writes, before it replaces the damaged one.
-REBUILT = f"rebuilt-{STORE}"
 #: Prefix of the damaged files that a repair keeps.
 ASIDE = "damaged-"
 #: A device's folders; updates keep their metadata in the second.
@@ -25,7 +24,7 @@ _FOLDERS = (BUNDLES, "updates")
 _PIECE = 1 << 20
 
 
-def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILT)) -> None:
+def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILDING)) -> None:
     """Delete copies of the store, as single examples cannot be deleted from them.
 
     In a transaction, so that no repair is running.
@@ -47,9 +46,9 @@ def tidy(folder: Path, store: Store) -> None:
     """Delete the remains of a killed repair, unless another process is writing."""
     # A folder that cannot be listed can still be opened.
     with contextlib.suppress(OSError, DeviceError):
-        if any(folder.glob(f"*{REBUILT}*")):
+        if any(folder.glob(f"{REBUILDING}*")):
             with store.transaction():
-                drop_copies(folder, [REBUILT])
+                drop_copies(folder, [REBUILDING])
 
 
 def erase(folder: Path, store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -121,22 +120,7 @@ class Folder:
         Args:
             trust: The key that must have signed it; None takes the one of the device's creation.
         """
-        return Signed(self.store.settings.trust() if trust is None else trust)
-
-    def note_active(self, digest: str) -> None:
-        """Make the active release's file the newest one, once the transaction is committed.
-
-        A repair takes the newest where the store does not say any more which one was active. A file
-        that devices share stays as it is: of those the release that was added last is the newest.
-        """
-
-        def touch() -> None:
-            with contextlib.suppress(OSError):  # a disk that cannot be written
-                file = bundle_path(self.path, digest)
-                if file.stat().st_nlink == 1:
-                    os.utime(file)
-
-        self.store.after_commit(touch)
+        return Signed(self.store.settings.admission().key if trust is None else trust)
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""

@@ -105,7 +105,7 @@ def on_encoder(task: Task, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
         EncoderError: The encoder fails.
     """
     folder = task.folder
-    if folder.store.settings.trust() is not None:
+    if folder.store.settings.admission().key is not None:
         raise UsageError(
             "this device was created with trust=: it takes releases that the vendor has signed, "
             "and no encoder of your own"

@@ -272,7 +272,6 @@ def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
             continue
         _flip(task.store, slot.record, give_up=give_up)
     _flip(store, base.record, give_up=give_up)
-    folder.note_active(base.record.bundle)
     return base.release
 
 
@@ -314,7 +313,6 @@ def install_release(prepared: Sequence[Prepared]) -> None:
                 for each in prepared
             )
             installed = [_write(each, in_place=in_place) for each in prepared]
-            folder.note_active(installed[0].bundle.digest)
             trial = None
             if not in_place:
                 state = store.slots.state()

@@ -21,6 +21,9 @@ from fala.store.interrupts import if_free, interruptible
 from fala.store.schema import create_tables, is_current, version_of
 from fala.store.turns import Turns
 
+#: Begin the names of the store that a repair has written, and of the files that it writes first.
+REBUILT, REBUILDING = "rebuilt-", "rebuilding-"
+
 _log = logging.getLogger("fala.store")
 
 #: Milliseconds that a writer waits for others to finish; one may be copying a release.
@@ -47,7 +50,6 @@ class Database:
         path: The file; its folder exists.
         create: Make the file if there is none.
         codec: Reads and writes its records.
-        connection: A connection that takes the file's place: to a damaged store, or to memory.
 
     Attributes:
         path: The argument.
@@ -64,11 +66,10 @@ class Database:
         *,
         create: bool = False,
         codec: Codec = PLAIN,
-        connection: sqlite3.Connection | None = None,
     ) -> None:
         self.path = path
         self._codec = self._next_codec = codec
-        self.turns = Turns(path if connection is None else None, BUSY_TIMEOUT_MS / 1000)
+        self.turns = Turns(path, BUSY_TIMEOUT_MS / 1000)
         self._reading = RLock()
         #: Called once the transaction is committed.
         self._committed: list[Callable[[], None]] = []
@@ -80,9 +81,6 @@ class Database:
         #: By whether it writes.
         self._connections: dict[bool, sqlite3.Connection] = {}
         self.digests = Digests()
-        if connection is not None:
-            self._connections = {True: connection, False: connection}
-            return
         with device_errors(path):
             check_regular(path)
             missing = not create and not path.is_file()
@@ -400,8 +398,9 @@ class Database:
             raise DeviceError(f"{self.path}: was encrypted meanwhile; open the device again")
 
     def _check_exchanged(self) -> None:
-        """Raise an error if another file, or none, is at the path of the open one."""
-        if self._file is not None and _identity(self.path) != self._file:
+        """Raise an error if another file, or none, is at the path of the open one, or soon is."""
+        rebuilt = self.path.with_name(f"{REBUILT}{self.path.name}")
+        if self._file is not None and (_identity(self.path) != self._file or rebuilt.exists()):
             raise DeviceError(
                 f"{self.path}: was repaired or erased meanwhile; open the device again"
             )

@@ -168,7 +168,7 @@ class Examples:
         now = time.time()
         with self._db.rows("its examples are damaged") as db:
             self._count_change(db)
-            data, last, last_text = self._counts(db)
+            data, (last, last_text) = self._count(db), self._last(db)
             texts, new_texts = self._texts.add(unique_texts(examples), last_text)
             keys = [columns_of_example(example, texts) for example in examples]
             query = (
@@ -206,6 +206,19 @@ class Examples:
             if relabelled:
                 prune_labels(db, self._adapter)
         return Remembered([ids[key] for key in keys], new_texts.keys())
+
+    def restore(self, examples: Sequence[StoredExample]) -> None:
+        """Write examples with their ids and times into a new store. In a transaction."""
+        with self._db.connection() as db:
+            texts, _ = self._texts.add(
+                unique_texts(row.stored for row in examples), self._last(db)[1]
+            )
+            rows = []
+            for row in examples:
+                key, label = columns_of_example(row.stored, texts), row.stored_label
+                counts = (1, None if label is None else 1)
+                rows.append(self._row(row.id, key, label, (row.added, row.labelled), counts))
+            insert_rows(db, "INSERT INTO examples", rows)
 
     def _row(
         self,
@@ -387,15 +400,18 @@ class Examples:
         """Count a change of examples or labels."""
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
 
-    def _counts(self, db: sqlite3.Connection) -> tuple[int, int, int]:
-        """The task's count of data changes, and the last ids of an example and of a text."""
-        query = (
-            "SELECT (SELECT data FROM active WHERE adapter = ?),"
-            " (SELECT coalesce(max(id), 0) FROM examples), (SELECT coalesce(max(id), 0) FROM texts)"
-        )
+    def _count(self, db: sqlite3.Connection) -> int:
+        """The task's count of data changes."""
+        query = "SELECT data FROM active WHERE adapter = ?"
         with self._db.rows("its count of changes is damaged"):
-            data, *last = db.execute(query, (self._adapter,)).fetchone()
-            return 0 if data is None else change_count(data), whole(last[0]), whole(last[1])
+            row = db.execute(query, (self._adapter,)).fetchone()
+            return 0 if row is None else change_count(row[0])
+
+    def _last(self, db: sqlite3.Connection) -> tuple[int, int]:
+        """The last ids of an example and of a text; 0 without any."""
+        parts = (f"(SELECT coalesce(max(id), 0) FROM {table})" for table in ("examples", "texts"))
+        last, last_text = db.execute(f"SELECT {', '.join(parts)}").fetchone()
+        return whole(last), whole(last_text)
 
 
 def prune_labels(db: sqlite3.Connection, adapter: str) -> None:

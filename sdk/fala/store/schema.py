@@ -15,7 +15,7 @@ _LARGEST_VERSION = 100
 #: All tables, those that refer to others first.
 TABLES = (
     "logits", "earlier_labels", "embeddings", "examples", "texts", "active", "tasks", "slots",
-    "versions", "device", "digests",
+    "device", "digests",
 )  # fmt: skip
 
 # With the indexes labels, sealed texts, examples and the trusted key are in two places of the file.
@@ -34,10 +34,6 @@ _SCHEMA = """
         trial_tries INTEGER,
         trial_predictions INTEGER
     );
-    CREATE TABLE versions (
-        product TEXT PRIMARY KEY,
-        newest INTEGER NOT NULL
-    ) WITHOUT ROWID;
     CREATE TABLE texts (
         id INTEGER PRIMARY KEY,
         text TEXT NOT NULL UNIQUE,
@@ -110,9 +106,7 @@ _SCHEMA = """
         adapter TEXT PRIMARY KEY,
         positive TEXT,
         bundle TEXT,
-        labels TEXT,
-        previous_bundle TEXT,
-        previous_labels TEXT
+        labels TEXT
     ) WITHOUT ROWID;
     CREATE TABLE digests (
         one INTEGER PRIMARY KEY CHECK (one = 1),

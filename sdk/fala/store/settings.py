@@ -1,15 +1,17 @@
-"""The device's row of settings, and the newest versions of products."""
+"""The device's row of settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from fala.store.columns import text, whole
 from fala.store.database import Database
 from fala.store.encryption import Codec
 
 _KEY = 32
-#: The context of the record of the trusted key.
+#: The context of the record of admission.
 _TRUST = ("device", 1, "trust")
 
 
@@ -30,16 +32,38 @@ class Trial:
     predictions: int = 0
 
 
-def decode_trust(codec: Codec, cell: object) -> bytes | None:
-    """The key that must have signed every release, by its record; None requires no signature.
+@dataclass(frozen=True)
+class Admission:
+    """Which releases a device admits.
+
+    Attributes:
+        key: The key that must have signed them, 32 bytes; None requires no signature.
+        versions: The newest version of every product that was ever installed; the product of
+            releases that name none is empty.
+    """
+
+    key: bytes | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    def with_version(self, product: str | None, version: int | None) -> Admission:
+        """Return the same once a version of a product is installed; None is no version."""
+        if version is None:
+            return self
+        newest = max(version, self.versions.get(product or "", version))
+        return Admission(self.key, {**self.versions, product or "": newest})
+
+
+def decode_admission(codec: Codec, cell: object) -> Admission:
+    """Return which releases a device admits, by its record.
 
     Raises:
         ValueError: The record is damaged, or missing.
     """
-    key = codec.decode(cell, *_TRUST)
-    if len(key) not in (0, _KEY):
-        raise ValueError("a key of another length")
-    return key or None
+    data = codec.decode(cell, *_TRUST)
+    key, versions = data[1 : 1 + data[0]], json.loads(data[1 + data[0] :])
+    if len(key) not in (0, _KEY) or not isinstance(versions, dict):
+        raise ValueError("a record of another form")
+    return Admission(key or None, {text(name): whole(newest) for name, newest in versions.items()})
 
 
 class Settings:
@@ -81,26 +105,27 @@ class Settings:
             trial_predictions=trial.predictions,
         )  # fmt: skip
 
-    def trust(self) -> bytes | None:
-        """The key that must have signed every release, 32 bytes; None requires no signature.
+    def admission(self) -> Admission:
+        """Return which releases the device admits.
 
         Raises:
-            DeviceError: It is damaged, or its row is missing.
+            DeviceError: The record is damaged, or its row is missing.
         """
         with self._db.rows("its settings are damaged") as db:
             row = db.execute("SELECT trust FROM device NOT INDEXED").fetchone()
             if row is None:
                 raise ValueError("the row of the device is missing")
-            return decode_trust(self._db.codec, row[0])
+            return decode_admission(self._db.codec, row[0])
 
-    def set_trust(self, key: bytes | None) -> None:
-        """Write the key that must have signed every release. In a transaction.
+    def set_admission(self, admission: Admission) -> None:
+        """Write which releases the device admits. In a transaction.
 
-        Args:
-            key: 32 bytes; None, which requires no signature, is a record, too: a record that is
-                missing is damage.
+        No required signature, and no version, is a record, too: a missing one is damage. The record
+        is also in an index, in another page of the file: a repair needs one of them.
         """
-        self._set(trust=self._db.codec.encode(key or b"", *_TRUST))
+        key = admission.key or b""
+        data = bytes([len(key)]) + key + json.dumps(dict(admission.versions)).encode()
+        self._set(trust=self._db.codec.encode(data, *_TRUST))
 
     def fell_back(self) -> str | None:
         """Why the device fell back from its last release; None if it did not, or if damaged."""
@@ -111,24 +136,9 @@ class Settings:
         """Write why the device fell back. In a transaction."""
         self._set(fell_back=reason)
 
-    def newest_version(self, product: str | None) -> int | None:
-        """The newest version of a product that was ever installed; None where none was.
-
-        Args:
-            product: The product; None for releases that name none.
-        """
-        with self._db.connection() as db:
-            query = "SELECT newest FROM versions WHERE product = ?"
-            row = db.execute(query, (product or "",)).fetchone()
-        return row[0] if row is not None and isinstance(row[0], int) else None
-
     def note_version(self, product: str | None, version: int | None) -> None:
         """Note that a version of a product is installed. In a transaction."""
-        if version is None:
-            return
-        newest = max(version, self.newest_version(product) or version)
-        with self._db.connection() as db:
-            db.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", (product or "", newest))
+        self.set_admission(self.admission().with_version(product, version))
 
     def _get(self, column: str) -> object:
         with self._db.connection() as db:

@@ -222,7 +222,7 @@ class Slots:
     def activate(self, slot: str, previous: str | None) -> None:
         """Make a slot active, and delete all but the previous one. In a transaction.
 
-        Their releases are written twice, in different pages of the file: a repair needs one.
+        Its release is written twice, in different pages of the file: a repair needs one.
 
         Args:
             slot: The slot.
@@ -242,12 +242,9 @@ class Slots:
                 (self._adapter, slot, previous),
             )
             db.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (self._adapter,))
-            row = "(SELECT bundle, labels FROM slots WHERE name = ?)"
-            db.execute(
-                f"UPDATE tasks SET (bundle, labels) = {row},"
-                f" (previous_bundle, previous_labels) = {row} WHERE adapter = ?",
-                (slot, previous, self._adapter),
-            )
+            row = "SELECT bundle, labels FROM slots WHERE name = ?"
+            query = f"UPDATE tasks SET (bundle, labels) = ({row}) WHERE adapter = ?"
+            db.execute(query, (slot, self._adapter))
 
     def deactivate(self) -> None:
         """Leave the task, whose examples stay, without a slot. In a transaction."""
@@ -255,9 +252,7 @@ class Slots:
             for table in ("active", "slots"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self._adapter,))
             db.execute(
-                "UPDATE tasks SET bundle = NULL, labels = NULL, previous_bundle = NULL,"
-                " previous_labels = NULL WHERE adapter = ?",
-                (self._adapter,),
+                "UPDATE tasks SET bundle = NULL, labels = NULL WHERE adapter = ?", (self._adapter,)
             )
 
     def adapters(self) -> list[str]:
@@ -294,11 +289,10 @@ class Slots:
             DeviceError: If the slot was never written, or is damaged.
         """
         with self._db.rows(f"slot {name:.60} is damaged") as db:
-            query = f"SELECT {', '.join(_COLUMNS)} FROM slots WHERE name = ?"
-            row = db.execute(query, (name,)).fetchone()
-            if row is None:
+            record = read_slot(db, name, self._db.codec)
+            if record is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
-            return _decode_slot(dict(zip(_COLUMNS, row, strict=True)), self._db.codec)
+            return record
 
     def bundles(self) -> set[str]:
         """Digests of the bundles of all tasks' slots."""
@@ -393,12 +387,16 @@ def slots_of(adapter: str) -> tuple[str, ...]:
     return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
 
 
-def _decode_slot(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
-    """The slot of a row, by column.
+def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | None:
+    """Read a slot's row; None without one.
 
     Raises:
         ValueError: It is damaged.
     """
+    row = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM slots WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    cells = dict(zip(_COLUMNS, row, strict=True))
     weights = {
         column: codec.decode(cells[column], *_context(cells, column))
         for column in SLOT_WEIGHTS
@@ -434,7 +432,7 @@ def decode_labels(value: object) -> tuple[str, ...]:
 
 
 def _cells_of(record: SlotRecord) -> dict[str, object]:
-    """A slot's row, by column; the inverse of ``_decode_slot``."""
+    """A slot's row, by column; the inverse of ``read_slot``."""
     cells: dict[str, object] = dict.fromkeys(_COLUMNS) | {
         "name": record.name,
         "bundle": record.bundle,

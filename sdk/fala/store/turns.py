@@ -100,6 +100,36 @@ class FileLock:
             os.close(descriptor)
 
 
+@interruptible
+def exclusive(store: Path, seconds: float) -> Iterator[None]:
+    """Have the turn to write in a folder without its store, which may be damaged.
+
+    Args:
+        store: The store's file.
+        seconds: How long to wait for the turn.
+
+    Raises:
+        DeviceError: Others wrote for longer, or the lock cannot be opened.
+    """
+    turn = FileLock(_beside(store, "turn"))
+    try:
+        with device_errors(store):
+            taken = turn.wait(time.monotonic() + seconds, _NEXT)
+        if not taken:
+            raise _in_use(store)
+        yield
+    finally:
+        turn.close()
+
+
+def _beside(store: Path, end: str) -> Path:
+    return store.with_name(f"{store.name}.{end}")
+
+
+def _in_use(store: Path) -> DeviceError:
+    return DeviceError(f"{store}: database is locked; another process uses it; try again")
+
+
 class _Opened:
     """All turns that are in use in this process; a fork has its own."""
 
@@ -119,7 +149,7 @@ class Turns:
     take the next one before it, however often it writes.
 
     Args:
-        path: The store's file; the locks are beside it. None for a store of this process alone.
+        path: The store's file; the locks are beside it.
         seconds: How long to wait for a turn.
 
     Attributes:
@@ -128,12 +158,9 @@ class Turns:
         closed: The error of each later turn, once it is closed; else empty.
     """
 
-    def __init__(self, path: Path | None, seconds: float) -> None:
+    def __init__(self, path: Path, seconds: float) -> None:
         self._path, self._seconds = path, seconds
-        self._locks: tuple[FileLock, FileLock] | None = None
-        if path is not None:
-            turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
-            self._locks = FileLock(turn), FileLock(following)
+        self._locks = FileLock(_beside(path, "turn")), FileLock(_beside(path, "next"))
         self.threads = RLock()
         self.waits, self.closed = True, ""
         self._owner: int | None = None
@@ -170,16 +197,15 @@ class Turns:
             finally:
                 self._waiting.discard(get_ident())
             if not taken:
-                raise self._in_use()
+                raise _in_use(self._path)
             try:
                 self._take(self._seconds if wait else 0.0)
                 self._owner, self.waits = get_ident(), wait
                 yield
             finally:
                 self._owner = None
-                if self._locks is not None:
-                    free, self._locks[0].free = self._locks[0].free, int
-                    free()
+                free, self._locks[0].free = self._locks[0].free, int
+                free()
         finally:
             try:  # noqa: SIM105 - an interrupt may come before a ``with`` has begun
                 self.threads.release()
@@ -190,8 +216,6 @@ class Turns:
 
     def _take(self, seconds: float) -> None:
         """Have the turn among processes."""
-        if self._path is None or self._locks is None:
-            return
         # Else its locks would be opened again, also in a folder that was erased.
         if self.closed:
             raise DeviceError(f"{self._path.parent}: {self.closed}")
@@ -211,10 +235,7 @@ class Turns:
             finally:
                 following.free()
         if not taken:
-            raise self._in_use()
-
-    def _in_use(self) -> DeviceError:
-        return DeviceError(f"{self._path}: database is locked; another process uses it; try again")
+            raise _in_use(self._path)
 
     def close(self, message: str) -> None:
         """Close the locks' files.
@@ -223,7 +244,7 @@ class Turns:
             message: The error of every later use.
         """
         self.closed = message
-        for lock in self._locks or ():
+        for lock in self._locks:
             lock.close()
 
     def forked(self, message: str) -> None:

@@ -51,8 +51,8 @@ def test_the_models_of_damaged_tasks_are_fitted_again(folder, statement):
         assert close(answers(device), before)
 
 
-def test_every_task_goes_back_with_the_release_that_was_active(folder, releases):
-    """After a rollback of all tasks; and forth again."""
+def test_every_task_keeps_the_release_that_was_active(folder, releases):
+    """After a rollback of all tasks."""
     with Device.open(folder) as device:
         old = answers(device)
         device.replace(releases["new"], Budget(0), adapters=releases["new adapters"])
@@ -61,11 +61,8 @@ def test_every_task_goes_back_with_the_release_that_was_active(folder, releases)
     execute(folder, "UPDATE slots SET weight = x'00'")
     report, device = repaired(folder)
     with device:
-        assert (report.active, report.previous) == ("old encoder", "new encoder")
+        assert report.active == "old encoder" and not device.status().can_roll_back
         assert close(answers(device), old) and not close(answers(device), new)
-        device.rollback()
-        assert device.status().release == "new encoder"
-        assert close(answers(device), new, 0.05)
 
 
 def test_a_lost_release_takes_its_adapters_with_it(folder, releases):
@@ -77,7 +74,7 @@ def test_a_lost_release_takes_its_adapters_with_it(folder, releases):
     (folder / "bundles" / f"{digest}.fala").unlink()
     report, device = repaired(folder)
     with device:
-        assert (report.active, report.previous) == ("old encoder", None)
+        assert report.active == "old encoder"
         assert close(answers(device), old, 0.05) and not device.status().can_roll_back
 
 

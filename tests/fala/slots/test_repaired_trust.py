@@ -9,25 +9,13 @@ import pytest
 pytest.importorskip("cryptography")
 
 from bridged import TEXTS
-from devices import sql, unchecked
+from devices import damaged_pages, sql, unchecked
 from fala import Device
 from fala.base.errors import BundleSignatureError, DataError, DeviceError
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 
 KEY = bytes(range(32))
-
-
-def damaged_pages(folder, *names):
-    """Overwrite the only pages of a table or of an index."""
-    store = folder / "store.sqlite3"
-    query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
-    pages = [sql(folder, query, name)[0][0] for name in names]
-    sql(folder, "PRAGMA wal_checkpoint(TRUNCATE)")
-    data = bytearray(store.read_bytes())
-    for page in pages:
-        data[(page - 1) * 4096 : page * 4096] = bytes(4096)
-    store.write_bytes(data)
 
 
 @pytest.fixture
@@ -84,9 +72,10 @@ def test_no_repair_drops_the_trusted_key(trusting, releases, lost):
         Device.repair(folder, releases["new"])
     assert (folder / "store.sqlite3").read_bytes() == before
     copy = shutil.copytree(folder, folder.with_name("copy"))
-    assert Device.repair(folder, trust=key).whole
+    release = folder.with_name("old.fala")
+    assert Device.repair(folder, release, trust=key).whole
     assert requires_signatures(folder, releases["new"])
-    assert Device.repair(copy, unsigned=True).whole
+    assert Device.repair(copy, release, unsigned=True).whole
     with Device.open(copy) as device:
         assert device.replace(releases["new"]).new == "new"
 

@@ -62,13 +62,13 @@ def test_a_thread_does_not_wait_for_itself(pair):
         assert second.mine
 
 
-def test_a_turn_is_had_while_other_threads_open_devices(pair):
+def test_a_turn_is_had_while_other_threads_open_devices(tmp_path, pair):
     first, _ = pair
     ended = threading.Event()
 
     def open_others():
         while not ended.is_set():
-            Turns(None, 5)
+            Turns(tmp_path / "other", 5)
 
     with ThreadPoolExecutor(2) as pool:
         opening = [pool.submit(open_others) for _ in range(2)]
