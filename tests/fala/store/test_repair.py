@@ -262,7 +262,7 @@ def test_a_killed_repair_is_finished(folder, replaced, monkeypatch, finish):
         patch.setattr(Path, "replace", interrupted)
         Device.repair(folder)
     assert (folder / f"{REBUILT}{STORE}").exists() and not (folder / STORE).exists()
-    with opened, pytest.raises(DeviceError, match="repaired or erased meanwhile"):
+    with opened, pytest.raises(DeviceError, match="erased meanwhile"):
         opened.learn(["late"], ["1"])
     assert (Device.examine(folder).whole, Device.examine(folder).examples) == (True, 90)
     finished = finish(folder)
