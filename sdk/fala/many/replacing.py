@@ -53,11 +53,12 @@ from fala.personal.gather import Reading
 from fala.personal.run import Budget, Progress, Run
 from fala.report import Plain, Report
 from fala.slots.admit import Signed, admit, admit_loaded
+from fala.slots.child import forbidden
 from fala.slots.folder import Snapshot
 from fala.slots.installing import COPIES, release_files
 from fala.slots.release import Release, open_bundle
 from fala.slots.switching import opened
-from fala.slots.validation import VALIDATED, forbidden, needs_signature
+from fala.slots.validation import VALIDATED, needs_signature
 
 #: Called as the built-in ``map`` is, with a function and items that can be pickled; yields the
 #: results in any order.

@@ -1,39 +1,31 @@
 """Validation of a release: it must load, and have finite logits of edge-case texts.
 
-A release that was never installed here is loaded in a process of its own first, which may end
-without harm. Installation and trial run it on the texts of this module.
+A release that was never installed here is loaded in a process of its own first. Installation and
+trial run it on the texts of this module.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import math
-import os
 import re
-import signal
-import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 
 from fala.audit.tokenizer import unknown_patterns
 from fala.backbones import Backbone, OnnxEncoder
 from fala.backbones.external import Encoders
-from fala.backbones.onnx_encoder import RUN_TOKENS, libraries
-from fala.base import errors
-from fala.base.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
+from fala.backbones.onnx_encoder import RUN_TOKENS
+from fala.base.errors import BundleFormatError, BundleMismatchError, counted
 from fala.base.examples import Example
 from fala.bundle.format import ONNX, TOKENIZER, VECTOR_TABLES
 from fala.bundle.reading import Bundle, named_errors
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.logits import Encode, probe
+from fala.slots.child import validate_in_child
 from fala.slots.release import backbone_of
 from fala.slots.slot import Slot
-
-_log = logging.getLogger("fala.slots")
 
 _EMOJI = "\U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f3fd\U0001f1e9\U0001f1ea"
 #: Texts that every user writes. Empty; blanks; a NUL; control characters; right to left, and a mark
@@ -73,33 +65,6 @@ FIRST_EXAMPLES = 4
 TOLERANCE = 0.5
 #: Limits of the vendor's texts whose logits a release contains: their number, and characters.
 MOST_PROBES, LONGEST_PROBE = 16, 1_000
-
-#: An app that must not start processes sets this variable, to any value.
-FORBIDDEN = "FALA_NO_CHILD_PROCESS"
-
-#: The first output line of the process that loads a new release.
-READY = "ready"
-#: Its limit of processor time in seconds: for any release, and for each megabyte of it.
-SECONDS, SECONDS_A_MEGABYTE = 2.5, 0.25
-
-# Systems on which an app cannot start processes.
-_SINGLE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
-_ENVIRONMENT = {
-    "MALLOC_ARENA_MAX": "2",  # else every thread reserves address space, which is limited
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false", "ORT_DISABLE_TELEMETRY": "1",
-}  # fmt: skip
-# Without the package's __init__, which imports modules that only a device needs.
-_START = (
-    "import json, sys, types; job = json.loads(sys.stdin.buffer.readline());"
-    " sys.path[:] = job['paths']; package = types.ModuleType('fala');"
-    " package.__path__ = job['package']; sys.modules['fala'] = package;"
-    " from fala.slots.validation_child import main; main(job)"
-)
-# Wall time per processor time, on a busy machine.
-_PATIENCE = 3.0
-_WAIT = 20.0  # seconds, for any process to start
-
 
 #: The releases that were validated in this process: by the digest of each, whether it has what only
 #: a signed one may have.
@@ -148,7 +113,7 @@ def validate(
         return backbone_of(bundle)
     if bundle.manifest.kind not in VECTOR_TABLES:
         bundle.audit(signed=signed)  # first, as it costs least
-        ran = ran or _validate_in_child(bundle)
+        ran = ran or validate_in_child(bundle)
     backbone = backbone_of(bundle)
     if not ran:
         check_edge_cases(bundle, backbone)
@@ -160,11 +125,6 @@ def validate(
 def needs_signature(bundle: Bundle) -> bool:
     """Return whether an audited release has what only a signed one may have."""
     return bundle.manifest.kind == ONNX and bool(unknown_patterns(bundle.read(TOKENIZER)))
-
-
-def seconds(size: int) -> float:
-    """Limit of processor time to load and run a release, by its size in bytes."""
-    return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
 def check_edge_cases(
@@ -348,101 +308,3 @@ def _checked_logits(
             f"{bundle.path}: its logits are not finite on {kind}; nothing was installed"
         )
     return z
-
-
-def _validate_in_child(bundle: Bundle) -> bool:
-    """Validate a release in a process of its own; returns False where none can be started.
-
-    Raises:
-        MissingExtraError: A library that it needs is missing.
-        BundleError: It failed there.
-    """
-    libraries()
-    if reason := forbidden():
-        _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
-        return False
-    contents = bundle.files()
-    limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))
-    job = {
-        "paths": sys.path, "package": [str(Path(__file__).parent.parent)],
-        "bundle": str(bundle.path), "files": {name: len(data) for name, data in contents.items()},
-    }  # fmt: skip
-    # The bytes that were verified, even if the file has changed.
-    sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
-    try:
-        import subprocess  # some systems have no processes
-
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT},
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )  # fmt: skip
-    except (ImportError, NotImplementedError, OSError) as error:
-        _log.warning("%s: loaded in this process directly: no other starts: %s", bundle.path, error)
-        return False
-    with process:
-        try:
-            output, _ = process.communicate(sent, limit)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-            if output.startswith(READY.encode()):
-                raise BundleError(
-                    f"{bundle.path}: not installed: after {limit:.0f} s it had not ended, while "
-                    f"{_last_step(output.decode('utf-8', 'replace'))}"
-                ) from None
-        except BaseException:
-            process.kill()
-            raise
-    return _verdict(bundle, output, process.returncode)
-
-
-def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
-    ready, _, rest = output.decode("utf-8", "replace").partition("\n")
-    if ready != READY:
-        _log.warning(
-            "%s: loaded in this process directly: another ended with code %d at its start",
-            bundle.path, code,
-        )  # fmt: skip
-        return False
-    try:
-        verdict = json.loads(rest.rpartition("\n")[2])
-    except ValueError:
-        raise BundleFormatError(
-            f"{bundle.path}: not installed: the process that loaded and ran it "
-            f"{_exit_status(code)}, while {_last_step(rest)}"
-        ) from None
-    if refused := verdict.get("refused"):
-        kind = getattr(errors, str(verdict.get("kind")), BundleFormatError)
-        raise kind(
-            f"{bundle.path}: {str(refused).removeprefix(errors.printable(f'{bundle.path}: '))}"
-        )
-    return True
-
-
-def _last_step(output: str) -> str:
-    """The last step that a child process announced."""
-    *_, last = output.strip().splitlines() or [""]
-    return safe_line(last, 80) if last not in ("", READY) else "it was loaded"
-
-
-def _exit_status(code: int) -> str:
-    if code == -getattr(signal, "SIGXCPU", 0):
-        return "took more processor time than its size explains"
-    if code < 0:
-        return f"was ended by signal {-code} (the limit of memory is among the reasons)"
-    return f"ended with code {code}"
-
-
-def forbidden() -> str | None:
-    """The reason why no process may be started; None if one may."""
-    if os.environ.get(FORBIDDEN):
-        return f"{FORBIDDEN} is set"
-    if sys.platform in _SINGLE:
-        return f"{sys.platform} starts no processes"
-    # In a frozen app, or one that embeds an interpreter, the executable is the app itself.
-    name = Path(sys.executable or "").stem.lower()
-    if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")):
-        return "there is no Python interpreter to start"
-    return None

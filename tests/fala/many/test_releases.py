@@ -377,7 +377,7 @@ def test_a_release_is_read_and_validated_once(tmp_path, transformers, shared, mo
         return original(cls, *arguments, **named)
 
     monkeypatch.setattr(Bundle, "verified", classmethod(counted))
-    monkeypatch.setattr(fala.slots.validation, "_validate_in_child", None)
+    monkeypatch.setattr(fala.slots.validation, "validate_in_child", None)
     kept = shared[digest(transformers["bert"])].path
     read.clear()
     for user in range(3):

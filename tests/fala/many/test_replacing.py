@@ -25,7 +25,7 @@ from fala.many.releases import Releases
 from fala.many.replacing import replace_all
 from fala.model.heads import Head
 from fala.personal.run import Budget
-from fala.slots.validation import FORBIDDEN
+from fala.slots.child import FORBIDDEN
 from fala_export import write_release
 from fala_sim.engine import open_engine, spread
 

@@ -89,7 +89,7 @@ def test_who_verified_the_same_signature_inherits_them(
     Device.create(tmp_path / "a", files["special"], trust=files["key"], releases=shared).close()
     Device.create(tmp_path / "b", files["plain"], trust=files["key"], releases=shared).close()
     another_process()
-    monkeypatch.delattr(validation, "_validate_in_child")
+    monkeypatch.delattr(validation, "validate_in_child")
     monkeypatch.delattr(validation, "check_edge_cases")
     Device.create(tmp_path / "c", files["special"], trust=files["key"], releases=shared).close()
     # It has nothing that must be signed: it was validated for everybody.

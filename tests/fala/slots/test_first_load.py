@@ -16,7 +16,8 @@ from fala.backbones import OnnxEncoder
 from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.bundle.reading import Bundle
 from fala.slots import validation
-from fala.slots.validation import FORBIDDEN, check_edge_cases, lengths_up_to, validate
+from fala.slots.child import FORBIDDEN
+from fala.slots.validation import check_edge_cases, lengths_up_to, validate
 from fala_export import write_release
 from hostile_bundles import Changes, repack
 from hostile_graphs import write_hostile_graph
@@ -45,7 +46,7 @@ def test_edge_cases_are_encoded_once_in_a_child_process(release, encoded, caplog
     with caplog.at_level(logging.INFO, "fala.slots"):
         backbone = validate(hold(release))
     assert encoded == [] and caplog.records == []
-    monkeypatch.delattr(validation, "_validate_in_child")
+    monkeypatch.delattr(validation, "validate_in_child")
     again = validate(hold(release))
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
