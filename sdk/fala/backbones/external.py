@@ -21,13 +21,7 @@ from fala.base.examples import LARGEST, Item, as_float32, check_texts
 Encoder = Callable[[list[str]], ArrayLike]
 
 
-class _Thread(threading.local):
-    """The app's functions that are running in this thread."""
-
-    running: tuple[Encoder, ...] = ()
-
-
-_thread = _Thread()
+_thread = threading.local()  # has the app's functions that are running in this thread
 
 #: The probes that objects have passed in this process: a server opens many devices of one encoder.
 _passed: WeakKeyDictionary[object, set[tuple[str, bytes]]] = WeakKeyDictionary()
@@ -65,14 +59,18 @@ class Encoders:
     """
 
     def __init__(self, functions: Encoder | Mapping[str, Encoder] | None = None) -> None:
-        single = [] if functions is None else [functions]
-        for function in functions.values() if isinstance(functions, Mapping) else single:
+        #: By the encoders' names; a function without a name has the empty one.
+        self._functions: dict[str, Encoder] = {}
+        if isinstance(functions, Mapping):
+            self._functions.update(functions)
+        elif functions is not None:
+            self._functions[""] = functions
+        for function in self._functions.values():
             if not callable(function):
                 raise DataError(
                     "encoder is a function of a list of inputs, or functions by their encoders' "
                     f"names, not {shown(function)}"
                 )
-        self._functions = functions
 
     def of(self, name: str, *, probed: bool = True) -> Encoder | None:
         """The function for a release's encoder; None without one.
@@ -83,15 +81,14 @@ class Encoders:
                 function without a name is not the encoder's.
         """
         functions = self._functions
-        if isinstance(functions, Mapping):
-            return functions.get(name)
-        return functions if probed else None
+        return functions.get("") if probed and name not in functions else functions.get(name)
 
     def assign(self, name: str) -> None:
         """Let a function without a name be that of one encoder alone."""
-        functions = self._functions
-        if functions is not None and not isinstance(functions, Mapping):
-            self._functions = {name: functions}
+        named = dict(self._functions)  # another thread may read them meanwhile
+        if "" in named:
+            named[name] = named.pop("")
+            self._functions = named
 
     def add(self, name: str, function: Encoder | None, before: str) -> None:
         """Add the function of a further encoder.
@@ -102,11 +99,9 @@ class Encoders:
             before: The encoder in use, which a function without a name was passed for; unless it is
                 the further encoder's.
         """
-        if self._functions != function:
-            self.assign(before)
+        self.assign(name if self._functions.get("") == function else before)
         if function is not None:
-            named = self._functions if isinstance(self._functions, Mapping) else {}
-            self._functions = {**named, name: function}
+            self._functions = {**self._functions, name: function}
 
 
 class ExternalEncoder:
@@ -295,7 +290,7 @@ def _embedded(
         UsageError: It uses a device that asks it again.
     """
     name = f"the app's encoder {encoder}"
-    before = _thread.running
+    before: tuple[Encoder, ...] = getattr(_thread, "running", ())
     if function in before:
         raise UsageError(
             f"{name} uses a device that asks the same encoder: compute the embeddings without "
