@@ -237,10 +237,12 @@ class Device:
 
         Args:
             path: The folder.
-            key: See ``create``.
-            encoder: See ``create``. It is checked on the vendor's probes at its first use.
-            releases: See ``create``. A device that has a copy of its release shares it from now
-                on. None opens a device that shares its release, too; a later replacement copies.
+            key: Returns the 32 bytes of the store's key; None of a store that is not encrypted.
+            encoder: The app's own encoder, or several by their names. It is checked on the
+                release's probes at its first use.
+            releases: A ``fala.Releases``. A device that has a copy of its release shares it from
+                now on. None opens a device that shares its release, too; a later replacement
+                copies.
 
         Raises:
             DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
@@ -262,7 +264,7 @@ class Device:
 
         Args:
             path: The folder.
-            key: See ``create``.
+            key: Returns the 32 bytes of the store's key; None of a store that is not encrypted.
 
         Raises:
             DeviceError: There is none, it cannot be read (permissions, a full disk), or it has
@@ -299,7 +301,7 @@ class Device:
                 had, and is for the device's labels and kind of examples.
             trust: The key that must have signed it; None takes the one of ``create``. If the store
                 is so damaged that the one of ``create`` cannot be read, this key takes its place.
-            key: See ``create``.
+            key: Returns the 32 bytes of the store's key; None of a store that is not encrypted.
             unsigned: Whether the device was created without ``trust``, if the store does not say
                 it any more. A key that can be read stays.
 
@@ -520,7 +522,7 @@ class Device:
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
-            adapter: See ``predict``.
+            adapter: The task, by its adapter's name; None is the device's own.
 
         Returns:
             Shape (n, number of labels), in the order of ``labels``; each row's sum is 1 except for
@@ -556,7 +558,7 @@ class Device:
             history: For a matcher, what the user opened, oldest first.
             top: How many to return, at most; None returns all.
             label: The label or tag whose probability ranks; None takes ``positive``.
-            adapter: See ``predict``.
+            adapter: The task, by its adapter's name; None is the device's own.
 
         Returns:
             Candidates with their probabilities or values, the best first; equal ones in the order
@@ -637,9 +639,9 @@ class Device:
         """Keep examples with their labels, without a fit; the next ``fit`` includes them.
 
         Args:
-            examples: See ``learn``.
-            labels: See ``learn``.
-            adapter: See ``learn``.
+            examples: n texts, or ``Match`` objects.
+            labels: n labels, as ``learn`` takes them; None for all keeps them without labels.
+            adapter: The task of the examples, by its adapter's name; None is the device's own.
 
         Returns:
             The examples' ids. They are on the disk. If texts are not kept, they are encoded.
@@ -746,9 +748,9 @@ class Device:
         overwritten now, ``forget([])`` tries again, and returns whether it is done.
 
         Args:
-            examples: See ``forget``. One that the device does not have, or that has no label, is
-                ignored.
-            adapter: The task of the examples; see ``predict``.
+            examples: n texts, ``Match`` or ``Item`` objects, or their ids. One that the device does
+                not have, or that has no label, is ignored.
+            adapter: The task of the examples, by its adapter's name; None is the device's own.
 
         Returns:
             The result of the fit, as of ``learn``.
@@ -866,12 +868,12 @@ class Device:
         active model is fitted once more, to compare with.
 
         Args:
-            bundle: See ``replace``.
+            bundle: The new release's file; None for the app's own ``encoder``.
             budget: Limits of the replacement's cost; None is ``Budget()``.
-            encoder: See ``replace``.
-            encoder_name: See ``replace``.
-            dimension: See ``replace``.
-            trust: See ``replace``.
+            encoder: The app's next encoder, in place of a release.
+            encoder_name: The encoder's name.
+            dimension: Length of its embeddings.
+            trust: The vendor's public key; None takes the key of ``create``, where there was one.
 
         Returns:
             Losses of the old, the vendor's new and the carried model on the same labelled
@@ -932,9 +934,9 @@ class Device:
             encoder: The app's next encoder, in place of a release; see ``create``. The device keeps
                 its labels, and the old embeddings stay usable without the old encoder. From now on
                 ``open`` takes this one, or both by their names, where a rollback may follow.
-            encoder_name: See ``create``. It differs from the old encoder's.
-            dimension: See ``create``. Without ``encoder`` nothing is encoded: pass the items again
-                with their new vectors to ``learn``.
+            encoder_name: The encoder's name, which differs from the old encoder's.
+            dimension: Length of its embeddings. Without ``encoder`` nothing is encoded: pass the
+                items again with their new vectors to ``learn``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is worse for
                 this user than the active model, beyond noise; ``"better-than-vendor"`` one where it
                 is worse than the vendor's new model. Labels of texts that both backbones have
@@ -1045,10 +1047,10 @@ class Device:
                 or as a file.
             product: Whose releases; None takes the installed release's product.
             limits: Time and size limits of the download; None is ``UpdateLimits()``.
-            budget: See ``replace``.
-            accept: See ``replace``.
-            progress: See ``replace``; during ``"download"`` it counts bytes.
-            adapters: See ``replace``.
+            budget: Limits of the replacement's cost; None is ``Budget()``.
+            accept: Which models may be installed, as in ``replace``.
+            progress: Called as in ``replace``; during ``"download"`` it counts bytes.
+            adapters: The vendor's adapters for the new backbone, one for every loaded one.
 
         Returns:
             The report of ``replace``; None if no release is newer.
@@ -1061,7 +1063,7 @@ class Device:
             UpdateError: It has no such product, or another update is under way.
             DataError: ``root`` is no repository's root, or another argument cannot be used.
             MissingExtraError: The extra is not installed.
-            FalaError: See ``replace``.
+            FalaError: The errors of ``replace``.
         """
         with needs("signed updates need an extra", extra="ota"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
@@ -1223,8 +1225,8 @@ class Device:
         are not kept, and do not count as predictions of the trial.
 
         Args:
-            examples: See ``predict``.
-            adapter: See ``predict``.
+            examples: n texts, or ``Match`` objects.
+            adapter: The task, by its adapter's name; None is the device's own.
 
         Raises:
             DataError: An example is not of the task's kind.
@@ -1262,8 +1264,8 @@ class Device:
         Args:
             path: The adapter's file, as ``fala-export adapter`` writes it; it is copied.
             name: The task's name; None takes the bundle's.
-            positive: See ``create``.
-            trust: See ``replace``.
+            positive: The label that ``rank`` orders by, as in ``create``.
+            trust: The vendor's public key; None takes the key of ``create``, where there was one.
 
         Returns:
             Its name.
@@ -1328,7 +1330,7 @@ class Device:
         return self._logits(check_readable(examples, snapshot), snapshot)
 
     def _logits(self, examples: list[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:
-        """See ``_answer``; the examples are checked."""
+        """Return the head and the logits of examples that are checked."""
         learner = self._learner(snapshot.task.name or None)
         snapshot, z = learner.logits(snapshot, examples)
         return snapshot.head, z

@@ -29,8 +29,8 @@ class StaticEmbeddings(MeanOfVectors):
             text; ``normalized``, whether embeddings are scaled to length 1; ``skips_unknown``,
             whether unknown words have no part in the mean; ``characters``, how many of a text are
             read, or null for ``LONGEST``.
-        vectors: See ``MeanOfVectors``.
-        scales: See ``MeanOfVectors``.
+        vectors: Their vectors, or codes of them, shape (V, d).
+        scales: The codes' steps, shape (V,).
         max_length: Tokens of a text that are read; None for all.
 
     Raises:

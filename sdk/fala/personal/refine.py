@@ -148,8 +148,8 @@ def _batches(
 
     Args:
         snapshot: The task, with the release.
-        run: See ``refine``.
-        passes: See ``refine``.
+        run: The budget, and the app's progress.
+        passes: Forward passes, at most.
         refined: What it has done so far.
         first: Whether its last model is still to be fitted.
 
@@ -231,7 +231,7 @@ def _commit(initial: Snapshot, encoded: Encoded, run: Run, refined: Refined) -> 
     Args:
         initial: The task, with the release that is refined.
         encoded: New embeddings; stored in any case, so that none is computed twice.
-        run: See ``refine``.
+        run: The budget, and the app's progress.
         refined: Gets the fit.
 
     Returns:

@@ -187,8 +187,8 @@ def _install(
 
     Args:
         moves: The tasks with their releases, the device's own first.
-        run: See ``replace``.
-        accept: See ``Device.replace``.
+        run: The budget, for all tasks together, and the app's progress.
+        accept: Which models may be installed.
         earlier: Results of an earlier attempt, by adapter; these are added.
 
     Raises:

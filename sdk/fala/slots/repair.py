@@ -101,7 +101,7 @@ class RepairReport(Plain):
 
     @property
     def summary(self) -> str:
-        """See ``Plain``."""
+        """The report in a few sentences."""
         state = "whole" if self.whole else f"not whole: {'; '.join(self.problems)}"
         return (
             f"{self.path} is {state}. {counted(self.examples, 'example')} can be read, "
@@ -141,7 +141,7 @@ def repair(folder: Path, given: Given, codec: Codec, fit: _Fit) -> RepairReport:
     """Repair a folder; see ``Device.repair``.
 
     Args:
-        folder: See ``Device.repair``.
+        folder: The device's folder.
         given: What the caller adds.
         codec: Reads the store's records, and writes those of the new one.
         fit: Fits the personal models of all tasks.
@@ -184,7 +184,7 @@ def finish_repair(folder: Path) -> None:
 
 
 def _finish(folder: Path) -> str | None:
-    """See ``finish_repair``, with the turn; returns the name of the store that is set aside."""
+    """Finish a repair, with the turn; returns the name of the store that is set aside."""
     rebuilt = folder / f"{REBUILT}{STORE}"
     with device_errors(folder):
         for part in folder.glob(f"{REBUILDING}*"):

@@ -110,7 +110,7 @@ class DamagedStore:
         connection: A connection to it.
 
     Attributes:
-        path: See above.
+        path: The argument.
         file: The file that is read: the store's, or a copy with another first page.
         connection: A connection to it.
         problems: The problems, in words; each once.
