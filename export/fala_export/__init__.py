@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from fala.model.bridge import Bridge
     from fala.model.heads import Head, PersonalModel
     from fala_export.backbone import export_encoder
-    from fala_export.bridging.building import build_bridge
     from fala_export.bundles import (
         add_bridge,
         write_external,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from fala_export.models.load import load
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.population import write_scales
+    from fala_export.release.bridging import build_bridge
     from fala_export.rows.columns import Columns
     from fala_export.rows.data_set import gather_public
     from fala_export.rows.row_files import load_rows
@@ -70,7 +70,7 @@ _MODULES = {
     "TrainingSettings": "fala_export.training.settings",
     "TransformerLearner": "fala_export.training.backbones",
     "add_bridge": "fala_export.bundles",
-    "build_bridge": "fala_export.bridging.building",
+    "build_bridge": "fala_export.release.bridging",
     "cross_entropies": "fala_export.training.classifier",
     "divide": "fala_export.training.public_rows",
     "drop_pooler": "fala_export.models.sentence_encoder",

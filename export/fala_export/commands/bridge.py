@@ -12,25 +12,16 @@ from fala_export.options import File, FileOrFolder, Seed
 
 def table(summary: Summary) -> str:
     """The summary of a bridge, as text."""
-    lines = [
+    return "\n".join([
         f"{summary['bundle']}: {summary['name']}, with a bridge from {summary['from']}",
         f"  learned on {summary['documents']} of {counted(summary['of'], 'document')}; "
-        f"{summary['held_out']} of them, held out, chose the form:",
-        f"  {'form':<14}{'strength':>10}{'rank':>6}{'explained':>11}",
-    ]
-    for trial in summary["trials"]:
-        strength = "-" if trial["strength"] is None else f"{trial['strength']:.3g}"
-        chosen = "  chosen" if trial["form"] == summary["form"] else ""
-        lines.append(
-            f"  {trial['form']:<14}{strength:>10}{trial['rank']:>6}{trial['explained']:>11.1%}"
-            f"{chosen}"
-        )
-    lines += [
-        "  explained: share of the held-out documents' variance in the new space",
+        f"{summary['held_out']} of them, held out, chose the ridge's strength, "
+        f"{summary['strength']:.3g}",
+        f"  explains {summary['explained']:.1%} of the held-out documents' variance in the new "
+        "space",
         f"  {summary['megabytes']} MB, {summary['added_megabytes']:+} by this run; "
         f"bridges in it: {summary['bridges']}",
-    ]
-    return "\n".join(lines)
+    ])  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +56,11 @@ def bridge(settings: Bridge) -> Summary:
     The text should be similar to users' texts: other texts are elsewhere in both spaces.
 
     Of more than 10,000 documents 10,000 are drawn (of a large dimension twice the fewest that it
-    takes). A fifth of them chooses the map's form and strength: of those within 0.1 % of the least
-    squared error, the simplest.
+    takes). A fifth of them chooses the strength of the ridge regression.
     """
-    from fala_export.bridging.building import build_bridge
     from fala_export.bundles import write_admitted
     from fala_export.public_texts import read_public_texts
+    from fala_export.release.bridging import build_bridge
 
     texts = read_public_texts(settings.texts, skip_bad_rows=settings.skip_bad_rows)
     earlier, later = settings.earlier, settings.later

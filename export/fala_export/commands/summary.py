@@ -168,11 +168,11 @@ def _scales_from(origin: Mapping[str, int] | None) -> Iterator[str]:
 
 def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for bridge in bridges:
-        if bridge["form"] is None:
+        if bridge["strength"] is None:
             yield f"  bridge from {bridge['from']}: none is needed, it has the same backbone"
             continue
         yield (
-            f"  bridge from {bridge['from']}: {bridge['form']}, explains {bridge['explained']:.1%} "
+            f"  bridge from {bridge['from']}: explains {bridge['explained']:.1%} "
             f"of the variance of {bridge['held_out']} held-out texts; learned on "
             f"{bridge['documents']} of {bridge['of']}"
         )

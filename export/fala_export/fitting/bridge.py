@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +46,28 @@ def check_enough(documents: int, dimension: int) -> None:
         )
 
 
-def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
-    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
+@dataclass(frozen=True)
+class Fitted:
+    """A bridge, and what held-out documents say of it.
 
-    Of more than 10,000 texts, or than twice the fewest, that many are drawn. A fifth, drawn with a
-    fixed seed, determines the penalty and the residual variance. The map is then fitted to all.
-    ``fala-export bridge`` compares more forms of map: a vendor's release should use it.
+    Attributes:
+        bridge: Fitted to all documents.
+        strength: Weight of the penalty, in documents of mean variance.
+        explained: Share of the held-out documents' variance that the map of the others explains;
+            predicting their mean explains 0.
+        documents: Number of documents.
+        held_out: Number of those that chose the strength.
+    """
+
+    bridge: Bridge
+    strength: float
+    explained: float
+    documents: int
+    held_out: int
+
+
+def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
+    """Fit the map from an earlier backbone's embeddings to a new one's; see ``learn_bridge``.
 
     Args:
         source: The earlier backbone's ``Bundle.backbone_digest``.
@@ -58,8 +75,7 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
         new: The new backbone's embeddings of the same, shape (n, d_new).
 
     Raises:
-        DataError: There are too few texts for the dimensions, the arrays do not match, a number is
-            not finite, or the earlier backbone embeds all texts alike.
+        DataError: See ``learn_bridge``.
 
     Examples:
         >>> rng = np.random.default_rng(0)
@@ -68,17 +84,42 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
         >>> bridge.matrix.round(2).tolist()
         [[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
+    return learn_bridge(source, old, new).bridge
+
+
+def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitted:
+    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
+
+    Of more than 10,000 texts, or than twice the fewest, that many are drawn. A fifth determines the
+    penalty and the residual variance. The map is then fitted to all.
+
+    Args:
+        source: See ``fit_bridge``.
+        old: See ``fit_bridge``.
+        new: See ``fit_bridge``.
+        seed: Draws the texts, and the held-out ones.
+
+    Raises:
+        DataError: There are too few texts for the dimensions, the arrays do not match, a number is
+            not finite, or a backbone embeds all texts alike.
+    """
     check_arrays(old=old, new=new)
     if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
         raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
     n, dimension = old.shape
     check_enough(n, dimension)
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     most = most_documents(dimension)
     drawn = np.sort(random.permutation(n)[:most]) if n > most else slice(None)
     x, y = old[drawn].astype(np.float64), new[drawn].astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise DataError("an embedding is not finite")
+    for age, values in (("earlier", x), ("new", y)):
+        if values.var(axis=0).mean() <= _ALIKE * np.mean(values**2):
+            raise DataError(
+                f"the {age} backbone embeds all public texts alike; is the text in one of its "
+                "languages?"
+            )
     held_out, training = np.split(random.permutation(len(x)), [math.floor(HELD_OUT * len(x))])
     with one_blas_thread():
         candidates = _ridge(x[training], y[training], _STRENGTHS)
@@ -88,12 +129,15 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
         ]
         best = int(np.argmin([error.sum() for error in errors]))
         matrix, offset = _ridge(x, y, _STRENGTHS[best : best + 1])[0]
-    return Bridge(
+    about_mean = ((y[held_out] - y[training].mean(axis=0)) ** 2).mean(axis=0).sum()
+    bridge = Bridge(
         source,
         matrix.astype(np.float32),
         offset.astype(np.float32),
         errors[best].astype(np.float32),
     )
+    explained = 1 - float(errors[best].sum() / about_mean)
+    return Fitted(bridge, float(_STRENGTHS[best]), explained, len(x), len(held_out))
 
 
 def _ridge(
@@ -103,8 +147,6 @@ def _ridge(
     x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
     centred = x - x_mean
     unit = np.mean(centred**2)
-    if unit <= _ALIKE * np.mean(x**2):
-        raise DataError("the earlier backbone embeds all public texts alike")
     values, vectors = np.linalg.eigh(centred.T @ centred)
     projected = vectors.T @ (centred.T @ (y - y_mean))
     fits = []

@@ -19,7 +19,6 @@ from fala.base.files import temporary_folder
 from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
 from fala_export.backbone import check_disk, export_encoder
-from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
@@ -27,6 +26,7 @@ from fala_export.errors import ExportError
 from fala_export.fitting.population.left_out import EVERY_ROW
 from fala_export.models.load import Source, load
 from fala_export.population import check_annotators, write_scales
+from fala_export.release.bridging import build_bridge
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, code_digest
@@ -282,7 +282,7 @@ class Pipeline:
         old = Bundle.open(earlier)
         if old.backbone_digest == Bundle.open(before).backbone_digest:
             shutil.copyfile(before, out)
-            return {"from": old.manifest.title, "form": None}
+            return {"from": old.manifest.title, "strength": None}
         return build_bridge(earlier, before, self.texts, out, seed, self.embedder)
 
     def _scales(self, before: Path, out: Path) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from sklearn.linear_model import Ridge
 
 from fala.base.errors import DataError
 from fala_export.fitting import bridge as bridge_fit
-from fala_export.fitting.bridge import fit_bridge
+from fala_export.fitting.bridge import fit_bridge, learn_bridge
 
 
 def linear(n, d_old, d_new, noise, seed):
@@ -65,6 +65,14 @@ def test_a_bridge_from_noise_maps_to_the_mean():
     mapped = bridge.map(random.normal(size=(50, 20)).astype(np.float32))
     assert np.abs(mapped - new.mean(axis=0)).max() < 0.3
     np.testing.assert_allclose(bridge.variance, new.var(axis=0), rtol=0.4)
+    # It would be positive if the map were learned on held-out texts.
+    assert learn_bridge("source", old.astype(np.float32), new.astype(np.float32)).explained < 0.05
+
+
+def test_what_a_bridge_explains_is_of_held_out_texts():
+    old, new, _, _ = linear(400, 6, 8, 0.0, seed=9)
+    fitted = learn_bridge("source", old, new)
+    assert fitted.explained > 0.9999 and (fitted.documents, fitted.held_out) == (400, 80)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,8 @@ def test_a_bridge_from_noise_maps_to_the_mean():
         (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*takes 15"),
         (np.ones((0, 10)), np.ones((0, 3)), "too few"),
         (np.full((50, 4), 0.1), np.eye(50), "alike"),
-        (np.zeros((50, 4)), np.eye(50), "alike"),
+        (np.zeros((50, 4)), np.eye(50), "earlier backbone embeds all public texts alike"),
+        (np.eye(50)[:, :4], np.full((50, 3), 0.1), "new backbone embeds all public texts alike"),
         (np.eye(50)[:, :4], np.ones((49, 3)), "the same texts"),
         (np.ones(50), np.ones((50, 3)), "the same texts"),
         (np.full((50, 4), np.nan), np.ones((50, 3)), "not finite"),

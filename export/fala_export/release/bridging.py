@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle
 from fala.cli import progress
-from fala.model.bridge import Bridge
-from fala_export.bridging.learning import STRENGTHS, Trial, learn_map
 from fala_export.bundles import add_bridge
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
-from fala_export.fitting.bridge import check_enough, most_documents
+from fala_export.fitting.bridge import check_enough, learn_bridge, most_documents
 from fala_export.fitting.samples import drawn
 from fala_export.writing import MEGABYTE, megabytes, writing
 
@@ -64,20 +61,19 @@ def build_bridge(
         )
         for age, bundle in (("old", old), ("new", new))
     )
-    with progress("learning", len(STRENGTHS)) as bar:
-        learned = learn_map(vectors, targets, seed, step=lambda: bar.update(1))
-    bridge = Bridge(old.backbone_digest, learned.matrix, learned.offset, learned.variance)
+    with progress("learning"):
+        fitted = learn_bridge(old.backbone_digest, vectors, targets, seed)
     details = {
         "from": old.manifest.title,
-        **_details(learned.chosen),
-        "documents": learned.documents,
+        "strength": fitted.strength,
+        "explained": round(fitted.explained, 4),
+        "documents": fitted.documents,
         "of": available,
-        "held_out": learned.held_out,
-        "trials": [_details(trial) for trial in learned.trials],
+        "held_out": fitted.held_out,
     }
     before = later.stat().st_size
     with writing(out):
-        manifest = add_bridge(out, new, bridge, details)
+        manifest = add_bridge(out, new, fitted.bridge, details)
     return {
         "bundle": str(out),
         "name": manifest.title,
@@ -86,7 +82,3 @@ def build_bridge(
         "megabytes": megabytes(out),
         "added_megabytes": round((out.stat().st_size - before) / MEGABYTE, 3),
     }
-
-
-def _details(trial: Trial) -> dict[str, Any]:
-    return {**asdict(trial), "explained": round(trial.explained, 4)}

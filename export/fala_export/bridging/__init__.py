@@ -1,1 +1,0 @@
-"""Bridges: from an earlier backbone's embeddings to a new one's."""
