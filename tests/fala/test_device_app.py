@@ -90,7 +90,8 @@ def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, 
         assert np.abs(added - before).max() > 1e-6
         # A label that is changed counts, too, and the old one no longer does.
         opposite = ["1" if user_labels[0] == "0" else "0"]
-        assert not device.learn(texts[:1], opposite).exact
+        report = device.learn(texts[:1], opposite)
+        assert not report.exact and report.fitted == report.labelled == 243  # it counts once
         changed = device.predict_proba(PROBES)
         assert not device.learn(texts[:1], user_labels[:1]).exact
         np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=1e-4)
@@ -127,18 +128,6 @@ def test_generators_are_accepted(device, labels):
     np.testing.assert_array_equal(shares, device.predict_proba(PROBES))
     assert device.predict(iter(PROBES)).tolist() == device.predict(PROBES).tolist()
     assert device.remember(text for text in TEXTS[:2]) == [1, 2]
-
-
-def test_a_repr_describes_the_device(device, tmp_path, labels):
-    assert "classification on old with the model without a personal part>" in repr(device)
-    device.learn(TEXTS, labels)
-    assert "with the personal model>" in repr(device)
-    device.close()
-    assert "closed" in repr(device)
-    for call in (device.predict_proba, device.learn):
-        with pytest.raises(DeviceError, match=r"this device is closed; .* fala\.Device\.open"):
-            call(PROBES)
-    device.close()
 
 
 def test_a_relative_folder_survives_a_change_of_directory(releases, labels, tmp_path, monkeypatch):

@@ -156,12 +156,12 @@ class TestStatus:
         assert " on old with the personal model" in repr(device)
         (path / "store.sqlite3").unlink()
         assert " on old with the personal model" in repr(device)
-        device.close()
+        for _ in range(2):
+            device.close()
         assert "is closed" in repr(device)
-        with pytest.raises(DeviceError, match="is closed"):
-            _ = device.labels
-        with pytest.raises(DeviceError, match="is closed"):
-            device.status()
+        for call in (lambda: device.labels, device.status, lambda: device.predict(PROBES)):
+            with pytest.raises(DeviceError, match=r"this device is closed; .* fala\.Device\.open"):
+                call()
 
     def test_labels_are_the_columns_of_the_last_prediction(self, tmp_path, releases, path):
         """Another process may have replaced since, by a release with another label."""

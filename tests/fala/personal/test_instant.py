@@ -10,7 +10,6 @@ import bridged
 import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, fitted, halved, loss, same, state, vendor_of
-from fala.base.errors import DataError
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.model.bridge import Bridge
@@ -71,16 +70,6 @@ def test_new_coordinates_are_fitted_where_they_are_fewer(tmp_path, releases, lab
         expected = fitted(new.head(), vectors, labels, unseen=float(bridge.variance.sum()))
         np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
         np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
-
-
-def test_decisions_are_the_most_probable_labels(device, releases):
-    device.learn(TEXTS, ["1" if i % 6 == 0 else "0" for i in range(len(TEXTS))])
-    device.replace(releases["mid"], Budget(0))
-    p = device.predict_proba(PROBES)[:, 1]
-    assert device.predict(PROBES).tolist() == ["1" if share > 0.5 else "0" for share in p]
-    assert device.predict([]).tolist() == []
-    with pytest.raises(DataError):
-        device.predict("good")
 
 
 def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
