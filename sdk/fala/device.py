@@ -53,7 +53,7 @@ from fala.bundle.signature import Trust
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel, Label, OneLabel, as_array
 from fala.personal.adapters import load
-from fala.personal.compare import Accept, side_by_side, sides_of_previous, slot_before
+from fala.personal.compare import Accept, side_by_side, slot_before
 from fala.personal.learn import Learner, drop_fits, fit_all
 from fala.personal.preview import preview
 from fala.personal.refine import refine, refined_report
@@ -1012,10 +1012,9 @@ class Device:
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old = opened(self._own).release.name
         with run:
             replaced = replace(self._own, path, run, terms)
-        report = replaced_report(old, replaced, run)
+        report = replaced_report(replaced, run)
         _log.info("%s -> %s: %s", report.old, report.new, report)
         return report
 
@@ -1123,9 +1122,7 @@ class Device:
         learner.ready()
         with run:
             refined = refine(learner.task, run, run.budget.passes(bridged=True))
-        snapshot = self._snapshot(adapter)
-        sides = sides_of_previous(snapshot, refined.last)
-        return refined_report(refined, snapshot, run, sides)
+        return refined_report(learner.task, refined, run)
 
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.

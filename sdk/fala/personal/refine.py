@@ -11,7 +11,7 @@ import numpy as np
 
 from fala.base.errors import BundleError
 from fala.personal.choose import choose
-from fala.personal.compare import Sides
+from fala.personal.compare import sides_of_previous
 from fala.personal.encode import Encoded, encode_free, forward
 from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
@@ -78,16 +78,17 @@ def refine(task: Task, run: Run, passes: int, start: Refit | None = None) -> Ref
     return refined
 
 
-def refined_report(refined: Refined, snapshot: Snapshot, run: Run, sides: Sides | None) -> Report:
+def refined_report(task: Task, refined: Refined, run: Run) -> Report:
     """Report a refinement, or the unchanged active model if nothing was fitted.
 
     Args:
+        task: The task.
         refined: The result of ``refine``.
-        snapshot: The task.
         run: Its timings.
-        sides: The model beside the one before the replacement; None without one.
     """
+    snapshot = opened(task)
     name, last = snapshot.release.name, refined.last
+    sides = sides_of_previous(snapshot, last)
     with run.stage("compare"):
         comparison = None if sides is None else sides.compare()
         changes = None if sides is None else sides.changes()

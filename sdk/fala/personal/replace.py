@@ -122,15 +122,14 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
     return _refine(replaced, run)
 
 
-def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
+def replaced_report(replaced: Replaced, run: Run) -> Report:
     """Report a replacement, for every task, with the refinement that followed it.
 
     Args:
-        old: Name of the release that was replaced.
         replaced: The result of ``replace``.
         run: Its timings.
     """
-    new = replaced.first.release.name
+    old, new = replaced.first.before.release.name, replaced.first.release.name
     report = _report(old, new, replaced, run)
     adapters = {
         name: _report(f"{name} on {old}", f"{name} on {new}", result, run)
