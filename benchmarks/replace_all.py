@@ -3,6 +3,7 @@
     python benchmarks/replace_all.py --users 200
     python benchmarks/replace_all.py --users 10000 --passes 0 --folder users --old glove.fala
         --new minilm.fala --rows rows.jsonl
+    python benchmarks/replace_all.py --users 200 --ray
 
 Every user has --labels labels of texts that are drawn from the same --pool texts: those of --rows,
 or words at random. The users are made once in --folder, and copied for each number of passes; a run
@@ -10,9 +11,10 @@ that was interrupted or killed goes on where it was, the replacement too. Withou
 a temporary folder.
 
 Reported are the disk beside the releases, a user; the memory with 100 devices open; the seconds of
-the replacement on --jobs processes, with what it did; and the predictions of 50 users by another
-process, which also learns: before the replacement and during it. ``wrong`` counts the users that do
-not have the new release, or lack a label that was learned before or meanwhile.
+the replacement on --jobs processes, or on a Ray cluster of so many workers on this machine (--ray),
+with what it did; and the predictions of 50 users by another process, which also learns: before the
+replacement and during it. ``wrong`` counts the users that do not have the new release, or lack a
+label that was learned before or meanwhile.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from support.measuring import benchmark
 import fala
 import fala_sim
 from fala.cli import device_progress, progress
+from fala_sim.engine import open_engine, spread
 
 Result = TypeVar("Result")
 
@@ -104,6 +107,7 @@ def serving(folders: list[Path], texts: list[str], scratch: Path) -> Iterator[di
 @click.option("--pool", type=click.IntRange(2), default=5_000, show_default=True)
 @click.option("--passes", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--jobs", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--ray", is_flag=True, help="Replace on a Ray cluster of this machine.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the users are kept.")
 def main(
     old: Path | None,
@@ -114,6 +118,7 @@ def main(
     pool: int,
     passes: int,
     jobs: int,
+    ray: bool,
     folder: Path | None,
     seed: int,
 ) -> dict[str, Any]:
@@ -139,13 +144,14 @@ def main(
             "disk_kilobytes_a_user": disk_kilobytes([learned / name for name in names]),
             **done_for("memory", memory, [[learned / name for name in names[:_OPEN]]], 1)[0],
         }  # fmt: skip
+        workers = spread(open_engine("ray", jobs=jobs, address=None)) if ray else jobs
         active = folders[:: max(users // _ACTIVE, 1)][:_ACTIVE]
         with (
             serving(active, [text for text, _ in texts], root) as measured,
             device_progress("users replaced") as show,
         ):
             result = fala.replace_all(
-                folders, new, releases=releases, budget=fala.Budget(passes), workers=jobs,
+                folders, new, releases=releases, budget=fala.Budget(passes), workers=workers,
                 progress=show,
             )  # fmt: skip
         for name in ("before", "during"):

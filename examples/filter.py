@@ -43,7 +43,7 @@ def main(folder):
         device.remember(history[80:])  # posts without a label, for the next encoder
         print("FaLA on words:", errors(device.predict(unseen)))
     with fala.Device.open(folder) as device:  # the old features are not needed any more
-        device.replace(encoder=encode, encoder_name="sentences 1", budget=fala.Budget(200))
+        device.replace(encoder={"sentences 1": encode}, budget=fala.Budget(200))
         print("FaLA on sentences, after 200 forward passes:", errors(device.predict(unseen)))
         device.refine(fala.Budget(200))  # in idle time
         print("FaLA on sentences, after all:", errors(device.predict(unseen)))

@@ -53,15 +53,13 @@ def main(folder):
     vectors = old_encoder(keys[mine])  # the app has embedded these already
     items = [fala.Item(key, vector) for key, vector in zip(keys[mine], vectors, strict=True)]
     with fala.Device.create(
-        folder, labels=[0, 1], encoder=old_encoder, encoder_name="components", dimension=16
+        folder, labels=[0, 1], encoder={"components": old_encoder}, dimension=16
     ) as device:
         device.learn(items[:100], likes[mine[:100]])
         device.remember(items[100:])
         print(f"on the old encoder: {ranks(device):.3f}")
     with fala.Device.open(folder) as device:
-        device.replace(
-            encoder=new_encoder, encoder_name="network", dimension=48, budget=fala.Budget(100)
-        )
+        device.replace(encoder={"network": new_encoder}, dimension=48, budget=fala.Budget(100))
         print(f"on the new encoder, after 100 images: {ranks(device):.3f}")
         device.refine(fala.Budget(200))
         print(f"after all of them: {ranks(device):.3f}")

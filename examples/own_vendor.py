@@ -42,9 +42,7 @@ def encoder(model):
 def main(folder, old="glove", new="bert"):
     """One user's tags: learned, grown, and carried over."""
     tags, texts = ["garden", "work"], [text for text, _ in NOTES]
-    with fala.Device.create(
-        folder, tags=tags, encoder=encoder(old), encoder_name="first"
-    ) as device:
+    with fala.Device.create(folder, tags=tags, encoder={"first": encoder(old)}) as device:
         device.learn(texts, [tags for _, tags in NOTES])
         device.remember(UNTAGGED)  # what the old encoder thinks of them is carried over, too
         print(device.status().release, [sorted(tags) for tags in device.predict(UNTAGGED)])
@@ -53,7 +51,7 @@ def main(folder, old="glove", new="bert"):
 
     # Months later: the app ships another encoder, of another dimension.
     with fala.Device.open(folder) as device:
-        report = device.replace(encoder=encoder(new), encoder_name="second")
+        report = device.replace(encoder={"second": encoder(new)})
         print(report)
         print(device.status().release, [sorted(tags) for tags in device.predict(UNTAGGED)])
         print("tags:", ", ".join(device.labels))

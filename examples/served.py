@@ -54,7 +54,7 @@ def main(folder):
                     return json.load(response)
 
             with fala.Device.create(
-                folder / "device", labels=["fine", "rude"], encoder=encoder, encoder_name="served"
+                folder / "device", labels=["fine", "rude"], encoder={"served": encoder}
             ) as device:
                 device.learn(["you absolute clown", "lovely film"], ["rude", "fine"])
                 print(device.predict(["what a clown", "a lovely day"]).tolist())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, SupportsIndex, TypeVar, cast, get_args
 
-from fala.backbones.external import Encoder, OwnEncoder, default_name
+from fala.backbones.external import Functions, OwnEncoder, default_name
 from fala.base.errors import (
     BudgetError,
     BundleFormatError,
@@ -449,50 +449,43 @@ def check_of_release(**own: object) -> None:
 
 def check_source(
     bundle: object,
-    encoder: Encoder | Mapping[str, Encoder] | None,
-    name: str | None,
+    encoder: Functions | None,
     dimension: int | None,
     trust: Trust | None,
 ) -> OwnEncoder | None:
     """Return the app's next encoder, asked; None where a release is passed in its place."""
     if bundle is not None:
-        check_of_release(encoder=encoder, encoder_name=name, dimension=dimension)
+        check_of_release(encoder=encoder, dimension=dimension)
         return None
     if encoder is None and dimension is None:
         raise UsageError("pass your next encoder as encoder=, or a vendor's release")
     check_unsigned(trust)
-    return check_own_encoder(encoder, name, dimension)
+    return check_own_encoder(encoder, dimension)
 
 
-def check_own_encoder(
-    encoder: Encoder | Mapping[str, Encoder] | None, name: str | None, dimension: int | None
-) -> OwnEncoder:
+def check_own_encoder(encoder: Functions | None, dimension: int | None) -> OwnEncoder:
     """Return the encoder of an app without a vendor, asked once unless its dimension is given.
 
     Args:
-        encoder: The function; or functions by their names, of which ``name`` is one.
-        name: The encoder's name, or None.
+        encoder: The function, or the function by its name.
         dimension: The length of an embedding, or None.
 
     Raises:
         EncoderError: The encoder fails.
     """
-    if name is not None and (
-        not isinstance(name, str) or not name.strip() or fault(name) or not printable_name(name)
-    ):
-        raise DataError(
-            f"encoder_name is a name of up to {LONGEST_NAME} printable characters, not "
-            f"{shown(name)}"
-        )
+    name = None
     if isinstance(encoder, Mapping):
-        if name is None and len(encoder) == 1:
-            (name,) = encoder
-        if name is None or name not in encoder:
+        if len(encoder) != 1:
             raise DataError(
-                "encoder= has functions by their names: pass the name of the one to use as "
-                "encoder_name="
+                f"encoder has {counted(len(encoder), 'function')}: pass the one to use, by its "
+                "name; Device.open takes several"
             )
-        encoder = encoder[name]
+        ((name, encoder),) = encoder.items()
+        if not isinstance(name, str) or not name.strip() or fault(name) or not printable_name(name):
+            raise DataError(
+                f"an encoder's name has up to {LONGEST_NAME} printable characters, not "
+                f"{shown(name)}"
+            )
     # A model of PyTorch can be called, too, but not with texts.
     is_model = callable(getattr(encoder, "encode", None))
     if is_model or (encoder is not None and not callable(encoder)):

@@ -45,7 +45,7 @@ from fala.arguments import (
     label_to_rank,
     positive_of_two,
 )
-from fala.backbones.external import Encoder, Encoders
+from fala.backbones.external import Encoders, Functions
 from fala.base.errors import DataError, DeviceError, UsageError, check_flag, needs, type_of
 from fala.base.examples import CLASSIFICATION, Example, texts_of
 from fala.base.files import check_path
@@ -129,8 +129,7 @@ class Device:
         labels: Iterable[OneLabel] | None = None,
         tags: Iterable[OneLabel] | None = None,
         ratings: tuple[float, float] | None = None,
-        encoder: Encoder | Mapping[str, Encoder] | None = None,
-        encoder_name: str | None = None,
+        encoder: Functions | None = None,
         dimension: int | None = None,
         positive: OneLabel | None = None,
         trust: Trust | None = None,
@@ -153,16 +152,17 @@ class Device:
             tags: One or more names or integers, of which an example has any number.
             ratings: The lowest and the highest number of a rating, as ``(1, 5)``.
             encoder: The app's own encoder: a function that takes a list of n texts or keys and
-                returns their embeddings, (n, d), as an array, a tensor or a sparse matrix. Or
-                several by their names, to replace one by another. Without a release it is asked for
-                a few short texts, twice; these recognize it at the next ``open``. A vendor's
-                release of kind ``external`` needs one, too, which is checked on the vendor's
-                probes. It may be called in any of the app's threads, and in one of FaLA's; it may
-                not use a device that asks it. A device without it takes only ``fala.Item``.
-            encoder_name: The encoder's name, which tells it from the next one; None takes its class
-                or function, and its dimension: ``"SentenceTransformer 384"``.
-            dimension: Length of an embedding, for items or an encoder of other data than texts: the
-                encoder is not asked then, and recognized by its name alone.
+                returns their embeddings, (n, d), as an array, a tensor or a sparse matrix. Or that
+                function by its name, as ``{"sentences 1": encode}``, which tells it from the next
+                one; its name is otherwise its class or function, and its dimension:
+                ``"SentenceTransformer 384"``. Without a release it is asked for a few short texts,
+                twice; these recognize it at the next ``open``. A vendor's release of kind
+                ``external`` needs one, too, which is checked on the vendor's probes. It may be
+                called in any of the app's threads, and in one of FaLA's; it may not use a device
+                that asks it. A device without it takes only ``fala.Item``.
+            dimension: Length of an embedding, for items (with ``{"name": None}`` as the encoder, or
+                none) or an encoder of other data than texts: the encoder is not asked then, and
+                recognized by its name alone.
             positive: The label that ``rank`` orders by, and that ``predict(threshold=)`` is for. If
                 None, the conventional positive label of two is used (yes, 1, true), else the
                 second; of three or more, ``rank`` then needs ``label=``.
@@ -208,14 +208,13 @@ class Device:
             if bundle is None:
                 check_unsigned(trust)
                 own_labels, link = check_own_labels(labels, tags, ratings)
-                asked = check_own_encoder(encoder, encoder_name, dimension)
+                asked = check_own_encoder(encoder, dimension)
                 words = names.mode != "never"
                 own = OwnRelease(asked, CLASSIFICATION, own_labels, link, words)
                 file = files.enter_context(own.written())
-                encoders = Encoders(encoder)
-                encoders.assign(own.encoder.name)
+                encoders = Encoders(asked.functions)
             else:
-                check_of_release(encoder_name=encoder_name, dimension=dimension)
+                check_of_release(dimension=dimension)
                 file, encoders = check_release(bundle), Encoders(encoder)
             opened = create(
                 folder, file, positive=positive, trust=trust, codec=codec, names=names,
@@ -230,7 +229,7 @@ class Device:
         path: str | os.PathLike[str],
         *,
         key: Key | None = None,
-        encoder: Encoder | Mapping[str, Encoder] | None = None,
+        encoder: Functions | None = None,
         releases: ReleaseFiles | None = None,
     ) -> _Device:
         """Open a device folder.
@@ -856,8 +855,7 @@ class Device:
         bundle: str | os.PathLike[str] | None = None,
         budget: Budget | None = None,
         *,
-        encoder: Encoder | Mapping[str, Encoder] | None = None,
-        encoder_name: str | None = None,
+        encoder: Functions | None = None,
         dimension: int | None = None,
         trust: Trust | None = None,
     ) -> Preview:
@@ -871,7 +869,6 @@ class Device:
             bundle: The new release's file; None for the app's own ``encoder``.
             budget: Limits of the replacement's cost; None is ``Budget()``.
             encoder: The app's next encoder, in place of a release.
-            encoder_name: The encoder's name.
             dimension: Length of its embeddings.
             trust: The vendor's public key; None takes the key of ``create``, where there was one.
 
@@ -889,7 +886,7 @@ class Device:
             ('bert', 'personal', None)
         """
         run, origin = Run(check_budget(budget)), self._folder.signed(trust)
-        with self._source(bundle, encoder, encoder_name, dimension, trust) as path:
+        with self._source(bundle, encoder, dimension, trust) as path:
             return preview(self._own, path, run, origin)
 
     def replace(
@@ -897,8 +894,7 @@ class Device:
         bundle: str | os.PathLike[str] | None = None,
         budget: Budget | None = None,
         *,
-        encoder: Encoder | Mapping[str, Encoder] | None = None,
-        encoder_name: str | None = None,
+        encoder: Functions | None = None,
         dimension: int | None = None,
         accept: Accept = "always",
         trust: Trust | None = None,
@@ -931,11 +927,11 @@ class Device:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more. None for the app's own ``encoder``.
             budget: Limits of its cost; None is ``Budget()``.
-            encoder: The app's next encoder, in place of a release; see ``create``. The device keeps
-                its labels, and the old embeddings stay usable without the old encoder. From now on
-                ``open`` takes this one, or both by their names, where a rollback may follow.
-            encoder_name: The encoder's name, which differs from the old encoder's.
-            dimension: Length of its embeddings. Without ``encoder`` nothing is encoded: pass the
+            encoder: The app's next encoder, in place of a release; see ``create``. Its name differs
+                from the old one's. The device keeps its labels, and the old embeddings stay usable
+                without the old encoder. From now on ``open`` takes this one, or both by their
+                names, where a rollback may follow.
+            dimension: Length of its embeddings. Without a function nothing is encoded: pass the
                 items again with their new vectors to ``learn``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is worse for
                 this user than the active model, beyond noise; ``"better-than-vendor"`` one where it
@@ -987,27 +983,27 @@ class Device:
         """
         origin = self._folder.signed(trust)
         terms = check_terms(accept, origin, adapters, allow_older=allow_older)
-        if budget is None and bundle is None and encoder is None:
+        functions = encoder.values() if isinstance(encoder, Mapping) else [encoder]
+        if budget is None and bundle is None and not any(functions):
             budget = Budget(forward_passes=0)
         run = Run(check_budget(budget), check_progress(progress))
-        with self._source(bundle, encoder, encoder_name, dimension, trust) as path:
+        with self._source(bundle, encoder, dimension, trust) as path:
             return self._replace(path, terms, run)
 
     @contextlib.contextmanager
     def _source(
         self,
         bundle: str | os.PathLike[str] | None,
-        encoder: Encoder | Mapping[str, Encoder] | None,
-        encoder_name: str | None,
+        encoder: Functions | None,
         dimension: int | None,
         trust: Trust | None,
     ) -> Iterator[Path]:
         """The file of a vendor's release, or of one for the app's own encoder; see ``replace``."""
-        asked = check_source(bundle, encoder, encoder_name, dimension, trust)
+        asked = check_source(bundle, encoder, dimension, trust)
         if asked is None:
             yield check_release(bundle)
             return
-        with on_encoder(self._own, asked, named=encoder_name is not None).written() as path:
+        with on_encoder(self._own, asked, named=isinstance(encoder, Mapping)).written() as path:
             yield path
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:

@@ -324,5 +324,5 @@ def test_every_argument_is_in_its_methods_signature():
         assert update[name].default == replace[name].default
         assert update[name].annotation == replace[name].annotation
     # One pinned root replaces the key, and a repository decides what is older.
-    encoder = {"encoder", "encoder_name", "dimension"}
+    encoder = {"encoder", "dimension"}
     assert replace.keys() - update.keys() == {"bundle", "trust", "allow_older"} | encoder

@@ -146,8 +146,8 @@ def test_every_kind_of_array_is_taken(tmp_path, old):
     states = []
     for name, kind in kinds.items():
         with Device.create(
-            tmp_path / name, labels=["fine", "rude"], encoder_name="words",
-            encoder=lambda inputs, kind=kind: kind(old(inputs)),
+            tmp_path / name, labels=["fine", "rude"],
+            encoder={"words": lambda inputs, kind=kind: kind(old(inputs))},
         ) as device:  # fmt: skip
             device.learn(LEARNED, labels_of(LEARNED))
             states.append(device.predict_proba(UNSEEN))
@@ -179,9 +179,9 @@ class Model:
         ({"ratings": (1, float("nan"))}, DataError, "the lowest and the highest"),
         ({"labels": ["a", "b"], "encoder": None}, DataError, "pass encoder=.*or dimension="),
         ({"labels": ["a", "b"], "encoder": Model()}, DataError, "as model.encode"),
-        ({"labels": ["a", "b"], "encoder_name": " "}, DataError, "encoder_name"),
+        ({"labels": ["a", "b"], "encoder": {" ": len}}, DataError, "an encoder's name"),
         ({"labels": ["a", "b"], "dimension": 0}, DataError, "dimension is"),
-        ({"labels": ["a", "b"], "encoder": {"x": len, "y": len}}, DataError, "encoder_name="),
+        ({"labels": ["a", "b"], "encoder": {"x": len, "y": len}}, DataError, "2 functions"),
     ],
 )
 def test_wrong_arguments(tmp_path, arguments, error, message):
@@ -254,7 +254,7 @@ def test_nothing_is_installed_that_has_learned_nothing(tmp_path, old, new):
 
 
 def test_both_encoders_serve_by_their_names(device, old, new):
-    device.replace(encoder={"words": old, "net": new}, encoder_name="net")
+    device.replace(encoder={"net": new})
     device.close()
     functions = {"WordVectors 100": old, "net": new}
     with Device.open(device._folder.path, encoder=functions) as again:
@@ -297,7 +297,7 @@ def test_items_get_new_vectors_after_a_replacement(tmp_path):
         )
         with pytest.raises(DataError, match="whether this is the same one cannot be known"):
             device.replace(dimension=8)
-        device.replace(dimension=8, encoder_name="second")
+        device.replace(dimension=8, encoder={"second": None})
         items = [Item(str(key), row) for key, row in enumerate(turned)]
         assert device.learn(items).labelled == 40
         assert np.mean([len(tags) for tags in device.predict(items)] == liked) > 0.9
@@ -306,12 +306,13 @@ def test_items_get_new_vectors_after_a_replacement(tmp_path):
 def test_the_name_tells_encoders_apart(device, old, new):
     before = device.predict_proba(UNSEEN)
     for encoder, name, message in (
-        (new, "WordVectors 100", "of 100 dimensions, and this one has 64; tell .* encoder_name="),
+        (new, "WordVectors 100", "of 100 dimensions, and this one has 64; tell .* names"),
         (lambda inputs: old(inputs)[:, ::-1], "WordVectors 100", "another encoder of the name"),
-        (None, None, "pass your next encoder"),
     ):
         with pytest.raises(DataError, match=message):
-            device.replace(encoder=encoder, encoder_name=name)
+            device.replace(encoder={name: encoder})
+    with pytest.raises(UsageError, match="pass your next encoder"):
+        device.replace()
     with pytest.raises(UsageError, match="encoder= cannot be passed with a vendor's release"):
         device.replace("release.fala", encoder=new)
     with pytest.raises(UsageError, match="trust="):
@@ -320,7 +321,7 @@ def test_the_name_tells_encoders_apart(device, old, new):
         device.replace(new)
     with pytest.raises(DataError, match=r"bundle is a path, not a list; labels .* as labels="):
         Device.create(device._folder.path / "new", ["fine", "rude"], encoder=new)
-    assert device.replace(encoder=lambda texts: old(texts)[:, ::-1], encoder_name="turned")
+    assert device.replace(encoder={"turned": lambda texts: old(texts)[:, ::-1]})
     np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=0.05)
 
 
@@ -385,7 +386,7 @@ def test_many_users_go_over_to_one_encoder(tmp_path, old, new):
         asked.extend(texts)
         return new(texts)
 
-    several = {"encoder": encode, "encoder_name": "net", "workers": 1, "budget": Budget(96)}
+    several = {"encoder": {"net": encode}, "workers": 1, "budget": Budget(96)}
     done = fala.replace_all(folders, **several)
     assert (done.new, done.replaced, done.failed, done.personal) == ("net", 3, 0, 2)
     assert len(set(asked)) == len(asked) - 2 * len(ASKED) > 90  # each text once
@@ -418,7 +419,7 @@ def test_a_process_asks_an_encoder_once_for_its_probes(tmp_path, old):
         return old(texts)
 
     for user in ("ann", "bob"):
-        Device.create(tmp_path / user, labels=[0, 1], encoder=encode, encoder_name="words").close()
+        Device.create(tmp_path / user, labels=[0, 1], encoder={"words": encode}).close()
     asked.clear()
     for user in ("ann", "bob"):
         with Device.open(tmp_path / user, encoder=encode) as device:

@@ -191,9 +191,9 @@ def test_an_encoder_of_the_app_is_probed_whenever_it_is_opened(tmp_path):
         return [[len(text), 1.0] for text in texts]
 
     path, calls = tmp_path / "own", []
-    with Device.create(path, labels=["no", "yes"], encoder=encode, encoder_name="1") as device:
+    with Device.create(path, labels=["no", "yes"], encoder={"1": encode}) as device:
         device.learn(["a", "bb"], ["no", "yes"])
-        device.replace(encoder=encode, encoder_name="2")
+        device.replace(encoder={"2": encode})
     for _ in range(2):
         with Device.open(path, encoder={"1": encode, "2": encode}) as device:
             calls.clear()

@@ -19,6 +19,8 @@ from fala.base.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
 Encoder = Callable[[list[str]], ArrayLike]
+#: A function, or functions by the names of their encoders.
+Functions = Encoder | Mapping[str, Encoder | None]
 
 
 _thread = threading.local()  # has the app's functions that are running in this thread
@@ -52,21 +54,20 @@ class Encoders:
 
     Args:
         functions: One function for every external release, or several by the names of releases'
-            encoders (``Bundle.encoder``); None for no function.
+            encoders (``Bundle.encoder``); None for no function, also of one name.
 
     Raises:
         DataError: It is neither.
     """
 
-    def __init__(self, functions: Encoder | Mapping[str, Encoder] | None = None) -> None:
+    def __init__(self, functions: Functions | None = None) -> None:
         #: By the encoders' names; a function without a name has the empty one.
         self._functions: dict[str, Encoder] = {}
-        if isinstance(functions, Mapping):
-            self._functions.update(functions)
-        elif functions is not None:
-            self._functions[""] = functions
-        for function in self._functions.values():
-            if not callable(function):
+        named = functions if isinstance(functions, Mapping) else {"": functions}
+        for name, function in named.items():
+            if callable(function):
+                self._functions[name] = function
+            elif function is not None:
                 raise DataError(
                     "encoder is a function of a list of inputs, or functions by their encoders' "
                     f"names, not {shown(function)}"
@@ -221,6 +222,11 @@ class OwnEncoder:
     function: Encoder | None = None
     probes: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     texts: bool = False
+
+    @property
+    def functions(self) -> dict[str, Encoder] | None:
+        """The function by its name, or None."""
+        return None if self.function is None else {self.name: self.function}
 
     @classmethod
     def asked(cls, function: Encoder, name: str | None) -> OwnEncoder:

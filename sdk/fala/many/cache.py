@@ -7,12 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.external import Encoder
+from fala.backbones.external import Encoder, Functions
 from fala.base.examples import as_float32
 
 #: Bytes of a text's digest, and of the key that it is made with.
@@ -92,35 +91,15 @@ class EncodingCache:
             self._bytes -= self._embeddings.popitem(last=False)[1].nbytes
 
 
-class Passes:
-    """Counts, as a device's progress function, the texts of a budget that were encoded.
+def cached(functions: Functions | None, cache: EncodingCache) -> Functions | None:
+    """Return the app's encoders, by way of a cache; of several each has its own part of it."""
 
-    Attributes:
-        encoded: How many; the others were cached.
-    """
+    def of(name: str, function: Encoder | None) -> Encoder | None:
+        if function is None:
+            return None
+        encode = function
+        return lambda texts: cache.encode(texts, lambda missing: as_float32(encode(missing)), name)
 
-    def __init__(self, cache: EncodingCache) -> None:
-        self._cache, self._before = cache, cache.encoded
-        self.encoded = 0
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Count what was encoded since the last call, if that was for the budget."""
-        if stage == "forward":  # not those that the release is checked on
-            self.encoded += self._cache.encoded - self._before
-        self._before = self._cache.encoded
-
-
-def cached(
-    encoder: Encoder | Mapping[str, Encoder] | None, cache: EncodingCache
-) -> Encoder | Mapping[str, Encoder] | None:
-    """The app's encoder, by way of a cache; of several each has its own part of it."""
-    if isinstance(encoder, Mapping):
-        return {name: _cached_function(function, cache, name) for name, function in encoder.items()}
-    return _cached_function(encoder, cache, "") if callable(encoder) else encoder
-
-
-def _cached_function(function: Encoder, cache: EncodingCache, name: str) -> Encoder:
-    def encode(inputs: list[str]) -> Any:  # noqa: ANN401 - the device checks it
-        return cache.encode(inputs, lambda missing: as_float32(function(missing)), name)
-
-    return encode
+    if isinstance(functions, Mapping):
+        return {name: of(name, function) for name, function in functions.items()}
+    return of("", functions)

@@ -181,6 +181,9 @@ class Releases(ReleaseFiles):
     def __repr__(self) -> str:
         return f"<Releases {self.path}>"
 
+    def __reduce__(self) -> tuple[type[Releases], tuple[Path]]:
+        return Releases, (self.path.absolute(),)
+
     def knows(self, digest: str, *, signed: bool) -> bool:
         """Return whether a release was validated, for devices that verify its signature or not."""
         return self._needs_signature(digest) in (False, signed)

@@ -166,7 +166,7 @@ def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
         EncoderError: The encoder fails.
     """
     name, dimension = encoder.name, bundle.manifest.dimension
-    advice = "tell the encoders apart by encoder_name="
+    advice = "tell the encoders apart by their names, as encoder={'name 2': encode}"
     if dimension != encoder.dimension:
         raise DataError(
             f"this device has had an encoder {name!r} of {counted(dimension, 'dimension')}, and "

@@ -120,7 +120,7 @@ def test_an_encrypted_store_takes_no_key_that_was_edited(trusting, releases, lab
 
 def test_a_device_without_a_vendor_has_no_key_to_lose(tmp_path):
     path = tmp_path / "device"
-    with Device.create(path, labels=["a", "b"], encoder=letters, encoder_name="letters") as device:
+    with Device.create(path, labels=["a", "b"], encoder={"letters": letters}) as device:
         device.learn(["aa", "bb", "ab", "ba"] * 3, ["a", "b"] * 6)
     unchecked(path, "DELETE FROM device")
     assert Device.repair(path).whole

@@ -81,7 +81,7 @@ def replaced(person: Person, passes: int) -> Outcome:
     """
     budget = Budget(forward_passes=passes)
     with _learned(person) as device:
-        report = device.replace(budget=budget, encoder=person.new, encoder_name=person.new.name)
+        report = device.replace(budget=budget, encoder={person.new.name: person.new})
         spent = report.forward_passes
         while passes == sys.maxsize:
             refined = device.refine(budget)
@@ -173,8 +173,7 @@ def _device(person: Person, encoder: KnownTexts, *, words: bool = True) -> Itera
         Device.create(
             Path(folder) / "device",
             labels=person.labels,
-            encoder=encoder,
-            encoder_name=encoder.name,
+            encoder={encoder.name: encoder},
             dimension=None if words else encoder.dimension,
         ) as device,
     ):

@@ -1,0 +1,204 @@
+"""Carry one device after another over to a release, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fala.backbones import OnnxEncoder
+from fala.backbones.external import Encoder, Encoders, Functions
+from fala.base.errors import BundleDigestError, FalaError, WorseModelError
+from fala.bundle.reading import Bundle
+from fala.device import Device
+from fala.many.cache import EncodingCache, cached
+from fala.many.releases import Releases
+from fala.many.replaced import ReplacedAll
+from fala.personal.compare import Accept
+from fala.personal.gather import Reading
+from fala.personal.run import Budget
+from fala.slots.admit import Signed, admit, admit_loaded
+from fala.slots.folder import Snapshot
+from fala.slots.installing import ReleaseFiles
+from fala.slots.release import Release, open_bundle
+from fala.slots.switching import opened
+from fala.slots.validation import VALIDATED, needs_signature
+
+#: A device's folder, and its key.
+Item: TypeAlias = tuple[Path, bytes | None]
+#: What became of a device; an error where no device can be replaced.
+Outcome: TypeAlias = tuple[Path, ReplacedAll | FalaError]
+
+#: Bytes of embeddings that a process keeps: 29,000 texts of 1,152 numbers.
+_CACHE_BYTES = 1 << 27
+
+
+@dataclass
+class Carrying:
+    """Carries devices over; see ``replace_all`` for the fields. Another process gets a copy.
+
+    Attributes:
+        functions: The app's encoders.
+        own: The name of the app's next encoder, where there is no release.
+        admitted: The release's digest, and whether it has what only a signed one may have, once
+            it is admitted.
+    """
+
+    release: Path | None
+    releases: ReleaseFiles
+    budget: Budget
+    accept: Accept
+    allow_older: bool
+    trust: bytes | None
+    functions: Functions | None
+    own: str
+    dimension: int | None
+    adapters: Mapping[str, Path]
+    admitted: tuple[str, bool] = ("", False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What this process has loaded stays in it.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def admit(self) -> str:
+        """Admit the release: audited and validated, unless it is kept for several devices already.
+
+        Returns:
+            Its name; without a release the encoder's.
+
+        Raises:
+            BundleError: It cannot be trusted.
+        """
+        if self.release is None:
+            return self.own
+        origin, encoders = Signed(self.trust), Encoders(self._encoder)
+        release = admit_loaded(self.release, origin, encoders, self.releases)
+        if isinstance(self.releases, Releases):
+            self.releases.keep(release.bundle)
+        self.admitted = release.bundle.digest, needs_signature(release.bundle)
+        return release.name
+
+    def __call__(self, item: Item) -> Outcome:
+        """Carry a device over; its error is an outcome."""
+        path, key = item
+        try:
+            if self.release is not None:
+                self._check(self._loaded(self.release).bundle)
+                self._check(open_bundle(self.release))
+        except FalaError as error:
+            return path, error
+        try:
+            return path, self._carried(path, key)
+        except WorseModelError:
+            return path, ReplacedAll(refused=1)
+        except Exception as error:
+            return path, ReplacedAll.failing(path, error)
+
+    def close(self) -> None:
+        """Let the release go, with its embeddings."""
+        for release in self._open.values():
+            if isinstance(release.backbone.loaded, OnnxEncoder):
+                release.backbone.loaded.cached = None
+        self._open.clear()
+        self._previous.clear()
+
+    @cached_property
+    def _cache(self) -> EncodingCache:
+        return EncodingCache(_CACHE_BYTES)
+
+    @cached_property
+    def _encoder(self) -> Functions | None:
+        return cached(self.functions, self._cache)
+
+    @cached_property
+    def _open(self) -> dict[Path, Release]:
+        """The release, once it is loaded for all devices of this process."""
+        return {}
+
+    @cached_property
+    def _previous(self) -> dict[str, Bundle]:
+        """The devices' previous releases, which would else be read for each device."""
+        return {}
+
+    def _loaded(self, path: Path) -> Release:
+        if path not in self._open:
+            origin, encoders = Signed(self.trust), Encoders(self._encoder)
+            release = admit(path, origin, encoders, self.releases)
+            self._check(release.bundle)
+            digest, needed = self.admitted
+            VALIDATED[digest] = needed
+            backbone = release.backbone.loaded
+            if isinstance(backbone, OnnxEncoder):
+                # No encoder of an app has this name.
+                backbone.cached = partial(self._cache.encode, backbone="\0")
+            self._open[path] = release
+        return self._open[path]
+
+    def _check(self, bundle: Bundle) -> None:
+        """Check that the release's file is the one that was admitted.
+
+        Raises:
+            BundleDigestError: It is not.
+        """
+        if bundle.digest != self.admitted[0]:
+            raise BundleDigestError(f"{bundle.path}: it was changed meanwhile; run it again")
+
+    def _is_new(self, bundle: Bundle) -> bool:
+        """Whether a device's release is the new one, or is for the app's new encoder."""
+        if self.release is None:
+            return bundle.encoder == self.own
+        return bundle.digest == self.admitted[0]
+
+    def _carried(self, path: Path, key: bytes | None) -> ReplacedAll:
+        cache, encoded, before = self._cache, 0, 0
+
+        def count(stage: str, done: int, total: int) -> None:
+            """Count what was encoded since the last call, if that was for the budget."""
+            nonlocal encoded, before
+            if stage == "forward":  # not those that the release is checked on
+                encoded += cache.encoded - before
+            before = cache.encoded
+
+        with Device.open(
+            path, key=None if key is None else lambda: key, encoder=self._encoder,
+            releases=self.releases,
+        ) as device:  # fmt: skip
+            snapshot = opened(device._own)
+            bundle = snapshot.release.bundle
+            self._previous[bundle.digest] = bundle
+            before = cache.encoded
+            if self._is_new(bundle):
+                budget = _left(snapshot, self.budget)
+                if budget is None:
+                    return ReplacedAll(already=1)
+                return ReplacedAll.of("refined", device.refine(budget, progress=count), encoded)
+            earlier = device._own.previous(snapshot)
+            if earlier is not None and self._is_new(earlier.release.bundle):
+                return ReplacedAll(went_back=1)
+            tasks = device._folder.store.slots.adapters()
+            report = device.replace(
+                self.release, self.budget, accept=self.accept, trust=self.trust,
+                encoder=None if self.release else self._next, dimension=self.dimension,
+                allow_older=self.allow_older, progress=count,
+                adapters={name: self.adapters[name] for name in tasks if name in self.adapters},
+            )  # fmt: skip
+            return ReplacedAll.of("replaced", report, encoded)
+
+    @property
+    def _next(self) -> dict[str, Encoder | None]:
+        """The app's next encoder by its name."""
+        functions = self._encoder if isinstance(self._encoder, Mapping) else {}
+        return {self.own: functions.get(self.own)}
+
+
+def _left(snapshot: Snapshot, budget: Budget) -> Budget | None:
+    """What a device's release may still encode of a budget; None where there is nothing."""
+    reading = Reading(snapshot)
+    encoded = reading.embeddings(snapshot.backbone)
+    pending = sum(text not in encoded for text in reading.texts())
+    left = budget.passes(bool(snapshot.release.bridges)) - len(encoded)
+    if left <= 0 or not pending or snapshot.release.static or not reading.store.texts.kept:
+        return None
+    return Budget(left, budget.seconds)
