@@ -62,7 +62,7 @@ from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
 from fala.slots.admit import Signed
 from fala.slots.folder import Snapshot
-from fala.slots.own import RATING, RATING_NOISE
+from fala.slots.own import RATING_NAME, RATING_NOISE
 from fala.slots.release import Release
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
@@ -327,7 +327,7 @@ def check_own_labels(
 ) -> tuple[tuple[HeadLabel, ...], Link]:
     """Return an app's own labels, and their meaning; two of the three arguments are None."""
     if ratings is not None:
-        return (RATING,), _rating(ratings)
+        return (RATING_NAME,), _rating(ratings)
     if tags is not None:
         return check_names(tags, "tags"), TAGS
     names = check_names(labels or (), "labels")

@@ -108,5 +108,5 @@ class WordPieceLimits:
 GRAPH = GraphLimits()
 #: Columns of an adapter, in a graph's optional inputs.
 BOTTLENECK = 256
-TOKENIZER = TokenizerLimits()
+TOKENIZERS = TokenizerLimits()
 WORDPIECE = WordPieceLimits()

@@ -30,7 +30,7 @@ def as_list(value: object, fault: str, most: int) -> list[Any]:
     return value
 
 
-def as_text(value: object, title: str, low: int, high: int) -> str:
+def as_string(value: object, title: str, low: int, high: int) -> str:
     """A text of so many characters.
 
     Raises:

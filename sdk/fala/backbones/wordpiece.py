@@ -17,8 +17,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from fala.audit.graph import UnsoundError
-from fala.audit.limits import TOKENIZER, WORDPIECE
-from fala.audit.values import as_list, as_object, as_text, as_whole
+from fala.audit.limits import TOKENIZERS, WORDPIECE
+from fala.audit.values import as_list, as_object, as_string, as_whole
 from fala.base.errors import BundleFormatError
 
 _TOKENIZER = {"unknown", "prefix", "longest_word", "normalized", "split", "added"}
@@ -59,17 +59,17 @@ class WordPiece:
 
     def _read(self, vocabulary: Sequence[str], settings: object) -> None:
         entries = _entries(settings, _TOKENIZER, "tokenizer")
-        prefix = as_text(entries["prefix"], "a prefix", 0, TOKENIZER.text)
+        prefix = as_string(entries["prefix"], "a prefix", 0, TOKENIZERS.text)
         self._longest_word = as_whole(
-            entries["longest_word"], "longest_word", 1, TOKENIZER.word + 1
+            entries["longest_word"], "longest_word", 1, TOKENIZERS.word + 1
         )
         self._first = {token: id for id, token in enumerate(vocabulary) if token}
         if len(self._first) != len(vocabulary) - vocabulary.count(""):
             raise UnsoundError("a token stands twice in the vocabulary")
         self._longest_token = max(map(len, vocabulary), default=0)
-        if self._longest_token > TOKENIZER.token:
-            raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
-        unknown = as_text(entries["unknown"], "unknown", 1, TOKENIZER.token)
+        if self._longest_token > TOKENIZERS.token:
+            raise UnsoundError(f"a token has more than {TOKENIZERS.token} characters")
+        unknown = as_string(entries["unknown"], "unknown", 1, TOKENIZERS.token)
         if unknown not in self._first:
             raise UnsoundError("the token of unknown words is not in the vocabulary")
         self.unknown = self._first[unknown]
@@ -135,7 +135,7 @@ class _Characters(dict[int, str]):
         if len(images) > WORDPIECE.images:
             raise UnsoundError(f"more than {WORDPIECE.images} images")
         super().__init__({
-            ord(as_text(character, "a character", 1, 1)): as_text(
+            ord(as_string(character, "a character", 1, 1)): as_string(
                 image, "an image", 0, WORDPIECE.image
             )
             for character, image in images.items()
@@ -171,7 +171,7 @@ def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
     fault = f"added tokens are no list, or more than {WORDPIECE.added}"
     for each in as_list(tokens, fault, WORDPIECE.added):
         entry = _entries(each, _ADDED, "added token")
-        token = as_text(entry["token"], "an added token", 1, WORDPIECE.content)
+        token = as_string(entry["token"], "an added token", 1, WORDPIECE.content)
         late = entry["normalized"]
         if not isinstance(late, bool) or token in found[late]:
             raise UnsoundError("an added token stands twice, or is normalized by no boolean")

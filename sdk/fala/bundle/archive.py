@@ -119,7 +119,7 @@ def digest_of(stream: BinaryIO, entry: Entry) -> str:
     return digest.hexdigest()
 
 
-def check_name(name: str) -> None:
+def check_entry(name: str) -> None:
     """Raise BundleFormatError if a file of an archive has an unsafe name."""
     if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
         raise BundleFormatError(f"unsafe path in the archive: {name[:80]!r}")
@@ -150,7 +150,7 @@ def _index_entry(
     end = position + _CENTRAL.size + name_length
     raw_name = directory[position + _CENTRAL.size : end]
     name = raw_name.decode("utf-8", "backslashreplace")
-    check_name(name)
+    check_entry(name)
     if attributes >> 16 & 0o170000 not in _FILE_TYPES or attributes & _DOS_FOLDER:
         raise BundleFormatError(f"{name} is not a regular file")
     if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:

@@ -32,11 +32,11 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, Lexical
 from fala.text.ngrams import BUCKETS
 
-Floats = NDArray[np.float32]
+_Floats = NDArray[np.float32]
 #: Returns a file's verified bytes.
 Read = Callable[[str], bytes]
 #: The inputs of an encoder's probes, and the embeddings (n, d) expected of them.
-Probes = tuple[list[str], Floats]
+Probes = tuple[list[str], _Floats]
 
 #: Sub-layers of a layer, in the order of the files.
 SUBLAYERS = ("attention", "output")
@@ -307,8 +307,8 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     rows = {"down.weight": dimension, "up.weight": size}
     columns = {"down.weight": size, "down.bias": size}
     names = site_names(sites // len(SUBLAYERS))
-    floats: dict[str, Floats] = {}
-    codes: dict[str, tuple[NDArray[np.int8], Floats]] = {}
+    floats: dict[str, _Floats] = {}
+    codes: dict[str, tuple[NDArray[np.int8], _Floats]] = {}
     for part in layout.ADAPTER_PARTS:
         width = columns.get(part, dimension)
         name = layout.adapter_file(part)

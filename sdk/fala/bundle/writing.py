@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fala.base.errors import BundleFormatError, DataError, shown, with_article
 from fala.base.files import check_path, failure, write_atomically
 from fala.bundle import format as layout
-from fala.bundle.archive import check_name, write_archive
+from fala.bundle.archive import check_entry, write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.content import read_lexical, read_probes
 from fala.bundle.manifest import LONGEST_NAME, Manifest, printable_name
@@ -75,7 +75,7 @@ def write_bundle(
         if not isinstance(name, str) or not isinstance(data, bytes):
             raise DataError(f"files are bytes by name, not {shown(data)} by {shown(name)}")
         with named_errors(target):
-            check_name(name)
+            check_entry(name)
     if head is not None:
         check_type(head, Head, "head")
         kinds = (layout.RATING, layout.EXCLUSIVE)

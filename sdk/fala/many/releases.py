@@ -35,7 +35,7 @@ from fala.base.files import (
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.slots.admit import Signed, admit_loaded
-from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_bundle
+from fala.slots.installing import DIGEST, ReleaseFiles, bundle_path, write_copy
 from fala.slots.release import backbone_of, open_bundle
 from fala.slots.validation import VALIDATED
 from fala.store.turns import FileLock
@@ -304,7 +304,7 @@ class Releases(ReleaseFiles):
     def _write(self, bundle: Bundle) -> None:
         """Write a bundle's file. In a turn."""
         file = self._file(bundle.digest)
-        write_bundle(bundle, file)
+        write_copy(bundle, file)
         if not self._is_whole(bundle.digest):
             raise DeviceError(f"{file}: not what was written; try another disk")
 

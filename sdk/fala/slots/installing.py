@@ -47,7 +47,7 @@ class ReleaseFiles:
         with contextlib.suppress(BundleError):
             if Bundle.open(target).digest == bundle.digest:
                 return bundle.at(target)
-        write_bundle(bundle, target)
+        write_copy(bundle, target)
         return bundle.at(target)
 
     def restore(self, digest: str, device: Path) -> None:
@@ -82,7 +82,7 @@ def bundle_path(device: Path, digest: str) -> Path:
     return device / BUNDLES / f"{digest}.fala"
 
 
-def write_bundle(bundle: Bundle, file: Path) -> None:
+def write_copy(bundle: Bundle, file: Path) -> None:
     """Write a bundle's verified bytes to a file, whatever it was.
 
     Raises:

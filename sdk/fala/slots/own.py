@@ -38,7 +38,7 @@ MOST_WITH_WORDS = 32
 #: The noise of a rating, as a share of its range.
 RATING_NOISE = 0.25
 #: The name of a rating.
-RATING = "rating"
+RATING_NAME = "rating"
 
 
 @dataclass(frozen=True, eq=False)

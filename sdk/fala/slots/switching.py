@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fala.base.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
 from fala.base.examples import Example
@@ -34,17 +31,15 @@ from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
 
-Result = TypeVar("Result")
-
-Logits = Mapping[int, NDArray[np.float32]]
+_Result = TypeVar("_Result")
 
 
 def use(
     task: Task,
-    call: Callable[[Snapshot], Result],
+    call: Callable[[Snapshot], _Result],
     examples: Sequence[Example] = (),
     snapshot: Snapshot | None = None,
-) -> Result:
+) -> _Result:
     """Call a function that runs a task's active release, which is probed first if it is on trial.
 
     It is called again, with another snapshot, where another process has changed the task meanwhile

@@ -62,7 +62,7 @@ FIRST_EXAMPLES = 4
 
 #: Logits on another kind of processor differ by less: int8 products are summed differently. A
 #: release may have a tolerance of its own.
-TOLERANCE = 0.5
+PROBE_TOLERANCE = 0.5
 #: Limits of the vendor's texts whose logits a release contains: their number, and characters.
 MOST_PROBES, LONGEST_PROBE = 16, 1_000
 
@@ -267,13 +267,13 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
     """The texts whose logits a release's vendor measured, with these and a tolerance.
 
     The manifest's details contain them under ``probes``: ``texts``, ``logits`` (a list of C
-    numbers for each), and ``tolerance`` where it is not ``TOLERANCE`` times the link's spread.
+    numbers for each), and ``tolerance`` where it is another than the usual one.
 
     Raises:
         BundleFormatError: They are not of this form.
     """
     probes = bundle.manifest.details.get("probes")
-    usual = TOLERANCE * head.link.spread
+    usual = PROBE_TOLERANCE * head.link.spread
     if probes is None:
         return [], np.zeros((0, len(head.bias)), np.float32), usual
     try:
