@@ -53,7 +53,7 @@ def test_every_report_is_plain_values(device, path, releases):
     examined = Device.examine(path)
     values = plain_of(examined)
     assert values["whole"] is True and values["problems"] == []
-    assert (values["active"], values["previous"]) == ("mid", "old")
+    assert values["active"] == "mid"
 
 
 def test_reports_of_tags_are_plain_values(tmp_path):
