@@ -143,17 +143,6 @@ def test_wrong_keys_are_rejected(tmp_path, signed, keys):
         refused(tmp_path, signed, trust, "trust", DataError)
 
 
-def test_a_replacement_checks_the_signature(tmp_path, signed, keys):
-    new = tmp_path / "new.fala"
-    write_onnx_release(new)
-    with Device.create(tmp_path / "device", signed, trust=keys / "vendor.pub") as device:
-        with pytest.raises(BundleSignatureError, match="not signed"):
-            device.replace(new, trust=keys / "vendor.pub")
-        assert device.status().release == "tiny vectors"
-        sign_file(new, keys / "vendor.pem")
-        assert device.replace(new, trust=keys / "vendor.pub").new == "tiny encoder"
-
-
 def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys):
     """A later call that forgets the key installs nothing that is unsigned."""
     folder, new, other = tmp_path / "device", tmp_path / "new.fala", tmp_path / "other.fala"
