@@ -38,7 +38,7 @@ from support.measuring import REPEATS, benchmark, in_turns, seconds_of
 import fala
 import fala_export
 from fala.backbones import Backbone, OnnxEncoder
-from fala_export.fitting.bridge import fit_bridge
+from fala_export.fit.bridge import fit_bridge
 
 #: Texts that are predicted, one at a time.
 PREDICTIONS = 60

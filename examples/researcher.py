@@ -16,8 +16,8 @@ import numpy as np
 
 import fala
 import fala_sim
-from fala_export.fitting.device_fit import fit_personal
-from fala_export.fitting.metrics import scores
+from fala_export.fit.device_fit import fit_personal
+from fala_export.people.score import scores
 from fala_sim.methods.matrix import Matrix
 
 TONES = ("What a lovely {}", "Nobody needs this {}", "Buy my {} now", "The {} is garbage")

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.text import ngrams
-from fala_export.fitting.heads import fit_head
-from fala_export.fitting.metrics import auc
+from fala_export.fit.heads import fit_head
+from fala_export.people.score import auc
 from fala_sim.convert.conversion import TextRow
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut

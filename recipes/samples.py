@@ -16,9 +16,9 @@ import click
 from fala import Bundle
 from fala.cli import Command
 from fala_export import add_bridge, write_release
-from fala_export.fitting.bridge import fit_bridge
-from fala_export.fitting.heads import fit_head
-from fala_export.fitting.probes import expected_answers
+from fala_export.fit.bridge import fit_bridge
+from fala_export.fit.heads import fit_head
+from fala_export.fit.probes import expected_answers
 from fala_sim.playground.releases import built_in
 from fala_sim.playground.sample import sample_rows
 

@@ -25,8 +25,8 @@ from fala.cli import Command
 from fala.testing import LABELS, RELEASES, texts
 from fala.testing import write_releases as write_packaged
 from fala_export import add_bridge, write_bundle, write_release
-from fala_export.fitting.bridge import fit_bridge
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.bridge import fit_bridge
+from fala_export.fit.heads import fit_head
 from fala_sim.playground.releases import backbone_alone, built_in
 
 #: Words of the built-in vectors that are kept, by falling frequency.

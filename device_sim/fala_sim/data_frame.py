@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import DataError
-from fala_export.fitting.metrics import error_rate
+from fala_export.people.score import error_rate
 from fala_sim.metric.mixing import as_logits
 from fala_sim.records import Kind, Record, read_records
 

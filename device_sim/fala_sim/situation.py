@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fala import Bundle, Device, Match
 from fala.model.heads import Head, PersonalModel
 from fala.model.labels import HeadLabel, OwnLabel
-from fala_export.fitting.device_fit import SparseRows
+from fala_export.fit.device_fit import SparseRows
 from fala_sim.meter import Meter
 
 #: The tasks, by the kind of their labels.

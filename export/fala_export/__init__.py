@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from fala_export.embedding.tokens import pad
     from fala_export.errors import ExportError, RowError
     from fala_export.families.adapters.model import insert_adapters
-    from fala_export.fitting.bridge import fit_bridge
-    from fala_export.fitting.heads import fit_head
-    from fala_export.fitting.metrics import scores
+    from fala_export.fit.bridge import fit_bridge
+    from fala_export.fit.heads import fit_head
     from fala_export.models.encoder import Encoder, load_encoder_of
     from fala_export.models.load import load
     from fala_export.models.sentence_encoder import drop_pooler
-    from fala_export.population import write_scales
+    from fala_export.people.fold import divide
+    from fala_export.people.score import scores
     from fala_export.release.bridging import build_bridge
+    from fala_export.release.scales import write_scales
     from fala_export.rows.columns import Columns
     from fala_export.rows.data_set import gather_public
     from fala_export.rows.row_files import load_rows
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from fala_export.training.global_model import train
     from fala_export.training.loop import Training
     from fala_export.training.matcher import user_vectors
-    from fala_export.training.public_rows import divide
     from fala_export.training.release import write_head, write_words
     from fala_export.training.saving import save_model
     from fala_export.training.settings import LoopSettings, TrainingSettings
@@ -72,11 +72,11 @@ _MODULES = {
     "add_bridge": "fala_export.bundles",
     "build_bridge": "fala_export.release.bridging",
     "cross_entropies": "fala_export.training.classifier",
-    "divide": "fala_export.training.public_rows",
+    "divide": "fala_export.people.fold",
     "drop_pooler": "fala_export.models.sentence_encoder",
     "export_encoder": "fala_export.backbone",
-    "fit_bridge": "fala_export.fitting.bridge",
-    "fit_head": "fala_export.fitting.heads",
+    "fit_bridge": "fala_export.fit.bridge",
+    "fit_head": "fala_export.fit.heads",
     "insert_adapters": "fala_export.families.adapters.model",
     "length_batches": "fala_export.training.texts",
     "load": "fala_export.models.load",
@@ -87,14 +87,14 @@ _MODULES = {
     "read_rows": "fala_export.rows.user_rows",
     "run": "fala_export.cli",
     "save_model": "fala_export.training.saving",
-    "scores": "fala_export.fitting.metrics",
+    "scores": "fala_export.people.score",
     "train": "fala_export.training.global_model",
     "user_vectors": "fala_export.training.matcher",
     "write_bundle": "fala.bundle.writing",
     "write_external": "fala_export.bundles",
     "write_head": "fala_export.training.release",
     "write_release": "fala_export.bundles",
-    "write_scales": "fala_export.population",
+    "write_scales": "fala_export.release.scales",
     "write_vectors": "fala_export.vectors.table",
     "write_words": "fala_export.training.release",
 }

@@ -20,7 +20,7 @@ from fala import Budget, BudgetError, DataError, Device, DeviceError, Item, Matc
 from fala.base.errors import be, counted, type_of
 from fala.model.links import LABELS, TAGS, Rating
 from fala.selection.representatives import select
-from fala_export.fitting.device_fit import fit_personal
+from fala_export.fit.device_fit import fit_personal
 from secrets_kept import SECRET, odd_values, said_by
 
 HUGE = 10**5001

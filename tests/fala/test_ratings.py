@@ -20,7 +20,7 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head
 from fala.model.links import Rating
 from fala_export import write_external, write_release
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 from hostile_bundles import Changes, repack
 from rated import RANGE, STARS, TRUTH, rmse
 from word_releases import PROBES, PUBLIC, SHARED, TEXTS

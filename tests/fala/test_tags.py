@@ -20,8 +20,8 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head
 from fala.model.links import TAGS as LINK
 from fala_export import write_external, write_release
-from fala_export.fitting.heads import fit_head
-from fala_export.fitting.words import add_words
+from fala_export.fit.heads import fit_head
+from fala_export.fit.words import add_words
 from hostile_bundles import Changes, repack
 from tagged import OWN, TAGS, TRUTH, loss
 from word_releases import PROBES, PUBLIC, SHARED, TEXTS

@@ -8,7 +8,7 @@ from bundles import WORDS, write_onnx, write_onnx_release, write_word_vectors
 from export_command import fails
 from fala import Bundle
 from fala_export.embedding import Embedder
-from fala_export.fitting import bridge as fitting
+from fala_export.fit import bridge as fitting
 from fala_export.release.bridging import build_bridge
 from public_data import write_rows
 

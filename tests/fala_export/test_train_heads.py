@@ -10,6 +10,7 @@ from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Match
 from fala.model.heads import Head
+from fala_export.people.fold import Division
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
@@ -26,7 +27,6 @@ from fala_export.training.classifier import (
 from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.matcher import HISTORY, NEGATIVES, MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
-from fala_export.training.public_rows import Division
 from fala_export.training.settings import TrainingSettings
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]

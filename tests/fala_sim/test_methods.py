@@ -6,7 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from fala import Counts, DataError, Report, Stopped
-from fala_export.fitting.device_fit import Work
+from fala_export.fit.device_fit import Work
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
 from fala_sim.methods.adapter import Adapter

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fala import DataError, Match
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures, positions
 from fala_sim.situation import User

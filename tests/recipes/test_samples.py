@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fala import Bundle
-from fala_export.fitting.probes import expected_answers
+from fala_export.fit.probes import expected_answers
 from fala_sim.playground.releases import built_in, sample_release
 from samples import write_samples
 

@@ -17,7 +17,7 @@ from fala.model.heads import Head, Lexical
 from fala.model.links import LABELS
 from fala.text.ngrams import BUCKETS
 from fala_export import write_bundle, write_release
-from fala_export.fitting.words import fit_idf
+from fala_export.fit.words import fit_idf
 
 DIMENSION = 8
 WORDS = (

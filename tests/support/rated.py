@@ -5,7 +5,7 @@ import numpy as np
 import bridged
 from fala.bundle.reading import Bundle
 from fala_export import write_release
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 
 RANGE = (1, 5)

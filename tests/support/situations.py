@@ -7,7 +7,7 @@ import numpy as np
 from fala import Match
 from fala.model.heads import Head
 from fala.model.links import LABELS, Rating
-from fala_export.fitting.device_fit import fit_personal
+from fala_export.fit.device_fit import fit_personal
 from fala_sim.encoding import KnownEncoder
 from fala_sim.situation import Release, Situation, User
 

@@ -6,7 +6,7 @@ import bridged
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head
 from fala_export import write_release
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 
 TAGS = ("funny", "rude", "short")

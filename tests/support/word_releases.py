@@ -6,7 +6,7 @@ import bridged
 from fala.base.examples import Match, document_of
 from fala.bundle.reading import Bundle
 from fala_export import add_bridge, write_release
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 
 RANDOM = np.random.default_rng(7)
 #: A word that no backbone of these releases has in its vocabulary.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device
+from fala_export.fit.device_fit import Block, Inputs, TrainingSet, fit_device
 from fala_sim.methods.frozen import shipped_scores
 from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.situation import Example, Logits, Situation

@@ -8,7 +8,7 @@ import numpy as np
 
 from fala import DataError
 from fala.model.heads import Head
-from fala_export.fitting.device_fit import fit_personal
+from fala_export.fit.device_fit import fit_personal
 from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.situation import Example, Logits, Situation, Vectors
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala_export.fitting.metrics import auc
+from fala_export.people.score import auc
 from fala_sim.metric.quality import Figures, Positions, figures, flips
 from fala_sim.situation import Logits
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fala.model.heads import Head
 from fala.model.labels import HeadLabel
-from fala_export.fitting import metrics
+from fala_export.people import score as metrics
 from fala_sim.situation import Logits, UserLabel
 
 #: How the tables' errors, flips and F1 are decided, for captions.

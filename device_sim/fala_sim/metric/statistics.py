@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala_export.fitting.metrics import interval
+from fala_export.people.interval import interval
 from fala_sim.metric.value import Value
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from fala.cli import (
 )
 from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
-from fala_export.fitting.heads import rating_of
-from fala_export.fitting.played import mean, misfit, run_user
-from fala_export.fitting.population.left_out import was_fitted_to_every_row
+from fala_export.fit.heads import rating_of
+from fala_export.fit.left_out import was_fitted_to_every_row
+from fala_export.people.simulate import mean, misfit, run_user
 from fala_export.rows.columns import FIELDS, Columns
 from fala_export.rows.row_files import load_rows
 from fala_export.rows.table import Rows

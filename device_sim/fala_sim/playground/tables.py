@@ -8,8 +8,8 @@ from typing import Any
 from fala import Budget, InstantReport, Report
 from fala.base.errors import be, counted
 from fala.model.labels import HeadLabel
-from fala_export.fitting.metrics import interval
-from fala_export.fitting.played import Side, mean
+from fala_export.people.interval import interval
+from fala_export.people.simulate import Side, mean
 from fala_export.rows.row_files import left_out_in_words
 from fala_export.rows.table import Rows
 from fala_sim.playground.walk import changes, conclusion

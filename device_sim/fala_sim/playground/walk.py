@@ -1,7 +1,7 @@
 """The walk of ``fala-replace``: simulates a vendor and the users' devices.
 
 The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user is
-played as a device; see ``fala_export.fitting.played``.
+played as a device; see ``fala_export.people.simulate``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import add_bridge, write_again, write_release
-from fala_export.fitting.bridge import fit_bridge
-from fala_export.fitting.heads import PublicRows, fit_joint_head, kind_of
-from fala_export.fitting.metrics import interval
-from fala_export.fitting.played import Side, fits
-from fala_export.fitting.population.learning import annotated, annotated_rows, learn_scales
-from fala_export.fitting.population.left_out import Show
-from fala_export.fitting.population.scales import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
+from fala_export.fit.annotators import annotated, annotated_rows, learn_scales
+from fala_export.fit.bridge import fit_bridge
+from fala_export.fit.heads import PublicRows, fit_joint_head, kind_of
+from fala_export.fit.left_out import Show
+from fala_export.people.draw import few_annotators, rows_of_head
+from fala_export.people.interval import interval
+from fala_export.people.simulate import Side, fits
 from fala_export.rows.table import Rows
 
 #: Texts that are encoded between two steps of progress.
@@ -58,9 +58,10 @@ def prepare(
     """
     source = old.backbone_digest
     has_bridge, same_backbone = source in new.bridges(), source == new.backbone_digest
-    public = [] if has_bridge or same_backbone else unique_texts(row.example for row in rows.public)
+    fitted = rows_of_head(rows.public)
+    public = [] if has_bridge or same_backbone else fitted.texts()
     before, after = (
-        _side(bundle, rows, users, public, folder / name, show)
+        _side(bundle, rows, fitted, users, public, folder / name, show)
         for bundle, name in ((old, "old.fala"), (new, "new.fala"))
     )
     if has_bridge:
@@ -84,6 +85,7 @@ def prepare(
 def _side(
     bundle: Bundle,
     rows: Rows,
+    fitted: Rows,
     users: Sequence[str],
     public: Sequence[str],
     release: Path,
@@ -92,9 +94,8 @@ def _side(
     """Encode the needed texts, and write a release with a fitted head if the bundle has none."""
     name, head = bundle.manifest.title, bundle.head()
     has_head = head is not None and fits(head, rows)
-    fitted_on = [] if has_head else [row.example for row in rows.public]
-    tests = [row.example for user in users for row in rows.users[user].test]
-    texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
+    tests = unique_texts(row.example for user in users for row in rows.users[user].test)
+    texts = list(dict.fromkeys([*public, *([] if has_head else fitted.texts()), *tests]))
     backbone = bundle.backbone()
     embeddings: dict[str, Vectors] = {}
     with show(f"{name}: texts", len(texts)) as bar:
@@ -104,16 +105,16 @@ def _side(
             bar.update(len(chunk))
     if has_head and head is not None:
         return Side(name, bundle.path, head, embeddings, has_head=True)
-    labels = [row.label for row in rows.public if row.label is not None]
+    labels = [row.label for row in fitted if row.label is not None]
     public_rows = PublicRows.of(
-        backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings,
+        backbone, fitted.examples.tolist(), labels, label_names=rows.labels, embeddings=embeddings,
         **kind_of(rows.link),
     )  # fmt: skip
     head, joint = fit_joint_head(public_rows)
     # The penalties serve the heads that leave documents out, too.
     details = {"head": f"fitted on {rows.source}", "training": {"words": joint.details()}}
     write_release(release, bundle, head, details)
-    scales = _add_scales(release, head, rows, embeddings, show)
+    scales = _add_scales(release, head, fitted, embeddings, show)
     return Side(name, release, head, embeddings, has_head=False, scales=scales)
 
 
@@ -121,16 +122,12 @@ def _add_scales(
     release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
 ) -> str:
     """Learn scales, and write the release again with them; returns a description."""
-    enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))
-    if enough < LEAST_ANNOTATORS:
-        return (
-            f"the SDK's: {counted(enough, 'public annotator')} {'has' if enough == 1 else 'have'} "
-            f"{LEAST_ROWS} rows or more, and it takes {LEAST_ANNOTATORS} to choose others"
-        )
+    if reason := few_annotators(rows):
+        return f"the SDK's: {reason}"
     bundle = Bundle.open(release)
     try:
-        public = annotated(bundle, head, rows.public)
-        people = annotated_rows(bundle, head, public, embeddings, show)
+        public, positions, count = annotated(bundle, head, rows)
+        people = annotated_rows(bundle, head, public, (positions, count), embeddings, show)
     except DataError as error:
         return f"the SDK's: {error}"
     scales, origin = learn_scales(people, show)

@@ -21,8 +21,8 @@ from fala.model.heads import Head
 from fala.model.labels import equal_labels
 from fala.model.links import LABELS, TAGS, Link
 from fala_export import Rows, gather_public
-from fala_export.fitting.heads import fit_head, rating_of
-from fala_export.fitting.population.left_out import was_trained
+from fala_export.fit.heads import fit_head, rating_of
+from fala_export.fit.left_out import was_trained
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.format import Role
 from fala_sim.data_sets import Division, Partition

@@ -18,8 +18,8 @@ from fala import DataError
 from fala.cli import counted
 from fala.text.ngrams import lexical_rows
 from fala_export import EpochPlan, Row, Texts, TransformerLearner, length_batches, pad
-from fala_export.fitting.joint_rows import sparse_array
-from fala_export.fitting.words import fit_idf
+from fala_export.fit.joint_rows import sparse_array
+from fala_export.fit.words import fit_idf
 from studies.perplm.prompts import SOFT, PromptSettings
 
 UNKNOWN = 0

@@ -16,7 +16,7 @@ import fala_export
 from fala import Bundle, DataError
 from fala.model.heads import Head
 from fala_export import Row, write_release
-from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device, judge
+from fala_export.fit.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records

@@ -59,7 +59,7 @@ def backbone(settings: Backbone) -> Summary:
         from fala_export.models.encoder import Encoder, trim_encoder
         from fala_export.models.folder import naming
         from fala_export.models.load import load
-        from fala_export.public_texts import read_public_texts
+        from fala_export.rows.texts import read_public_texts
 
     model, given = settings.model, settings.export
     options = replace(given, name=given.name or name_of(model.source), keep_speed=True)

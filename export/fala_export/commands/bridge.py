@@ -59,8 +59,8 @@ def bridge(settings: Bridge) -> Summary:
     takes). A fifth of them chooses the strength of the ridge regression.
     """
     from fala_export.bundles import write_admitted
-    from fala_export.public_texts import read_public_texts
     from fala_export.release.bridging import build_bridge
+    from fala_export.rows.texts import read_public_texts
 
     texts = read_public_texts(settings.texts, skip_bad_rows=settings.skip_bad_rows)
     earlier, later = settings.earlier, settings.later

@@ -42,8 +42,8 @@ def scales(settings: Scales) -> Summary:
     only those that its training held out are used.
     """
     from fala_export.bundles import write_admitted
-    from fala_export.population import write_scales
-    from fala_export.training.public_rows import load_public_rows
+    from fala_export.people.fold import load_public_rows
+    from fala_export.release.scales import write_scales
 
     release = settings.release
     rows = load_public_rows(settings.data, settings.columns, Bundle.open(release).manifest.link)

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from fala_export.errors import ExportError
-from fala_export.public_texts import text_lines
+from fala_export.rows.texts import text_lines
 
 
 def parity_texts(path: Path | None) -> list[str]:

@@ -11,8 +11,8 @@ from fala.cli import progress
 from fala_export.bundles import add_bridge
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
-from fala_export.fitting.bridge import check_enough, learn_bridge, most_documents
-from fala_export.fitting.samples import drawn
+from fala_export.fit.bridge import check_enough, learn_bridge, most_documents
+from fala_export.people.draw import drawn
 from fala_export.writing import MEGABYTE, megabytes, writing
 
 

@@ -16,9 +16,10 @@ from fala.cli import counted, progress
 from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
-from fala_export.fitting.metrics import defined, interval, margin_of
-from fala_export.fitting.played import Side, fits, mean, misfit, run_user
-from fala_export.fitting.population.left_out import was_fitted_to_every_row
+from fala_export.fit.left_out import was_fitted_to_every_row
+from fala_export.people.interval import interval, margin_of
+from fala_export.people.score import defined
+from fala_export.people.simulate import Side, fits, mean, misfit, run_user
 from fala_export.rows.table import Rows
 from fala_export.settings import CheckSettings
 

@@ -14,15 +14,15 @@ import numpy as np
 from fala import Bundle, BundleError, DataError
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.bundle.signature import packed_manifest
-from fala.cli import be, counted
+from fala.cli import be
 from fala.model.links import LABELS
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
-from fala_export.fitting.bridge import least_documents
-from fala_export.fitting.heads import rating_of
-from fala_export.fitting.population import scales
+from fala_export.fit.bridge import least_documents
+from fala_export.fit.heads import rating_of
+from fala_export.people.draw import few_annotators
 from fala_export.rows.columns import RATINGS, Columns
 from fala_export.rows.data_set import check_devices, gather_public
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
@@ -197,7 +197,7 @@ def _tables(
     public: Rows, out: Path, earlier: Path | None, repository: Path | None, *, checked: bool
 ) -> str:
     """The tables about devices; commented out where the vendor has to decide."""
-    count = len(scales.rows_by_name(public.user_names, scales.LEAST_ROWS))
+    few = few_annotators(public)
     old = "earlier.fala" if earlier is None else _relative(out, earlier)
     folder = "REPO" if repository is None else _relative(out, repository)
     comment, has_texts = "A bridge lets devices with an earlier release answer at once.", False
@@ -209,11 +209,11 @@ def _tables(
     tables = (
         (comment, f"[bridge]\nfrom = [{_quoted(old)}]\n", has_texts),
         (
-            f"How people differ, from {counted(count, 'public annotator')} of {scales.LEAST_ROWS} "
-            f"rows or more ({scales.LEAST_ANNOTATORS} are needed; with [training], of rows that it "
-            "keeps out, a fifth).",
+            "How people differ, from public annotators"
+            + (f": {few}." if few else ".")
+            + " With [training] the rows that it keeps out count, a fifth.",
             "[scales]\n",
-            earlier is not None and count >= scales.LEAST_ANNOTATORS,
+            earlier is not None and not few,
         ),
         (
             "Held-out users are played as devices; below the least gain nothing is written."

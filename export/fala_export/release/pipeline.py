@@ -23,12 +23,13 @@ from fala_export.bundles import write_admitted, write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
-from fala_export.fitting.population.left_out import EVERY_ROW
+from fala_export.fit.left_out import EVERY_ROW
 from fala_export.models.load import Source, load
-from fala_export.population import check_annotators, write_scales
+from fala_export.people.fold import checked_public_rows
 from fala_export.release.bridging import build_bridge
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
+from fala_export.release.scales import check_annotators, write_scales
 from fala_export.release.steps import Steps, code_digest
 from fala_export.rows.data_set import check_devices
 from fala_export.rows.row_files import FileRows, data_set, file_rows
@@ -36,7 +37,6 @@ from fala_export.rows.table import Rows
 from fala_export.settings import CheckSettings, HubName, PublishSettings
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import train
-from fala_export.training.public_rows import checked_public_rows
 from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.training.settings import TrainingSettings

@@ -18,20 +18,21 @@ from fala.backbones import Backbone
 from fala.base.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder
-from fala_export.fitting.device_fit import fit_personal
-from fala_export.fitting.metrics import defined, margin_of, scores
-from fala_export.fitting.population.scales import rows_by_name
-from fala_export.fitting.samples import drawn, evenly
+from fala_export.fit.device_fit import fit_personal
+from fala_export.fit.scales import rows_by_name
 from fala_export.models.load import Source
+from fala_export.people.draw import drawn, evenly, rows_of_head
+from fala_export.people.fold import Division
+from fala_export.people.interval import margin_of
+from fala_export.people.score import defined, scores
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
 from fala_export.training.classifier import ClassifierModule
-from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
+from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.metrics import Positions, margins_over_documents, measure
-from fala_export.training.public_rows import Division
 from fala_export.training.saving import export_learned
 
 #: A head, and a manifest's details of it.

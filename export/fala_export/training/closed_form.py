@@ -9,19 +9,18 @@ from typing import Any
 import click
 
 from fala.backbones import Backbone
-from fala.base.examples import MATCHING, Match, unique_texts
+from fala.base.examples import MATCHING, unique_texts
 from fala.cli import counted, progress
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder, Embeddings
-from fala_export.fitting import heads
-from fala_export.fitting.heads import fit_joint_head, fit_plain_head, kind_of
-from fala_export.fitting.joint import MOST_STEPS
-from fala_export.fitting.samples import MOST_ROWS, evenly, mean_length, most_documents
-from fala_export.fitting.streamed_rows import FEW
-from fala_export.fitting.words import add_words
+from fala_export.fit import heads
+from fala_export.fit.heads import fit_joint_head, fit_plain_head, kind_of
+from fala_export.fit.joint import MOST_STEPS
+from fala_export.fit.words import add_words
+from fala_export.people.draw import rows_of_head
+from fala_export.people.fold import Division
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-from fala_export.training.public_rows import Division
 
 
 @dataclass(frozen=True)
@@ -62,22 +61,6 @@ def embed_rows(
     return (embedder or Embedder()).mapping(backbone, digest, texts, "embedding texts")
 
 
-def rows_of_head(rows: Sequence[Row]) -> Rows:
-    """Draw the rows that a head is fitted to, before their texts are embedded; all of a few.
-
-    Args:
-        rows: The training rows.
-    """
-    rows = Rows.of(rows)
-    if not rows:
-        return rows
-    length = mean_length([row.example for row in rows.take(evenly(len(rows), FEW))])
-    drawn = rows.sample_documents(most_documents(length))
-    # Each match has inputs of its own, whatever its candidate.
-    matches = isinstance(rows[0].example, Match)
-    return drawn.take(evenly(len(drawn), most_documents(length) if matches else MOST_ROWS))
-
-
 def closed_form(
     backbone: Backbone | None,
     rows: Sequence[Row],
@@ -107,7 +90,7 @@ def closed_form(
     labels = [row.label for row in drawn]
     fitted = heads.PublicRows.of(
         backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
-        every=True, **kind_of(public.link),
+        **kind_of(public.link),
     )  # fmt: skip
     details = {"fitted_on": {**fitted.details(), "of_rows": len(rows)}}
     if not lexical:

@@ -18,9 +18,10 @@ from fala.cli import counted
 from fala.model.heads import Head
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
-from fala_export.fitting.samples import drawn
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import Source
+from fala_export.people.draw import drawn
+from fala_export.people.fold import Division, divide
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
 from fala_export.settings import ExportOptions
@@ -30,7 +31,6 @@ from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.closed_form import Start, start_of
 from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
-from fala_export.training.public_rows import Division, divide
 from fala_export.training.release import training_details, write_head, write_trained
 from fala_export.training.settings import LoopSettings, TrainingSettings, transformer_loop
 

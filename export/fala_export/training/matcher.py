@@ -22,7 +22,7 @@ from fala.base.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala_export.embedding.tokens import pad
-from fala_export.fitting.calibration import scales_and_biases
+from fala_export.fit.calibration import scales_and_biases
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts

@@ -14,7 +14,8 @@ from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS
 from fala.model.losses import Floats
-from fala_export.fitting.metrics import averaged, defined, margin_of, scores
+from fala_export.people.interval import margin_of
+from fala_export.people.score import averaged, defined, scores
 from fala_export.rows.user_rows import Row
 
 #: Positions of rows, (n,).

@@ -14,12 +14,13 @@ from fala.model.heads import Head
 from fala_export.bundles import versions, write_release
 from fala_export.embedding import Embedder, Embeddings
 from fala_export.errors import ExportError
-from fala_export.fitting.population.left_out import logits_of_left_out
-from fala_export.fitting.probes import expected_answers
+from fala_export.fit.left_out import logits_of_left_out
+from fala_export.fit.probes import expected_answers
+from fala_export.people.draw import rows_of_head
+from fala_export.people.fold import CROSS_FITTING, Division
 from fala_export.rows.table import Rows
-from fala_export.training.closed_form import closed_form, embed_rows, rows_of_head, with_words
+from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.metrics import measure, measure_logits
-from fala_export.training.public_rows import CROSS_FITTING, Division
 from fala_export.training.unseen import training_division
 from fala_export.writing import megabytes, writing
 

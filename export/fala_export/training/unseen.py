@@ -12,9 +12,9 @@ from typing import Any
 
 from fala import Bundle
 from fala_export.errors import ExportError
+from fala_export.people.fold import Division, divide
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
-from fala_export.training.public_rows import Division, divide
 
 # ``divided_by`` of a manifest -> the owners that ``divide`` tried.
 _OWNERS = {"users": ("users", "documents"), "documents": ("documents",)}

@@ -9,7 +9,7 @@ from bridged import PROBES, TEXTS
 from devices import loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.personal.run import Budget
-from fala_export.fitting.metrics import auc
+from fala_export.people.score import auc
 
 
 def opposite(release, texts):

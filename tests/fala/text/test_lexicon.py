@@ -6,8 +6,8 @@ import pytest
 from fala.base.errors import BundleFormatError
 from fala.model.heads import Lexical
 from fala.text.ngrams import BUCKETS, CachedRows, lexical_rows, ngrams
-from fala_export.fitting import words
-from fala_export.fitting.words import STEPS, fit_idf
+from fala_export.fit import words
+from fala_export.fit.words import STEPS, fit_idf
 
 TEXTS = ["a good film", "an awful film", "a good day", "good good", "日本 film 👍", ""]
 

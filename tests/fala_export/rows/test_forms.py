@@ -15,14 +15,14 @@ from fala import DataError
 from fala.model.links import TAGS
 from fala_export import fit_head
 from fala_export.errors import ExportError, RowError
-from fala_export.fitting.heads import rating_of
-from fala_export.public_texts import read_public_texts
+from fala_export.fit.heads import rating_of
 from fala_export.rows import forms
 from fala_export.rows.columns import Columns
 from fala_export.rows.content import LEAST_UNPACKED
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.forms import separator_of
 from fala_export.rows.row_files import load_rows, undivided_rows
+from fala_export.rows.texts import read_public_texts
 from fala_export.rows.user_rows import label_names, read_rows
 
 SKIP = Columns(skip_bad_rows=True)

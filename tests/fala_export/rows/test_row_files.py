@@ -12,7 +12,7 @@ from command_lines import done, works
 from fala import DataError, Match, MissingExtraError
 from fala.model.links import TAGS
 from fala_export.errors import RowError
-from fala_export.fitting.heads import rating_of
+from fala_export.fit.heads import rating_of
 from fala_export.rows.columns import Columns
 from fala_export.rows.division import document_key
 from fala_export.rows.row_files import file_rows, load_rows, undivided_rows

@@ -10,7 +10,7 @@ from fala.base.errors import DataError
 from fala.base.examples import Match, Pair
 from fala.model.links import TAGS, Rating
 from fala_export.errors import RowError
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import load_rows
 from fala_export.rows.table import Rows
@@ -206,7 +206,7 @@ def parse_or_reject(data):
     try:
         rows = gather_rows(read_rows(data), "fuzz")
     except RowError as error:
-        assert 1 <= error.line <= len(data)
+        assert error.line >= 1  # a piece of the data may have several
         return
     except DataError:
         return

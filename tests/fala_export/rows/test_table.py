@@ -12,13 +12,13 @@ import pytest
 
 from fala import Match
 from fala.model.links import LABELS
-from fala_export.public_texts import read_public_texts
+from fala_export.people.fold import divide
 from fala_export.rows import door
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import file_rows, undivided_rows
 from fala_export.rows.table import Rows
+from fala_export.rows.texts import read_public_texts
 from fala_export.rows.user_rows import Row
-from fala_export.training.public_rows import divide
 
 HEADER = ("user", "split", "text", "label")
 

@@ -11,8 +11,8 @@ import fala_export
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
 from fala.base.examples import unique_texts
 from fala.cli.progress_bars import progress
-from fala_export.fitting import played
-from fala_export.fitting.metrics import f1, scores
+from fala_export.people import simulate as played
+from fala_export.people.score import f1, scores
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
 from fala_sim.playground import walk
@@ -152,7 +152,7 @@ def test_scales_are_chosen_on_enough_annotators(bundles, folder):
     assert release.scales and release.manifest.details["scales_from"]["annotators"] == 20
     assert 0 <= run((old, new), rows)["auc"]["instant"] <= 1
     assert prepare(bundles, rows, folder)[1].scales == (
-        "the SDK's: 0 public annotators have 30 rows or more, and it takes 20 to choose others"
+        "the SDK's: 0 of 0 public annotators have 30 rows or more, and scales need 20 of them"
     )
 
 

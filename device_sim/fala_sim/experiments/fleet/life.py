@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fala import Budget, BundleError, Device, Report, WorseModelError
 from fala.model.heads import PersonalModel
-from fala_export.fitting.metrics import auc
+from fala_export.people.score import auc
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
 from fala_sim.playground.sample import new_reader

@@ -13,8 +13,8 @@ from pathlib import Path
 from fala import Bundle
 from fala.model.heads import Head
 from fala_export import Embeddings, add_bridge, write_release
-from fala_export.fitting.bridge import fit_bridge
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.bridge import fit_bridge
+from fala_export.fit.heads import fit_head
 from fala_sim.digests import digest_of
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path

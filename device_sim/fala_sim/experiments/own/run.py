@@ -13,7 +13,7 @@ from fala import DataError
 from fala.backbones.external import ExternalEncoder
 from fala.base.examples import document_of
 from fala.base.files import write_atomically
-from fala_export.fitting.heads import fit_head
+from fala_export.fit.heads import fit_head
 from fala_sim.data_sets import Partition
 from fala_sim.digests import digest_of
 from fala_sim.engine.job import Call, Engine, Job, Log

@@ -14,11 +14,12 @@ from fala.model.heads import Head
 from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, TrainedTask, measure_task
-from fala_export.fitting.probes import expected_answers
+from fala_export.fit.probes import expected_answers
+from fala_export.people.draw import rows_of_head
+from fala_export.people.fold import Division
 from fala_export.rows.table import Rows
 from fala_export.settings import ExportOptions
-from fala_export.training.closed_form import embed_rows, rows_of_head, with_words
-from fala_export.training.public_rows import Division
+from fala_export.training.closed_form import embed_rows, with_words
 from fala_export.training.release import training_details, write_trained
 from fala_export.training.saving import export_learned
 from fala_export.writing import megabytes, writing

@@ -31,6 +31,7 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.graph.parity import compare
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
+from fala_export.people.fold import Division
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
@@ -41,7 +42,6 @@ from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
 from fala_export.training.metrics import measure
-from fala_export.training.public_rows import Division
 from fala_export.training.settings import Best
 
 _TEXTS = 32  # each is compared alone, and in a pair with the next

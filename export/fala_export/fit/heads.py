@@ -40,12 +40,12 @@ from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
 from fala.text.ngrams import BUCKETS, lexical_rows
-from fala_export.fitting.joint import Joint, fit_joint, left_out
-from fala_export.fitting.joint_rows import JointExamples, frequent, narrowed
-from fala_export.fitting.plain import PlainProblem
-from fala_export.fitting.samples import drawn_examples, searched
-from fala_export.fitting.streamed_rows import parts_of
-from fala_export.fitting.words import fit_idf
+from fala_export.fit.joint import Joint, fit_joint, left_out
+from fala_export.fit.joint_rows import JointExamples, frequent, narrowed
+from fala_export.fit.plain import PlainProblem
+from fala_export.fit.streamed_rows import parts_of
+from fala_export.fit.words import fit_idf
+from fala_export.people.draw import searched
 from fala_export.rows.user_rows import check_count, in_order
 
 
@@ -79,7 +79,7 @@ def fit_head(
     shape (n, d). Such a head is a classifier without words.
 
     With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
-    from cross-validation over documents (``fala_export.fitting.joint``). A matcher's head then
+    from cross-validation over documents (``fala_export.fit.joint``). A matcher's head then
     reads the candidate's embedding besides u * v. The n-grams' weights are rounded as in a bundle.
 
     Without words a classifier's w and b minimize the penalised cross-entropy. Leave-one-out over
@@ -200,7 +200,6 @@ class PublicRows:
         embeddings: Embeddings by text.
         numbers: A rating's scaling; None for labels.
         link: The link of the fit.
-        available: How many rows there were, of which these were drawn.
     """
 
     task: str
@@ -213,12 +212,11 @@ class PublicRows:
     embeddings: Mapping[str, Vectors]
     numbers: _Numbers | None
     link: Link
-    available: int
 
     def details(self) -> dict[str, int]:
         """What the head is fitted to, for a manifest."""
         documents = len({document_of(example) for example in self.examples})
-        return {"documents": documents, "rows": len(self.positions), "of_rows": self.available}
+        return {"documents": documents, "rows": len(self.positions)}
 
     def head(
         self,
@@ -258,9 +256,8 @@ class PublicRows:
         embeddings: Mapping[str, Vectors] | None = None,
         rating: tuple[float, float] | None = None,
         exclusive: bool = True,
-        every: bool = False,
     ) -> PublicRows:
-        """Gather rows; see ``fit_head``. Of very many some are drawn, before texts are embedded.
+        """Gather rows; see ``fit_head``.
 
         Args:
             backbone: See ``fit_head``.
@@ -270,7 +267,6 @@ class PublicRows:
             embeddings: Embeddings by text; a table's ``take`` reads them at once.
             rating: See ``fit_head``.
             exclusive: See ``fit_head``.
-            every: Take all rows.
 
         Raises:
             DataError: See ``fit_head``.
@@ -289,9 +285,6 @@ class PublicRows:
                 f"{counted(len(examples), 'example')}, but {counted(len(labels), 'label')}"
             )
         names, link = _kind_of(labels, label_names, rating, task, exclusive=exclusive)
-        available = len(examples)
-        if not every:
-            examples, labels = drawn_examples(examples, labels)
         texts = unique_texts(examples)
         if backbone is None:
             backbone = ExternalEncoder("", 1, None)
@@ -311,7 +304,6 @@ class PublicRows:
         shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
         return cls(
             task, names, distinct, positions, shares, counts, inputs, embeddings, numbers, link,
-            available,
         )  # fmt: skip
 
     @classmethod
@@ -346,7 +338,7 @@ class PublicRows:
         shares, counts, numbers = _shares_of(labels, positions, names, link, rating)
         return cls(
             CLASSIFICATION, names, [], positions, shares, counts,
-            vectors.astype(np.float32, copy=False), {}, numbers, link, count,
+            vectors.astype(np.float32, copy=False), {}, numbers, link,
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
 from fala.model.scales import Scales, scales_at
-from fala_export.fitting.device_fit import (
+from fala_export.fit.device_fit import (
     Block,
     Inputs,
     SparseRows,
@@ -20,8 +20,8 @@ from fala_export.fitting.device_fit import (
     default_scales,
     one_blas_thread,
 )
-from fala_export.fitting.devices import Devices
-from fala_export.fitting.samples import drawn
+from fala_export.fit.devices import Devices
+from fala_export.people.draw import LEAST_ROWS, drawn
 
 #: The numbers of labels for which scales are chosen.
 LABELS = (10, 20, 50, 100, 200)
@@ -30,11 +30,6 @@ LABELS = (10, 20, 50, 100, 200)
 MULTIPLES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: The compared shares of the full fit.
 SHARES = (0.0, 0.5, 1.0)
-#: Annotators with fewer rows have little information about scales.
-LEAST_ROWS = 30
-#: Fewer annotators show little of how people differ.
-LEAST_ANNOTATORS = 20
-
 #: That many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
 # Of one annotator that many groups of labels, and rows of all, for one number of labels.

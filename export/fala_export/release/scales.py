@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ from fala.cli import progress
 from fala.model.heads import Head
 from fala_export.bundles import write_again
 from fala_export.embedding import Embedder
-from fala_export.fitting.population.learning import annotated, annotated_rows, learn_scales
-from fala_export.fitting.population.scales import (
-    LEAST_ANNOTATORS,
-    LEAST_ROWS,
+from fala_export.fit.annotators import annotated, annotated_rows, learn_scales
+from fala_export.fit.scales import (
     AnnotatedRows,
 )
+from fala_export.people.draw import few_annotators
 from fala_export.rows.table import Rows
 from fala_export.training.unseen import unseen_rows
 
@@ -27,13 +25,10 @@ def check_annotators(public: Rows) -> None:
     Raises:
         DataError: The people or their rows are too few.
     """
-    counts = Counter(name for name in public.user_names if name is not None)
-    enough = sum(count >= LEAST_ROWS for count in counts.values())
-    if enough < LEAST_ANNOTATORS:
+    if reason := few_annotators(public):
         raise DataError(
-            f"{enough} of {len(counts)} public annotators have {LEAST_ROWS} rows or more, without "
-            "the rows that the backbone was trained on; scales need "
-            f"{LEAST_ANNOTATORS} of them. Leave them out: devices then use the SDK's"
+            f"{reason}; rows that the backbone was trained on do not count. Leave them out: "
+            "devices then use the SDK's"
         )
 
 
@@ -89,8 +84,8 @@ def _annotate(bundle: Bundle, head: Head, public: Rows, embedder: Embedder) -> A
         raise BundleMismatchError(
             f"the rows are for {rows_kind}, the release's head is for {head.described}"
         )
-    rows = annotated(bundle, head, public)
-    texts = rows.texts
+    rows, positions, count = annotated(bundle, head, public)
+    texts = rows.texts()
     vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))
-    return annotated_rows(bundle, head, rows, embeddings, progress)
+    return annotated_rows(bundle, head, rows, (positions, count), embeddings, progress)

@@ -17,7 +17,7 @@ from fala.solver.design import DenseRows
 from fala.solver.factors import cholesky
 from fala.solver.minimum import apart, minimize
 from fala.solver.newton import Evidence, Problem, newton
-from fala_export.fitting.streamed_rows import WithBias
+from fala_export.fit.streamed_rows import WithBias
 
 # As multiples of the inputs' mean squared length. With many public rows the best penalties are
 # smaller than a device's.

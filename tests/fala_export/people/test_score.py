@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from fala_export.fitting.metrics import auc, f1, interval, scores
+from fala_export.people.interval import interval
+from fala_export.people.score import auc, f1, scores
 from fala_sim.metric.quality import figures
 
 

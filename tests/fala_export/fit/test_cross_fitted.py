@@ -8,8 +8,8 @@ from fala import Bundle, DataError
 from fala.base.examples import unique_texts
 from fala.cli.progress_bars import progress
 from fala_export import write_release
-from fala_export.fitting.heads import PublicRows, fit_head, left_out_logits
-from fala_export.fitting.population.left_out import cross_fitted_logits
+from fala_export.fit.heads import PublicRows, fit_head, left_out_logits
+from fala_export.fit.left_out import cross_fitted_logits
 from public_people import FILMS
 
 PENALTIES = [1e-3, 1e-4]

@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala import DataError, Match
+from fala_export.people.fold import divide, documents_of, load_public_rows
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.user_rows import Row
-from fala_export.training.public_rows import divide, documents_of, load_public_rows
 from public_data import write_rows
 
 

@@ -21,8 +21,8 @@ from fala.base.errors import DataError
 from fala.base.threads import one_blas_thread
 from fala.model.links import Link
 from fala.model.losses import Floats
-from fala_export.fitting.joint_rows import JointExamples, JointProblem
-from fala_export.fitting.samples import searched
+from fala_export.fit.joint_rows import JointExamples, JointProblem
+from fala_export.people.draw import searched
 
 #: The most points of the search that a progress bar counts; usual are 10 to 25.
 MOST_STEPS = 30

@@ -16,7 +16,8 @@ from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.newton import Evidence, Problem, newton
 from fala.text.sparse_rows import SparseRows
-from fala_export.fitting.streamed_rows import FEW, StreamedRows, parts_of
+from fala_export.fit.streamed_rows import StreamedRows, parts_of
+from fala_export.people.draw import FEW
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array

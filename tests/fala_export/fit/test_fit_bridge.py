@@ -5,8 +5,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from fala.base.errors import DataError
-from fala_export.fitting import bridge as bridge_fit
-from fala_export.fitting.bridge import fit_bridge, learn_bridge
+from fala_export.fit import bridge as bridge_fit
+from fala_export.fit.bridge import fit_bridge, learn_bridge
 
 
 def linear(n, d_old, d_new, noise, seed):

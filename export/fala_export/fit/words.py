@@ -13,7 +13,7 @@ from fala.model.heads import Head, Lexical, Vectors
 from fala.model.labels import Label
 from fala.solver.gaussian import LEAST_SLOPE
 from fala.text.ngrams import BUCKETS, ngrams
-from fala_export.fitting.calibration import scales_and_biases
+from fala_export.fit.calibration import scales_and_biases
 
 #: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
 STEPS = 255

@@ -17,9 +17,9 @@ from fala.model.heads import Head
 from fala.model.losses import cross_entropy
 from fala.text.ngrams import lexical_rows
 from fala_export import write_release
-from fala_export.fitting import joint, joint_rows, streamed_rows
-from fala_export.fitting.heads import PublicRows, fit_head, fit_joint_head
-from fala_export.fitting.words import add_words, fit_idf
+from fala_export.fit import joint, joint_rows, streamed_rows
+from fala_export.fit.heads import PublicRows, fit_head, fit_joint_head
+from fala_export.fit.words import add_words, fit_idf
 
 pytestmark = pytest.mark.slow
 

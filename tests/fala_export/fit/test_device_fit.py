@@ -8,7 +8,7 @@ from fala.base.errors import DataError
 from fala.model.heads import Head
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
-from fala_export.fitting.device_fit import fit_personal
+from fala_export.fit.device_fit import fit_personal
 
 DIMENSION = 6
 

@@ -6,7 +6,7 @@ import pytest
 import bundles
 from fala.base.errors import DataError
 from fala.model.losses import cross_entropy
-from fala_export.fitting.heads import PublicRows, fit_joint_head, left_out_logits
+from fala_export.fit.heads import PublicRows, fit_joint_head, left_out_logits
 
 WORDS = bundles.WORDS[1:]
 

@@ -14,8 +14,10 @@ from fala.model.heads import Head
 from fala.model.links import LABELS, TAGS, Rating
 from fala.model.scales import Scales, scales_at
 from fala_export.embedding import Embedder
-from fala_export.fitting import samples
-from fala_export.fitting.device_fit import (
+from fala_export.fit import annotators as learning
+from fala_export.fit import scales as scales_module
+from fala_export.fit.annotators import annotated, learn_scales
+from fala_export.fit.device_fit import (
     BIAS_SCALE,
     DENSE_SCALE,
     SLOPE_SCALE,
@@ -25,17 +27,16 @@ from fala_export.fitting.device_fit import (
     default_scales,
     fit_device,
 )
-from fala_export.fitting.devices import Devices
-from fala_export.fitting.population import learning
-from fala_export.fitting.population import scales as scales_module
-from fala_export.fitting.population.learning import annotated, learn_scales
-from fala_export.fitting.population.scales import (
+from fala_export.fit.devices import Devices
+from fala_export.fit.scales import (
     MULTIPLES,
     AnnotatedRows,
     choose_scales,
     training_sets,
     trials,
 )
+from fala_export.rows import door
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from public_data import write_rows
 from public_people import verdicts
@@ -219,25 +220,25 @@ def public_rows(counts, documents=100_000):
 def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatch):
     monkeypatch.setattr(scales_module, "MOST_ANNOTATORS", 22)
     monkeypatch.setattr(learning, "MOST_ROWS", 35)
-    monkeypatch.setattr(samples, "MOST_DOCUMENTS", 1500)
+    monkeypatch.setattr(door, "MOST_DOCUMENTS", 1500)
     bundle = write_word_vector_release(folder / "drawn.fala", make_head())
     counts = {f"few {n}": 9 for n in range(40)} | {f"some {n}": 12 for n in range(50)}
     counts |= {f"many {n}": 40 for n in range(30)}
     rows = public_rows(counts)
-    data = annotated(bundle, bundle.head(), rows)
-    used = Counter(data.rows[position].user for position in data.drawn)
-    assert data.available == 30
+
+    def drawn(rows):
+        data, positions, count = annotated(bundle, bundle.head(), Rows.of(rows))
+        assert count == 30
+        return data, Counter(row.user for row in data.take(positions))
+
+    data, used = drawn(rows)
     assert len(used) == 22 and all(name.startswith("many") for name in used)
     assert set(used.values()) == {35}
-    assert len(data.texts) == 1500 and None not in {row.user for row in data.rows}
-
+    assert 1500 <= len(data.texts()) <= 1500 + 22 * 35 and None not in data.user_names
     order = np.random.default_rng(0).permutation(len(rows))
-    again = annotated(bundle, bundle.head(), [rows[position] for position in order])
-    assert {again.rows[position].user for position in again.drawn} == set(used)
+    assert set(drawn([rows[position] for position in order])[1]) == set(used)
     more = rows + public_rows({f"more {n}": 9 for n in range(40)})
-    assert {row.user for row in more} > {row.user for row in rows}
-    further = annotated(bundle, bundle.head(), more)
-    assert {further.rows[position].user for position in further.drawn} == set(used)
+    assert set(drawn(more)[1]) == set(used)
 
 
 def test_the_table_ends_where_too_few_annotators_have_as_many_labels():

@@ -11,9 +11,12 @@ from bundles import texts
 from fala.base.errors import DataError, FalaError
 from fala.base.examples import Match
 from fala.model.losses import cross_entropy
-from fala_export.fitting import heads as vendor
-from fala_export.fitting import samples, streamed_rows
-from fala_export.fitting.heads import PublicRows, fit_head
+from fala_export.fit import heads as vendor
+from fala_export.fit import streamed_rows
+from fala_export.fit.heads import fit_head
+from fala_export.people import draw as samples
+from fala_export.rows import door
+from fala_export.rows.user_rows import Row
 
 
 @pytest.fixture(scope="module")
@@ -196,31 +199,23 @@ def test_some_of_many_documents_choose_the_penalty(monkeypatch, labels):
     assert penalty() == pytest.approx(some)
 
 
-def test_of_many_documents_some_are_drawn_before_they_are_embedded(backbone, monkeypatch):
-    monkeypatch.setattr(samples, "MOST_DOCUMENTS", 70)
+def test_of_many_documents_some_are_drawn_for_a_head(monkeypatch):
+    monkeypatch.setattr(door, "MOST_DOCUMENTS", 70)
     documents = texts(200, seed=5)
     labels = ["1" if "good" in text else "0" for text in documents]
     labels[7] = labels[8] = "rare"
-    embedded = []
-
-    class Recording:
-        dimension, is_transformer = backbone.dimension, False
-
-        def encode(self, some):
-            embedded.extend(some)
-            return backbone.encode(some)
-
-    rows = PublicRows.of(Recording(), documents * 2, labels * 2)
-    assert rows.details() == {"documents": 70, "rows": 140, "of_rows": 400}
-    assert set(embedded) == set(rows.examples) and {*documents[7:9]} <= set(embedded)
-    again = PublicRows.of(Recording(), documents[::-1], labels[::-1])
-    assert set(again.examples) == set(rows.examples)  # a draw does not depend on the order
-    assert len(PublicRows.of(backbone, documents, labels, every=True).examples) == 200
-    monkeypatch.setattr(samples, "MOST_CHARACTERS", 40 * len(documents[0]))
-    long = PublicRows.of(backbone, documents, labels).details()
-    assert 30 < long["documents"] < 50
-    monkeypatch.setattr(samples, "MOST_ROWS", 25)
-    assert PublicRows.of(backbone, documents * 2, labels * 2).details()["rows"] == 25
+    rows = [
+        Row(None, "public", text, label, 0)
+        for text, label in zip(documents * 2, labels * 2, strict=True)
+    ]
+    drawn = samples.rows_of_head(rows)
+    assert drawn.count_documents() in {70, 71} and len(drawn) == 2 * drawn.count_documents()
+    assert set(samples.rows_of_head(rows[::-1]).texts()) == set(drawn.texts())
+    assert {row.label for row in drawn} == {"0", "1", "rare"}
+    monkeypatch.setattr(door, "MOST_CHARACTERS", 40 * len(documents[0]))
+    assert 30 < samples.rows_of_head(rows).count_documents() < 50
+    monkeypatch.setattr(door, "MOST_ROWS", 25)
+    assert len(samples.rows_of_head(rows)) == 25
 
 
 def test_embeddings_of_a_table_are_taken_at_once(backbone):

@@ -20,8 +20,8 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala.model.losses import Floats
-from fala_export.fitting.heads import PublicRows, fit_head, kind_of, left_out_logits
-from fala_export.fitting.joint import MOST_STEPS
+from fala_export.fit.heads import PublicRows, fit_head, kind_of, left_out_logits
+from fala_export.fit.joint import MOST_STEPS
 
 #: Shows the progress of a step of some name and length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
@@ -97,7 +97,7 @@ def logits_of_left_out(
     with show("leaving documents out", MOST_STEPS) as bar:
         public = PublicRows.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
-            every=True, **kind_of(head.link),
+            **kind_of(head.link),
         )  # fmt: skip
         return left_out_logits(public, penalties, lambda: bar.update(1))
 

@@ -13,8 +13,6 @@ from fala.solver.design import DenseRows
 
 #: Rows that are converted to float64 at a time.
 TOGETHER = 4_096
-#: So few rows may be written out in float64.
-FEW = 10_000
 
 
 def parts_of(count: int, together: int | None = None) -> Iterator[slice]:

@@ -1,0 +1,132 @@
+"""Learns the scales of the devices' fit from public annotators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.bundle.reading import Bundle
+from fala.model.heads import Head, Vectors
+from fala_export.errors import RowError
+from fala_export.fit import scales
+from fala_export.fit.device_fit import one_blas_thread
+from fala_export.fit.left_out import Show, cross_fitted_logits, was_trained
+from fala_export.fit.scales import AnnotatedRows
+from fala_export.people.draw import LEAST_ANNOTATORS, annotators_of, evenly, rows_of_head
+from fala_export.rows.table import Rows
+from fala_export.rows.user_rows import label_names, shown_labels
+
+#: Rows of an annotator: more would only cost time.
+MOST_ROWS = 500
+
+
+def annotated(bundle: Bundle, head: Head, rows: Rows) -> tuple[Rows, NDArray[np.intp], int]:
+    """Draw annotators and their rows, before texts are embedded.
+
+    Of annotators with ``LEAST_ROWS`` rows ``scales.MOST_ANNOTATORS`` are drawn; of each at most
+    ``MOST_ROWS`` rows, at even steps.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        rows: Public rows.
+
+    Returns:
+        Rows with a user: those of drawn annotators, and others, for the heads that compute the
+        cross-fitted logits; the positions of the drawn annotators' rows; and how many annotators
+        there are to draw from.
+
+    Raises:
+        RowError: A used row has a label that is not the head's.
+    """
+    codes = rows.user_codes
+    chosen = np.zeros(len(rows), dtype=np.bool_)
+    annotators = annotators_of(rows)
+    for annotator in annotators[: scales.MOST_ANNOTATORS].tolist():
+        own = np.flatnonzero(codes == annotator)
+        chosen[own[evenly(len(own), MOST_ROWS)]] = True
+    used = chosen
+    if not was_trained(bundle):
+        named = rows.where(codes >= 0)
+        used = chosen | ((codes >= 0) & rows.on_documents_of(rows_of_head(named)))
+    result = rows.where(used)
+    for row in result:
+        stored = head.link.as_stored([row.label], head.labels)
+        if head.link.usable(stored, head.labels) == [None]:
+            labels = shown_labels(label_names(result.label_values))
+            raise RowError(
+                row.line,
+                f"label does not fit the head's {head.described}; the rows have {labels}",
+            )
+    return result, np.flatnonzero(chosen[used]), len(annotators)
+
+
+def annotated_rows(
+    bundle: Bundle,
+    head: Head,
+    rows: Rows,
+    drawn: tuple[NDArray[np.intp], int],
+    embeddings: Mapping[str, Vectors],
+    show: Show,
+) -> AnnotatedRows:
+    """A head's inputs and logits of annotators' rows.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        rows: The rows.
+        drawn: The positions of the annotators' rows, and the number of annotators.
+        embeddings: Embeddings of their texts.
+        show: Shows progress.
+
+    Raises:
+        DataError: See ``cross_fitted_logits``.
+    """
+    logits = cross_fitted_logits(
+        bundle, head, rows.examples.tolist(), [row.label for row in rows], embeddings, show
+    )[drawn[0]]
+    used = rows.take(drawn[0])
+    # Many annotators label the same examples: compute the inputs once.
+    examples = list(dict.fromkeys(row.example for row in used))
+    position_of = {example: position for position, example in enumerate(examples)}
+    positions = np.array([position_of[row.example] for row in used], dtype=np.int64)
+    words = head.words(examples)
+    return AnnotatedRows(
+        head,
+        head.inputs(examples, embeddings)[positions],
+        None if words is None else words.take(positions),
+        logits,
+        head.label_shares([row.label for row in used]),
+        [str(row.user) for row in used],
+        drawn[1],
+    )
+
+
+def learn_scales(
+    rows: AnnotatedRows, show: Show
+) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
+    """Choose the scales with the least loss on annotators, by number of labels.
+
+    Args:
+        rows: The annotators' rows.
+        show: Shows progress.
+
+    Returns:
+        The table of scales, as of a manifest, and the manifest's details of its origin; None if too
+        few annotators have enough rows.
+    """
+    table, people = [], 0
+    for labels in scales.LABELS:
+        sets = scales.training_sets(rows, labels)
+        if len(sets) < LEAST_ANNOTATORS:
+            break
+        people = max(people, len(sets))
+        length = len(sets) * scales.trials(len(sets[0][0].blocks) - 1)
+        with show(f"choosing scales for {labels} labels", length) as bar, one_blas_thread():
+            table.append(scales.choose_scales(sets, labels, bar.update).to_details())
+    if not table:
+        return None, None
+    return table, {"annotators": people, "of": max(rows.available, people)}

@@ -1,1 +1,0 @@
-"""The scales of devices' fits: how public annotators differ from the vendor's head."""

@@ -1,0 +1,1 @@
+"""People: drawn, folded, simulated on devices, and scored."""
