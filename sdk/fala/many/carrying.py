@@ -14,7 +14,6 @@ from fala.base.errors import BundleDigestError, FalaError, WorseModelError
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.many.cache import EncodingCache, cached
-from fala.many.releases import Releases
 from fala.many.replaced import ReplacedAll
 from fala.personal.compare import Accept
 from fala.personal.gather import Reading
@@ -75,8 +74,6 @@ class Carrying:
             return self.own
         origin, encoders = Signed(self.trust), Encoders(self._encoder)
         release = admit_loaded(self.release, origin, encoders, self.releases)
-        if isinstance(self.releases, Releases):
-            self.releases.keep(release.bundle)
         self.admitted = release.bundle.digest, needs_signature(release.bundle)
         return release.name
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import pickle
+import subprocess
 import sys
 import threading
 from collections import deque
@@ -21,7 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_log = logging.getLogger("fala.many.workers")
+_log = logging.getLogger("fala.many")
 
 #: Processes that an item may end before it is left out: some may have been ended by chance.
 ATTEMPTS = 3
@@ -43,6 +44,8 @@ _START = (
     "sys.path[:] = json.loads(sys.argv[1]); from fala.many.workers import work; work()"
 )
 _READY = "ready"
+#: What reading from, or writing to, a process raises that has ended.
+_ENDED = (OSError, EOFError, pickle.UnpicklingError, ValueError)
 
 
 def in_processes(
@@ -95,13 +98,12 @@ class _Pool:
         self.waiting = deque(items)
         self.results: SimpleQueue[tuple[Any] | None] = SimpleQueue()
         self.lost = 0
-        self._function = function
-        self._closed = False
-        self._processes: set[_Process] = set()
+        self._function, self._closed = function, False
+        self._processes: set[subprocess.Popen[bytes]] = set()
 
     def serve(self) -> None:
         """Pass items to a process, and to the next one where it ends."""
-        process: _Process | None = None
+        process = None
         try:
             while self.waiting and self.lost < MOST_LOST and not self._closed:
                 try:
@@ -114,14 +116,12 @@ class _Pool:
                         self.waiting.appendleft(item)
                         return
                     try:
-                        self.results.put((process.call(item),))
+                        self.results.put((_answer(process, pickle.dumps(item)),))
                         self.lost = 0
                         break
-                    except (OSError, EOFError, pickle.UnpicklingError):
+                    except _ENDED:
                         self._end(process)
                         process = None
-                        if self._closed:
-                            return
                 else:
                     self.lost += 1
         finally:
@@ -129,88 +129,68 @@ class _Pool:
                 self._end(process)
             self.results.put(None)
 
-    def _started(self) -> _Process | None:
-        """A process that is ready; None where none can be started."""
-        for _ in range(STARTS):
-            try:
-                process = _Process()
-            except (ImportError, NotImplementedError, OSError) as error:
-                _log.info("no process can be started: %s", error)
-                return None
-            self._processes.add(process)
-            try:
-                process.send(self._function)
-                if process.receive() == _READY and not self._closed:
-                    return process
-            except (OSError, EOFError, pickle.UnpicklingError):
-                _log.info("a process ended at its start")
-            self._end(process)
-            if self._closed:
-                break
-        return None
-
-    def _end(self, process: _Process) -> None:
-        self._processes.discard(process)
-        process.end(0.0 if self._closed else _PATIENCE)
-
     def close(self) -> None:
         """End all processes, each after its item, or after a few seconds."""
         self._closed = True
-        for process in list(self._processes):
-            process.stop()
-        for process in list(self._processes):
-            process.end(_PATIENCE)
+        processes = list(self._processes)
+        for process in processes:
+            _stop(process)
+        for process in processes:
+            self._end(process)
 
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        """A process that is ready; None where none can be started."""
+        for _ in range(STARTS):
+            if self._closed:
+                break
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    env={**os.environ, **dict.fromkeys(_THREADS, "1")},
+                    creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+                )  # fmt: skip
+            except (NotImplementedError, OSError) as error:
+                _log.info("no process can be started: %s", error)
+                break
+            self._processes.add(process)
+            try:
+                if _answer(process, self._function) == _READY:
+                    return process
+            except _ENDED:
+                _log.info("a process ended at its start")
+            self._end(process)
+        return None
 
-class _Process:
-    """A process that calls the function."""
-
-    def __init__(self) -> None:
-        import subprocess  # some systems have no processes
-
-        self._too_long = subprocess.TimeoutExpired
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, **dict.fromkeys(_THREADS, "1")},
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )  # fmt: skip
-
-    def call(self, item: object) -> object:
-        """The function's result for an item.
-
-        Raises:
-            OSError, EOFError, UnpicklingError: The process ended.
-        """
-        self.send(pickle.dumps(item))
-        return self.receive()
-
-    def send(self, data: bytes) -> None:
-        """Send what is pickled."""
-        _stream(self._process.stdin).write(data)
-        _stream(self._process.stdin).flush()
-
-    def receive(self) -> object:
-        """The next value from the process, which runs this program's code."""
-        return pickle.load(_stream(self._process.stdout))
-
-    def stop(self) -> None:
-        """Send nothing more: the process ends after its item."""
-        with contextlib.suppress(OSError, ValueError):
-            _stream(self._process.stdin).close()
-
-    def end(self, seconds: float) -> None:
-        """End the process, and kill it after some seconds."""
-        self.stop()
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process after its item, or kill it after a few seconds."""
+        self._processes.discard(process)
+        _stop(process)
         try:
-            self._process.wait(seconds)
-        except self._too_long:
-            self._process.kill()
-            self._process.wait()
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def _stream(stream: Any) -> BinaryIO:  # noqa: ANN401 - a pipe, which Popen may not have
-    return stream  # type: ignore[no-any-return]
+def _answer(process: subprocess.Popen[bytes], data: bytes) -> object:
+    """What a process, which runs this program's code, answers to what is pickled.
+
+    Raises:
+        OSError, EOFError, UnpicklingError, ValueError: The process ended.
+    """
+    if process.stdin is None or process.stdout is None:
+        raise EOFError
+    process.stdin.write(data)
+    process.stdin.flush()
+    return pickle.load(process.stdout)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Send nothing more: the process ends after its item."""
+    with contextlib.suppress(OSError, ValueError):
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def work() -> None:
