@@ -286,22 +286,6 @@ def test_a_second_concurrent_update_is_rejected(device, vendor, server):
     assert device.update(server.address, root=vendor.root) is None
 
 
-def test_a_failed_replacement_changes_nothing(updated, vendor, server, releases, monkeypatch):
-    before = state(updated)
-    vendor.publish(releases["new"])
-    server.files = vendor.files()
-
-    def broken(*_):
-        raise OSError(28, os.strerror(28))
-
-    with monkeypatch.context() as patched:
-        patched.setattr("fala.slots.installing.ReleaseFiles.install", broken)
-        with pytest.raises(DeviceError, match="No space left"):
-            updated.update(server.address, root=vendor.root)
-    assert same(state(updated), before)
-    assert updated.update(server.address, root=vendor.root).new == "model v2 (new)"
-
-
 def test_a_full_disk_is_reported_before_the_download(device, vendor, server, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 3_000}))
     with pytest.raises(DeviceError, match="3000 are free"):
