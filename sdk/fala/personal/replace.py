@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,11 +115,11 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
             moves = [(before, release), *further]
         earlier: dict[str, Carried] = {}
         try:
-            replaced = _install(moves, run, terms.accept, earlier)
+            replaced = _commit(_decide(moves, run, terms.accept, earlier), run)
         except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
             with task.store.turn(), run.silence():
-                current = [(_again(before), release) for before, release in moves]
-                replaced = _install(current, run, terms.accept, earlier)
+                moves = [(_again(before), release) for before, release in moves]
+                replaced = _commit(_decide(moves, run, terms.accept, earlier), run)
     return _refine(replaced, run)
 
 
@@ -176,30 +177,27 @@ def _again(before: Snapshot) -> Snapshot:
     return snapshot
 
 
-def _install(
+def _decide(
     moves: Sequence[tuple[Snapshot, Release]],
     run: Run,
     accept: Accept,
     earlier: dict[str, Carried],
 ) -> list[Replaced]:
-    """Fit, compare, check and install, every task.
+    """Gather, fit and compare every task, and check the new releases; nothing is changed.
 
     Args:
         moves: The tasks with their releases, the device's own first.
         run: The budget, for all tasks together, and the app's progress.
         accept: Which models may be installed.
         earlier: Results of an earlier attempt, by adapter; these are added.
-
-    Raises:
-        DeviceChangedError: An active model was changed meanwhile.
     """
     results: list[Replaced] = []
-    encoded: dict[str, Encoded] = {}
+    encoded: dict[str, Encoded] = defaultdict(dict)
     for position, (before, release) in enumerate(moves):
         adapter = before.task.name
         spent = sum(len(first.embeddings) for name, first in earlier.items() if name != adapter)
         limit = _share(run.budget.passes(bridged=False) - spent, len(moves) - position)
-        shared = encoded.setdefault(release.bundle.backbone_digest, {})
+        shared = encoded[release.bundle.backbone_digest]
         first = prepare(
             before, release, run, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
@@ -213,8 +211,19 @@ def _install(
                 sides = Sides(before.active, first.model, release.bundle.digest)
                 refuse_worse(sides.compare(), accept, release.bundle.path)
         results.append(Replaced(first, 0, sides))
-    results = [dataclasses.replace(each, probes=check(each.first, run)) for each in results]
+    return [dataclasses.replace(each, probes=check(each.first, run)) for each in results]
+
+
+def _commit(results: list[Replaced], run: Run) -> list[Replaced]:
+    """Install what was decided, for every task together.
+
+    Raises:
+        DeviceChangedError: An active model was changed meanwhile.
+    """
     run.check("commit")
+    encoded: dict[str, Encoded] = defaultdict(dict)
+    for first in (each.first for each in results):
+        encoded[first.release.bundle.backbone_digest].update(first.embeddings)
     with run.stage("commit"):
         install_release([_prepared(each.first, encoded) for each in results])
     run.report("commit", 1, 1)
