@@ -69,7 +69,7 @@ class Part(click.Command):
         return loaded
 
     def _remedy(self) -> str:
-        """What installs it; without its extra, or where ``fala`` is broken, all of FaLA."""
+        """Return what installs it; without its extra, or where ``fala`` is broken, all of FaLA."""
         if self.extra:
             with suppress(ImportError):
                 from fala.base.errors import install_hint

@@ -30,7 +30,7 @@ def fala_releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def fala_encoders(fala_releases: dict[str, Path]) -> dict[str, Encoder]:
-    """The encoders of two of the releases by name, for devices without a vendor."""
+    """Return the encoders of two of the releases by name, for devices without a vendor."""
     import fala
 
     return {
@@ -40,7 +40,7 @@ def fala_encoders(fala_releases: dict[str, Path]) -> dict[str, Encoder]:
 
 @pytest.fixture
 def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
-    """Makes folders of devices that are closed."""
+    """Make folders of devices that are closed."""
 
     def make(
         release: str | os.PathLike[str] = "glove",
@@ -65,7 +65,7 @@ def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...,
 
 @pytest.fixture
 def fala_device(fala_folder: Callable[..., Path]) -> Iterator[Callable[..., fala.Device]]:
-    """Makes devices as ``fala_folder`` their folders, and closes them."""
+    """Make devices as ``fala_folder`` their folders, and close them."""
     with ExitStack() as closing:
 
         def make(*arguments: Any, **options: Any) -> fala.Device:  # noqa: ANN401
@@ -105,7 +105,7 @@ def fala_failing_disk() -> Callable[..., AbstractContextManager[Fault]]:
 
 @pytest.fixture
 def fala_clock() -> Iterator[Clock]:
-    """A clock that stands still until the test moves it."""
+    """Yield a clock that stands still until the test moves it."""
     from fala.testing import Clock
 
     with Clock().ticking() as clock:

@@ -38,7 +38,7 @@ class Coded(Mapping[str, "NDArray[np.float32]"]):
         self._codes = {name: (_frozen(code), _frozen(step)) for name, (code, step) in codes.items()}
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
-        """An array."""
+        """Return an array."""
         if name in self._floats:
             return self._floats[name]
         code, step = self._codes[name]
@@ -47,12 +47,12 @@ class Coded(Mapping[str, "NDArray[np.float32]"]):
         return array
 
     def __iter__(self) -> Iterator[str]:
-        """The names."""
+        """Return the names."""
         yield from self._floats
         yield from self._codes
 
     def __len__(self) -> int:
-        """The number of arrays."""
+        """Return the number of arrays."""
         return len(self._floats) + len(self._codes)
 
 
@@ -81,7 +81,7 @@ class AdapterWeights:
 
 
 def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
-    """The inputs for an adapter, among the optional inputs of a graph.
+    """Return the inputs for an adapter, among the optional inputs of a graph.
 
     Args:
         entries: onnxruntime's, with a name and a shape, whose fixed lengths are the default's.
@@ -144,7 +144,7 @@ def check_inputs(adapter: AdapterWeights, shapes: Mapping[str, Shape]) -> None:
 def run_inputs(
     adapter: AdapterWeights, shapes: Mapping[str, Shape]
 ) -> dict[str, NDArray[np.float32]]:
-    """The inputs of a run with an adapter that fits the graph.
+    """Return the inputs of a run with an adapter that fits the graph.
 
     Empty arrays are left out, without effect. With an adapter at one site, all sites get one: the
     graph has one switch for all adapters.
@@ -189,7 +189,7 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, or a copy, read-only."""
+    """Return the array, or a copy, read-only."""
     if array.flags.writeable or array.base is not None or not array.flags.c_contiguous:
         array = np.array(array, order="C")
         array.flags.writeable = False

@@ -74,7 +74,7 @@ class Encoders:
                 )
 
     def of(self, name: str, *, probed: bool = True) -> Encoder | None:
-        """The function for a release's encoder; None without one.
+        """Return the function for a release's encoder; None without one.
 
         Args:
             name: The encoder's name.
@@ -195,7 +195,7 @@ class ExternalEncoder:
             _passed[owner].add(mark)
 
     def _ask(self, inputs: list[str]) -> NDArray[np.float32]:
-        """The embeddings by the app's function, checked."""
+        """Return the embeddings by the app's function, checked."""
         if self._function is None:
             raise EncoderError(
                 f"texts and keys are embedded by the app's own encoder {self._name}: "
@@ -266,12 +266,12 @@ class OwnEncoder:
 
 
 def default_name(function: Encoder | None, dimension: int) -> str:
-    """The name of an encoder that the app has not named."""
+    """Return the name of an encoder that the app has not named."""
     return f"{'vectors' if function is None else function_name(function)} {dimension}"
 
 
 def function_name(function: Encoder) -> str:
-    """The name of a function; of a method or another object that of its class."""
+    """Return the name of a function, or for a method or another object that of its class."""
     while isinstance(function, partial):
         function = function.func
     owner = getattr(function, "__self__", None)
@@ -283,7 +283,7 @@ def function_name(function: Encoder) -> str:
 def _embedded(
     function: Encoder, encoder: str, inputs: list[str], dimension: int | None = None
 ) -> NDArray[np.float32]:
-    """The embeddings of n inputs by an app's function, checked, (n, dimension).
+    """Return the embeddings of n inputs by an app's function, checked, (n, dimension).
 
     Args:
         function: The function.
@@ -331,7 +331,7 @@ def _embedded(
 
 
 def _dense(returned: Any) -> ArrayLike:  # noqa: ANN401 - what an app's function returns
-    """A sparse matrix of SciPy, a tensor of PyTorch, or rows one by one, as an array."""
+    """Convert a sparse matrix of SciPy, a tensor of PyTorch, or an iterator of rows to an array."""
     if hasattr(returned, "toarray"):
         return cast(ArrayLike, returned.toarray())
     if hasattr(returned, "detach"):

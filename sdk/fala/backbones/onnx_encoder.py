@@ -236,7 +236,7 @@ class OnnxEncoder:
         return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of texts, as ``encode`` reads them.
+        """Return the token ids of texts, as ``encode`` reads them.
 
         Raises:
             DataError: An item is not a text.
@@ -278,7 +278,7 @@ class OnnxEncoder:
         return ids, types
 
     def _encodings(self, chunk: Sequence[tuple[str, ...]]) -> list[Any]:
-        """The tokenizer's output for texts: together, on all cores, where its threads start."""
+        """Return the tokenizer's output for texts: on all cores, where its threads start."""
         if self._together:
             inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
             try:
@@ -294,7 +294,7 @@ class OnnxEncoder:
         return encodings
 
     def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
-        """An adapter's inputs; cached for the latest one, which most calls repeat."""
+        """Return the inputs of an adapter; those of the latest one are cached."""
         if adapter is None:
             return {}
         last = self._last
@@ -344,7 +344,7 @@ class OnnxEncoder:
 
 
 def libraries() -> tuple[Any, Any, Any]:
-    """The classes of a session, its options, and a tokenizer; ``import fala`` does not load them.
+    """Return the classes of a session, its options, and a tokenizer, which are imported here.
 
     Raises:
         MissingExtraError: onnxruntime or tokenizers is missing, or cannot be loaded.
@@ -359,7 +359,7 @@ def libraries() -> tuple[Any, Any, Any]:
 
 
 def _opened(model: bytes, session_class: Any, options: Any) -> Any:  # noqa: ANN401 - no types
-    """A session; without threads of its own where onnxruntime cannot start them.
+    """Return a session; without threads of its own where onnxruntime cannot start them.
 
     Args:
         model: The ONNX file's bytes.
@@ -403,7 +403,7 @@ def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...
 
 
 def _most(name: str) -> int:
-    """The largest free length of an optional input."""
+    """Return the largest free length of an optional input."""
     form = form_of(name)
     return 1 if form is None else form.most
 
@@ -435,7 +435,7 @@ def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int
 
 
 def _failed(message: str) -> Callable[[str], BundleFormatError]:
-    """The error of a library that failed on texts; see ``without_texts``."""
+    """Return the error of a library that failed on texts; see ``without_texts``."""
     return lambda kind: BundleFormatError(f"{message} on a text: {kind}")
 
 

@@ -56,7 +56,7 @@ def words(text: str) -> list[str]:
 
 
 def _composed(text: str) -> str:
-    """A lower-case text in the one spelling that words of texts and of vocabularies have."""
+    """Return a lower-case text in the one spelling that words of texts and of vocabularies have."""
     text = unicodedata.normalize("NFC", text.replace("\u2019", "'"))
     return text.replace("i\u0307", "i")  # of a Turkish capital
 
@@ -72,7 +72,7 @@ def _is_mark(character: str) -> bool:
 
 @cache
 def _with_marks() -> re.Pattern[str]:
-    """The pattern of words with marks, as Hindi's vowels; it takes milliseconds to make."""
+    """Return the pattern of words with marks, as Hindi's vowels; it takes milliseconds to make."""
     marks = "".join(filter(_is_mark, map(chr, range(0x1F000))))
     return re.compile(_TOKEN.format(word=rf"[^\W_]+(?:[{marks}]+[^\W_]*)*"))
 
@@ -142,7 +142,7 @@ class MeanOfVectors(ABC):
 
     @abstractmethod
     def _rows(self, text: str) -> Sequence[int]:
-        """The rows of a text's words or tokens; without any the mean is zero."""
+        """Return the rows of a text's words or tokens; without any the mean is zero."""
 
     def _mean(self, rows: Sequence[int]) -> NDArray[np.float32]:
         result = np.zeros(self.dimension, dtype=np.float32)

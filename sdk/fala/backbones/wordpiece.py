@@ -82,7 +82,7 @@ class WordPiece:
         self._raw, self._late = _added(entries["added"], len(vocabulary))
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a text's tokens, as ``tokenizers`` returns them without special tokens."""
+        """Return the ids of a text's tokens, as ``tokenizers`` does without special tokens."""
         ids: list[int] = []
         for position, part in enumerate(self._find_raw.split(text)):
             if position % 2:  # the splits of a pattern in brackets: a text, a match, a text
@@ -152,7 +152,7 @@ class _Characters(dict[int, str]):
         self._starts = [first for first, _, _ in self._ranges]
 
     def __missing__(self, code: int) -> str:
-        """What becomes of a character that no text before had."""
+        """Return what becomes of a character that no text before had."""
         image = chr(code)
         position = bisect_right(self._starts, code) - 1
         if position >= 0 and code <= self._ranges[position][1]:
@@ -166,7 +166,7 @@ class _Characters(dict[int, str]):
 
 
 def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The ids of added tokens that are found before the normalization, and after it."""
+    """Return the ids of added tokens that are found before the normalization, and after it."""
     found: tuple[dict[str, int], dict[str, int]] = {}, {}
     fault = f"added tokens are no list, or more than {WORDPIECE.added}"
     for each in as_list(tokens, fault, WORDPIECE.added):
@@ -180,7 +180,7 @@ def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _finder(tokens: Mapping[str, int]) -> re.Pattern[str]:
-    """Finds the longest of some tokens, from the left."""
+    """Return a pattern that finds the longest of some tokens, from the left."""
     longest_first = sorted(tokens, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 

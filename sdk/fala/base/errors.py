@@ -53,7 +53,7 @@ _DISTRIBUTION = "fala-sdk"
 
 
 def shown(value: object) -> str:
-    """A value that cannot be used, for an error: a number itself, of others the type alone.
+    """Describe a value that cannot be used, for an error: a number itself, of others the type.
 
     Errors are logged, and a text of the user may stand by mistake where a name, a label or a number
     is expected. So no error repeats a text: of one its length is shown.
@@ -69,26 +69,26 @@ def shown(value: object) -> str:
 
 
 def type_of(value: object) -> str:
-    """A value's type with its article, for an error: "an int"."""
+    """Return a value's type with its article, for an error: "an int"."""
     return "None" if value is None else with_article(type(value).__name__)
 
 
 def with_article(noun: str) -> str:
-    """A noun after "a" or "an", by its first letter."""
+    """Put "a" or "an" before a noun, by its first letter."""
     # "an n-d-array", and "a uint8".
     an = noun == "ndarray" or noun[:1].lower() in "aeio"
     return f"an {noun}" if an else f"a {noun}"
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: "1 label", "2 labels", "3 passes"."""
+    """Count things in words: "1 label", "2 labels", "3 passes"."""
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun}es" if noun.endswith("s") else f"{count} {noun}s"
 
 
 def be(count: int) -> str:
-    """The verb of a number of things: "1 is", "2 are"."""
+    """Return the verb of a number of things: "1 is", "2 are"."""
     return "is" if count == 1 else "are"
 
 
@@ -96,7 +96,7 @@ class FalaError(Exception):
     """Base of all errors that FaLA raises on purpose."""
 
     def __str__(self) -> str:
-        """The message as one line, with control characters escaped: it may name files."""
+        """Return the message as one line, with control characters escaped: it may name files."""
         return printable(super().__str__())
 
 
@@ -248,7 +248,7 @@ def install_hint(extra: str) -> str:
 
 
 def _path_of(url: str) -> str:
-    """The path of a file's address; ``urllib`` would be a network client."""
+    """Return the path of a file's address; ``urllib`` would be a network client."""
     path = re.sub(
         rb"%([0-9a-fA-F]{2})",
         lambda code: bytes.fromhex(code[1].decode()),
@@ -280,12 +280,12 @@ def needs(what: str, package: str = "", *, extra: str = "") -> Iterator[None]:
 
 
 def model_changed(path: object) -> DeviceChangedError:
-    """The error of a device whose active model has changed meanwhile."""
+    """Return the error of a device whose active model has changed meanwhile."""
     return DeviceChangedError(f"{path}: the device's model was changed meanwhile")
 
 
 def check_word(value: object, words: Sequence[str], name: str) -> str:
-    """An app's choice of some words, checked.
+    """Check an app's choice of some words, and return it.
 
     Args:
         value: The app's argument.
@@ -302,7 +302,7 @@ def check_word(value: object, words: Sequence[str], name: str) -> str:
 
 
 def check_flag(value: object, name: str) -> bool:
-    """An app's True or False, checked: any text, "no" as well, would count as True.
+    """Check an app's True or False, and return it: any text, even "no", would count as True.
 
     Args:
         value: The app's argument.
@@ -366,7 +366,7 @@ def safe_line(text: object, longest: int = 500) -> str:
 
 
 def printable(text: str) -> str:
-    """A text as one line, with control characters as their escapes.
+    """Return a text as one line, with control characters as their escapes.
 
     Args:
         text: The text, of any length.

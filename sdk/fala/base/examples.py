@@ -42,7 +42,7 @@ class Pair(str):
     __slots__ = ()
 
     def __new__(cls, a: str, b: str) -> Pair:
-        """A pair of two texts.
+        """Make a pair of two texts.
 
         Args:
             a: The first segment.
@@ -101,7 +101,7 @@ class Item(str):
     encoder: str | None
 
     def __new__(cls, key: str, vector: ArrayLike, *, encoder: str | None = None) -> Item:
-        """An item.
+        """Make an item.
 
         Args:
             key: The app's name for it.
@@ -150,25 +150,25 @@ class Item(str):
 
 
 def as_float32(value: ArrayLike) -> NDArray[np.float32]:
-    """An app's real numbers as an array; the conversion of an object may raise any error."""
+    """Convert an app's real numbers to an array; an object of the app may raise any error."""
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(np.float32, casting="same_kind", copy=False)
 
 
 def items_of(examples: Iterable[Example]) -> list[Item]:
-    """The items among the inputs of some examples."""
+    """Return the items among the inputs of some examples."""
     return [text for _, text in _each_text(examples) if isinstance(text, Item)]
 
 
 def as_text(text: str) -> str:
-    """A stored text as the app passed it: a pair as a ``Pair``."""
+    """Return a stored text as the app passed it: a pair as a ``Pair``."""
     if isinstance(text, Pair) or text.count(PARTING) != 1:
         return text
     return Pair(*segments(text))
 
 
 def segments(text: str) -> tuple[str, ...]:
-    """The two segments of a pair; of any other text the text alone."""
+    """Return the two segments of a pair; of any other text the text alone."""
     first, parting, second = text.partition(PARTING)
     return (first, second) if parting else (str(text),)
 
@@ -213,17 +213,17 @@ def texts_of(example: Example) -> tuple[str, ...]:
 
 
 def document_of(example: Example) -> str:
-    """The text that an example's label is about: the example itself, or the candidate."""
+    """Return the text that an example's label is about: the example itself, or the candidate."""
     return example.candidate if isinstance(example, Match) else example
 
 
 def unique_texts(examples: Iterable[Example]) -> list[str]:
-    """The distinct texts of some examples, in order of first appearance."""
+    """Return the distinct texts of some examples, in order of first appearance."""
     return list(dict.fromkeys(text for _, text in _each_text(examples)))
 
 
 def _each_text(examples: Iterable[Example]) -> Iterator[tuple[int, str]]:
-    """The texts of some examples, with the examples' positions.
+    """Yield the texts of some examples, with the examples' positions.
 
     Consecutive matches with the same history object yield that history once.
     """
@@ -306,7 +306,7 @@ def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[
 
 
 def fault(text: object) -> str | None:
-    """The reason why an object is not a text, or None if it is one.
+    """Return the reason why an object is not a text, or None if it is one.
 
     A lone surrogate (half of an emoji that was cut in two) cannot be encoded: a tokenizer or a
     database would fail on it later, so it is refused everywhere.

@@ -33,7 +33,7 @@ Identity = tuple[int, int, int, int]
 
 
 def identity_of(path: Path) -> Identity | None:
-    """A file's identity, which changes with its content; None if it cannot be read."""
+    """Return a file's identity, which changes with its content; None if it cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -42,7 +42,7 @@ def identity_of(path: Path) -> Identity | None:
 
 
 def check_path(value: object, name: str) -> Path:
-    """A path from an app or vendor, checked.
+    """Check a path from an app or vendor, and return it.
 
     Args:
         value: A text or a path.
@@ -86,7 +86,7 @@ def bytes_or_file(value: object, name: str, most: int) -> bytes:
 
 
 def failure(error: OSError) -> str:
-    """The operating system's error at a file, with advice."""
+    """Return the operating system's error at a file, with advice."""
     message = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0)
     return message if advice is None else f"{message}; {advice}"

@@ -20,7 +20,7 @@ _TOGETHER = 64
 
 
 def product(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    """A matrix (m, r) times a vector (r,) or a matrix (r, k).
+    """Multiply a matrix (m, r) by a vector (r,) or a matrix (r, k).
 
     Overflow gives infinity without a warning: the factorization then fails.
     """

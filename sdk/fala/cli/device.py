@@ -250,7 +250,7 @@ def list_releases(folder: Path, remove_unused: bool, as_json: bool) -> None:
 
 
 def _listed_devices(place: Path) -> list[Path]:
-    """The devices of a folder, or of a list.
+    """Return the devices of a folder, or of a list.
 
     Raises:
         DataError: There is none.
@@ -349,7 +349,7 @@ def _repair_lines(report: RepairReport) -> list[str]:
 
 
 def _preview_lines(preview: Preview) -> list[str]:
-    """A preview: losses, and the cost of the replacement."""
+    """Describe a preview: losses, and the cost of the replacement."""
     losses = (
         (f"{preview.old}, the active model", preview.comparison.old),
         (f"{preview.new}, the vendor's model", preview.comparison.vendor),

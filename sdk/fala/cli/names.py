@@ -32,14 +32,14 @@ class Described(click.Choice[str]):
         return self._about
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """The message for a value that is none of the names."""
+        """Return the message for a value that is none of the names."""
         message = super().get_invalid_choice_message(value, ctx)
         return f"{message} {question}" if (question := _suggestion(value, self._about)) else message
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """The names that begin with the incomplete word."""
+        """Return the names that begin with the incomplete word."""
         return _items(self._about, incomplete)
 
 
@@ -69,7 +69,7 @@ class Named(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """The names that begin with the incomplete word, or with the last one of several."""
+        """Return the names that begin with the incomplete word, or with the last one of several."""
         try:
             about = self._names()
         except ImportError:  # an extra is not installed
@@ -96,7 +96,7 @@ def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[
 
 
 def with_suggestion(ctx: click.Context, message: str) -> str:
-    """An error's message, with the most similar name if it quotes a mistyped one.
+    """Return an error's message, with the most similar name if it quotes a mistyped one.
 
     Args:
         ctx: The context of the failed command.
@@ -114,7 +114,7 @@ def with_suggestion(ctx: click.Context, message: str) -> str:
 
 
 def _suggestion(name: str, about: About) -> str:
-    """The name most similar to a mistyped one, as a question."""
+    """Return the name most similar to a mistyped one, as a question."""
     matches = get_close_matches(str(name), [each for each in about if each != name], n=1)
     return f"Did you mean {matches[0]!r}?" if matches else ""
 

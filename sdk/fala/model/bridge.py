@@ -67,7 +67,7 @@ class Bridge:
             )
 
     def then(self, following: Bridge) -> Bridge:
-        """This bridge, followed by another from this one's target.
+        """Return this bridge, followed by another from this one's target.
 
         This one's residual passes through the other; the two residuals are taken to be independent.
 
@@ -90,7 +90,7 @@ class Bridge:
 def reachable(
     bridges: Mapping[str, Bridge], earlier: Mapping[str, Bridge], active: str
 ) -> list[Bridge]:
-    """The bridges to a new backbone, including those through the active one.
+    """Return the bridges to a new backbone, including those through the active one.
 
     Args:
         bridges: The new bundle's, by source.

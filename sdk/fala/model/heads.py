@@ -154,7 +154,7 @@ class Head:
         self.query = None if query is None else _finite(query)
 
     def inputs(self, examples: Sequence[Example], embeddings: Mapping[str, Vectors]) -> Vectors:
-        """The inputs of some examples.
+        """Return the inputs of some examples.
 
         Args:
             examples: n examples of the head's task.
@@ -169,7 +169,7 @@ class Head:
     def words(
         self, examples: Sequence[Example], last: CachedRows | None = None
     ) -> SparseRows | None:
-        """The n-grams of some texts, or of matches' candidates; None without a lexical view.
+        """Return the n-grams of some texts, or of matches' candidates; None without a lexical view.
 
         Args:
             examples: The texts or matches.
@@ -186,7 +186,7 @@ class Head:
         return inputs[:, None, :].astype(np.float64) * self.weight
 
     def vendor_model(self) -> PersonalModel:
-        """The vendor's own model: omega = w and the vendor's bias."""
+        """Return the vendor's own model: omega = w and the vendor's bias."""
         return PersonalModel(self, self.weight, self.bias)
 
     @property
@@ -201,7 +201,7 @@ class Head:
         return f"{self.task} with {self.link.described(self.labels)}"
 
     def without_words(self) -> Head:
-        """The same head without its lexical view."""
+        """Return the same head without its lexical view."""
         return self._changed(self.labels, self.weight, self.bias, None)
 
     @property
@@ -210,7 +210,7 @@ class Head:
         return tuple(map(str, self.labels))
 
     def in_order(self, labels: Sequence[HeadLabel]) -> Head:
-        """The same head, with labels of the same type, in another order.
+        """Return the same head, with labels of the same type, in another order.
 
         Args:
             labels: All of the head's labels, or equal ones of the other type.
@@ -273,7 +273,7 @@ class Head:
             raise DataError(f"{what} is for labels that exclude one another, not for {of}")
 
     def label_of(self, value: OneLabel, what: str) -> HeadLabel:
-        """The label that an argument equals; see ``finder``.
+        """Return the label that an argument equals; see ``finder``.
 
         Args:
             value: An argument of the caller's.
@@ -550,7 +550,7 @@ def _finite(array: NDArray[Any]) -> Vectors:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, which cannot be changed through it: models are shared by threads."""
+    """Return a view that cannot change the numbers, because threads share models."""
     view = array.view()
     view.flags.writeable = False
     return view

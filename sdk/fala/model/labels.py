@@ -38,7 +38,7 @@ _POSITIVE = {
 
 
 def natural_positive(labels: Sequence[HeadLabel]) -> HeadLabel | None:
-    """The positive label of a pair as no and yes, 0 and 1, or false and true; None of others.
+    """Return the positive label of a pair as no and yes, 0 and 1, or false and true; else None.
 
     Args:
         labels: All labels, in any order.
@@ -88,7 +88,7 @@ def in_one_type(labels: Iterable[object]) -> list[HeadLabel]:
 
 
 def label_name(label: object) -> str:
-    """The name of a label: a text itself, and the digits of what equals an integer.
+    """Return the name of a label: a text itself, and the digits of what equals an integer.
 
     1, 1.0, ``np.float32(1)`` and True have the name ``"1"``.
     """
@@ -165,7 +165,7 @@ def as_array(labels: Sequence[HeadLabel]) -> NDArray[Any]:
 
 
 def integer_of(label: object) -> int | None:
-    """The integer that a number or a boolean equals; None if it equals none, or is a text."""
+    """Return the integer that a number or a boolean equals; None for others, and for a text."""
     if isinstance(label, int | np.integer | np.bool_):
         return int(label)
     value = math.nan if isinstance(label, str) else number_of(label)
@@ -173,7 +173,7 @@ def integer_of(label: object) -> int | None:
 
 
 def stored_tags(label: str) -> frozenset[str] | None:
-    """The set of tags of a stored label; None if it is not one."""
+    """Return the set of tags of a stored label; None if it is not one."""
     try:
         tags = json.loads(label)
     except (ValueError, RecursionError):
@@ -184,7 +184,7 @@ def stored_tags(label: str) -> frozenset[str] | None:
 
 
 def tags_of(label: object, where: str = "") -> list[object]:
-    """The tags of a set, each of any value that equals a tag.
+    """Return the tags of a set, each of any value that equals a tag.
 
     Args:
         label: The set, or another collection.
@@ -202,7 +202,7 @@ def tags_of(label: object, where: str = "") -> list[object]:
 
 
 def number_of(label: object) -> float:
-    """The number of a rating, or of a text that spells one; NaN if it is none.
+    """Return the number of a rating, or of a text that spells one; NaN if it is none.
 
     True is 1, as everywhere in Python. An array is no number, even if it has only one.
     """

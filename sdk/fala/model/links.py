@@ -484,7 +484,7 @@ def _shares(
 
 
 def _name_in(label: object, find: Find) -> str:
-    """The name of the head's label that a value equals, or the value's own."""
+    """Return the name of the head's label that a value equals, or the value's own."""
     return label_name(label if (own := find(label)) is None else own)
 
 

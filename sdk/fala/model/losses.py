@@ -25,7 +25,7 @@ def check_arrays(**values: object) -> None:
 
 
 def logistic(z: NDArray[np.floating]) -> Floats:
-    """The logistic function of each logit."""
+    """Compute the logistic function of each logit."""
     # exp(-log(1 + exp(-z))) neither overflows nor loses digits at either end.
     return np.asarray(np.exp(-np.logaddexp(0.0, -z)), dtype=np.float64)
 

@@ -39,12 +39,12 @@ class Scales:
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> Scales:
-        """The scales of ``numbers``."""
+        """Return the scales of ``numbers``."""
         *blocks, slope, bias = numbers
         return cls(tuple(blocks), slope, bias)
 
     def to_details(self) -> dict[str, Any]:
-        """The scales as an object of a manifest."""
+        """Return the scales as an object of a manifest."""
         return {
             "labels": self.labels, "blocks": [*self.blocks], "slope": self.slope,
             "bias": self.bias, "trust": self.trust,
@@ -52,7 +52,7 @@ class Scales:
 
 
 def scales_at(table: Sequence[Scales], labels: int) -> Scales:
-    """The scales for a number of labels; below the least of the table its first ones.
+    """Return the scales for a number of labels; below the least of the table its first ones.
 
     Args:
         table: One or more, by rising number of labels.
@@ -62,7 +62,7 @@ def scales_at(table: Sequence[Scales], labels: int) -> Scales:
 
 
 def scales_of(details: object) -> tuple[Scales, ...] | None:
-    """The table of a manifest; None for anything else than such a table.
+    """Return the table of a manifest; None for anything else than such a table.
 
     Args:
         details: A list of objects with the attributes of ``Scales``, by rising number of labels.

@@ -79,7 +79,7 @@ class PowerCuts:
         self._course: Course | None = None
 
     def course(self) -> Course:
-        """The code's run without a power cut; it happens once."""
+        """Return the code's run without a power cut; it happens once."""
         if self._course is None:
             with self.copy() as folder:
                 self._course = self._full_run(folder)
@@ -166,7 +166,7 @@ class PowerCuts:
 
     @contextmanager
     def copy(self) -> Iterator[Path]:
-        """A copy of the start (or a folder that does not exist yet), deleted afterwards."""
+        """Make a copy of the start (or a folder that does not exist yet), deleted afterwards."""
         temporary = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
         try:
             folder = temporary / "device"

@@ -144,7 +144,7 @@ _active: Layer | None = None
 
 
 def active() -> Layer | None:
-    """The active layer."""
+    """Return the active layer."""
     return _active
 
 

@@ -75,7 +75,7 @@ def _resolved(path: Any, folder: int) -> str:  # noqa: ANN401 - any path that os
 
 
 def _path_of(handle: int) -> str:
-    """The path of an open file; that of the null device if it has none, as a pipe."""
+    """Return the path of an open file; that of the null device if it has none, as a pipe."""
     try:
         if sys.platform == "darwin":
             import fcntl

@@ -39,7 +39,7 @@ def texts() -> list[str]:
 
 
 def labels_of(chosen: list[str]) -> list[str]:
-    """The labels of a user whose taste is not the vendor's."""
+    """Return the labels of a user whose taste is not the vendor's."""
     return [LABELS[any(word in text for word in _RUDE_TO_USER)] for text in chosen]
 
 

@@ -123,7 +123,7 @@ def _deleting(real: Any, vfs: int | None) -> Any:  # noqa: ANN401
 
 
 def _watched(address: int) -> _Methods:
-    """A copy of a table of methods, with those that change a file replaced."""
+    """Return a copy of a table of methods, with those that change a file replaced."""
     if address in _tables:
         return _tables[address]
     version = c_int.from_address(address).value

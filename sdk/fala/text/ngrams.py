@@ -50,7 +50,7 @@ _table = np.zeros(0x110000, dtype=np.uint8)  # classes, filled at a character's 
 
 
 def normal(text: str) -> str:
-    """The text without differences of case, width and composition.
+    """Return the text without differences of case, width and composition.
 
     Nearly Unicode's NFKC_Casefold, with one apostrophe, one i (Turkish has two, with capitals of
     their own), and without the optional marks of Arabic and Hebrew.
@@ -123,7 +123,7 @@ _TRUE = np.ones(1, dtype=np.bool_)
 
 
 def ngrams(texts: Sequence[str]) -> Ngrams:
-    """The set of n-grams of every text.
+    """Return the set of n-grams of every text.
 
     A text's tokens are its words in lower case (letters, digits and apostrophes of any script,
     with their marks) and every other visible character; in scripts that write without spaces
@@ -149,7 +149,7 @@ def ngrams(texts: Sequence[str]) -> Ngrams:
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in normal form, a chunk at a time."""
+    """Yield the texts in normal form, a chunk at a time."""
     chunk: list[str] = []
     characters = 0
     for text in texts:
@@ -216,7 +216,7 @@ Hashed = tuple[NDArray[np.uint64], NDArray[np.intp]]
 def _of_tokens(
     codes: NDArray[np.uint64], text: NDArray[np.uint32] | None, token: NDArray[np.bool_]
 ) -> tuple[Hashed, Hashed]:
-    """The tokens, and their pairs, which no two texts share."""
+    """Return the tokens, and their pairs, which no two texts share."""
     bounds = np.concatenate((token, _TRUE)).nonzero()[0]
     starts, ends = bounds[:-1], bounds[1:]
     behind = (ends - 1).repeat(ends - starts) - np.arange(len(codes))
@@ -229,7 +229,7 @@ def _of_tokens(
 
 
 def _of_words(codes: NDArray[np.uint64], word: NDArray[np.bool_]) -> tuple[Hashed, Hashed, Hashed]:
-    """The runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
+    """Return the runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
     last = np.concatenate((word[1:], _TRUE))
     before = np.concatenate((_START, codes[:-1]))
     before[word] = _START

@@ -107,21 +107,21 @@ class SparseRows:
             gram[start:, start:stop] += sums[:, start:].T
 
     def _uses(self) -> NDArray[np.intp]:
-        """The number of rows that use each column, shape (width,)."""
+        """Return the number of rows that use each column, shape (width,)."""
         return np.bincount(self.buckets, minlength=self.width)
 
     def _row_numbers(self) -> NDArray[np.intp]:
-        """The row of every entry, shape (nnz,)."""
+        """Return the row of every entry, shape (nnz,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def _chosen(self, columns: NDArray[np.bool_]) -> SparseRows:
-        """These rows with the numbers of some columns only."""
+        """Return these rows with the numbers of some columns only."""
         mask = columns[self.buckets]
         starts = np.append(0, np.cumsum(mask))[self.starts]
         return SparseRows(starts, self.buckets[mask], self.values[mask], self.width)
 
     def _dense(self, columns: NDArray[np.bool_]) -> Floats:
-        """Some of the columns as a matrix."""
+        """Return some of the columns as a matrix."""
         chosen = self._chosen(columns)
         positions = np.cumsum(columns) - 1
         matrix = np.zeros((len(self), int(np.count_nonzero(columns))))
@@ -138,7 +138,7 @@ class SparseRows:
         return self._sums(np.square(self.values, dtype=np.float64))
 
     def _sums(self, numbers: Floats) -> Floats:
-        """Sums over every row's entries of numbers (nnz,), shape (n,)."""
+        """Return sums over every row's entries of numbers (nnz,), shape (n,)."""
         first = self.starts[:-1]
         filled = first != self.starts[1:]
         if filled.all():
@@ -149,7 +149,7 @@ class SparseRows:
         return sums
 
     def between(self, first: int, behind: int) -> SparseRows:
-        """The rows from one position to before another, as a view of these."""
+        """Return the rows from one position to before another, as a view of these."""
         starts = self.starts[first : behind + 1]
         entries = slice(starts[0], starts[-1])
         return SparseRows(
@@ -157,7 +157,7 @@ class SparseRows:
         )
 
     def take(self, positions: Sequence[int] | NDArray[np.integer]) -> SparseRows:
-        """Some of the rows, by position."""
+        """Return some of the rows, by position."""
         chosen = np.asarray(positions, dtype=np.intp)
         counts = np.diff(self.starts)[chosen]
         starts = np.append(0, np.cumsum(counts))

@@ -11,5 +11,5 @@ DEFAULT_PRODUCT = "model"
 
 
 def release_path(product: str) -> str:
-    """The target that always is a product's newest release."""
+    """Return the target that always is a product's newest release."""
     return f"{product}/release.fala"

@@ -108,7 +108,7 @@ def newer_release(
 
 
 def repository_url(url: object) -> str:
-    """A repository's address, without a slash at its end.
+    """Return a repository's address, without a slash at its end.
 
     Raises:
         DataError: It is not an http or https address.
@@ -127,7 +127,7 @@ def repository_url(url: object) -> str:
 
 
 def trusted_root(root: object) -> bytes:
-    """The trusted root that the app pins, before any download.
+    """Return the trusted root that the app pins, before any download.
 
     Args:
         root: Its bytes, or the file.
@@ -250,7 +250,7 @@ def is_target(target: TargetFile, file: Path) -> bool:
 
 
 def _version(target: TargetFile, source: Source) -> int:
-    """The version that the vendor signed for a target, if it is of the product."""
+    """Return the version that the vendor signed for a target, if it is of the product."""
     custom = target.custom if isinstance(target.custom, dict) else {}
     version = custom.get("version")
     if (

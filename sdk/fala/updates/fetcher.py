@@ -75,7 +75,7 @@ class Fetcher(FetcherInterface):
             ) from error
 
     def _fetch(self, url: str) -> Iterator[bytes]:
-        """A file from its first byte; tuf stops reading where it becomes too long."""
+        """Return a file from its first byte; tuf stops reading where it becomes too long."""
         limit = self._limits.metadata_bytes
         try:
             response = self._request(url, limit)
@@ -135,7 +135,7 @@ class Fetcher(FetcherInterface):
             raise BrokenConnectionError(f"{url}: ended after {total} of {length} bytes")
 
     def _request(self, url: str, limit: int, start: int = 0) -> urllib3.BaseHTTPResponse:
-        """A response with the whole file (200), or with its bytes from ``start`` on (206)."""
+        """Return a response with the whole file (200), or its bytes from ``start`` on (206)."""
         self.address = url
         # Compressed content would have another length, and no part of it could be resumed.
         headers = {"User-Agent": "fala", "Accept-Encoding": "identity"}
@@ -186,7 +186,7 @@ class _Allowance:
         self._bytes = 2 * limit + _OVERHEAD
 
     def seconds(self) -> float:
-        """The remaining time.
+        """Return the remaining time.
 
         Raises:
             SlowRetrievalError: There is none.
@@ -234,7 +234,7 @@ class _BoundedReader(io.RawIOBase):
 
 
 def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.PoolManager:
-    """Connections whose every byte is read within an allowance."""
+    """Return connections whose every byte is read within an allowance."""
 
     class Response(http.client.HTTPResponse):
         def __init__(
@@ -261,7 +261,7 @@ def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.Po
 
 
 def _proxy(url: str) -> str | None:
-    """The address of the system's proxy for a repository; None without one."""
+    """Return the address of the system's proxy for a repository; None without one."""
     parts = urlsplit(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy is None or urllib.request.proxy_bypass(parts.netloc):
@@ -270,13 +270,13 @@ def _proxy(url: str) -> str | None:
 
 
 def _proxy_setting(scheme: str) -> str:
-    """The variable that has the proxy's address, which may have a password: for errors."""
+    """Return the variable that has the proxy's address, which may have a password: for errors."""
     names = [name for name in os.environ if name.lower() == f"{scheme}_proxy"]
     return f"the variable {max(names)}" if names else "the system's proxy"
 
 
 def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:
-    """The bytes of a file as they come, to their announced end, in pieces of bounded size.
+    """Return the bytes of a file as they come, to their announced end, in pieces of bounded size.
 
     Raises:
         DownloadHTTPError: A page in place of the next root, which a host without it may send.
@@ -307,7 +307,7 @@ def _page(response: urllib3.BaseHTTPResponse, url: str) -> exceptions.DownloadEr
 
 
 def _encoding(response: urllib3.BaseHTTPResponse, url: str) -> str:
-    """The compression of a response, although none was asked for; empty for none.
+    """Return the compression of a response, although none was asked for; empty for none.
 
     Raises:
         DownloadError: It is another one than gzip and deflate.
@@ -359,7 +359,7 @@ def _decoded(content: Generator[bytes], encoding: str, url: str) -> Generator[by
 
 
 def _received(response: urllib3.BaseHTTPResponse, url: str) -> Generator[bytes]:
-    """The bytes of a response as they come, to its announced end."""
+    """Return the bytes of a response as they come, to its announced end."""
     try:
         while chunk := response.read1(_CHUNK):
             yield chunk
