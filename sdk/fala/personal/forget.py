@@ -20,15 +20,14 @@ from functools import cache
 
 from fala.base.threads import one_blas_thread
 from fala.personal.encode import encode_free
-from fala.personal.gather import Inherited, Reading, Space, old_logits, teachers
+from fala.personal.gather import Inherited, Reading, Space, old_logits
 from fala.personal.refit import Refit, refit
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Prepared, Snapshot, Task
 from fala.slots.slot import Slot
-from fala.slots.switching import opened, prune
+from fala.slots.switching import opened
 from fala.store.examples import History
 from fala.store.slots import Replacement
-from fala.store.store import Store
 
 
 def forget(task: Task, ids: Collection[int]) -> int:
@@ -98,12 +97,18 @@ def _fit_rest(
     reading.history = history
     encode_free(snapshot, reading)
     slots = {slot.record.name: slot for slot in (active, previous) if slot is not None}
-    names, replacement = _by_age(store, slots)
+    installed = store.slots.replacements()
+    names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
+    # The replacement of the first slot by the second; None where its record is damaged, too.
+    replacement = installed.get(names[-1]) if len(names) > 1 else None
     for name in names if replacement is None else names[:1]:
-        slots[name] = _without_teachers(store, slots[name], first)
+        record = slots[name].record
+        if record.teacher is not None and first <= installed.get(name, Replacement()).data:
+            # Its old logits are of a model that had what is deleted.
+            slots[name] = replace(slots[name], record=replace(record, teacher=None))
     fit_at = _fits(reading, slots[names[0]])
     if replacement is not None and first <= replacement.data:
-        slots[names[1]] = _write_teachers(
+        slots[names[1]] = _write_logits(
             reading, slots[names[0]], fit_at, slots[names[1]], replacement
         )
     if previous is not None:
@@ -117,27 +122,9 @@ def _fit_rest(
     other = None if previous is None else slots[previous.record.name]
     result = refit(reading, Space.of_slot(store, active, other))
     fitted = task.commit(Prepared(snapshot, result.on(active)))
-    prune(task.folder)
+    store.prune_logits()
     drop_copies(task.folder.path)
     return fitted, result
-
-
-def _by_age(store: Store, slots: Collection[str]) -> tuple[list[str], Replacement | None]:
-    """The names of slots, and the replacement of the first by the second.
-
-    None if there is one slot, or the record of the replacement is damaged.
-    """
-    installed = store.slots.replacements()
-    names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
-    return names, installed.get(names[-1]) if len(names) > 1 else None
-
-
-def _without_teachers(store: Store, slot: Slot, first: int) -> Slot:
-    """A slot without its references to old logits, if their model had what is deleted."""
-    installed = store.slots.replacements().get(slot.record.name, Replacement())
-    if slot.record.teachers is None or first > installed.data:
-        return slot
-    return replace(slot, record=replace(slot.record, teachers=None))
 
 
 def _fits(reading: Reading, slot: Slot, older: Slot | None = None) -> Callable[[float], Refit]:
@@ -152,7 +139,7 @@ def _fits(reading: Reading, slot: Slot, older: Slot | None = None) -> Callable[[
     return cache(lambda data: refit(reading.at(data), space))
 
 
-def _write_teachers(
+def _write_logits(
     reading: Reading,
     older: Slot,
     fit_at: Callable[[float], Refit],
@@ -173,12 +160,10 @@ def _write_teachers(
     same_labels = older.model.head.names == newer.model.head.names
     if same_labels and replacement.fit_data is not None:
         old = old_logits(reading.at(replacement.data), older.fitted(model))
-        inherited = old.passed_on(newer.release.bundle, newer.model.head)
-    if inherited and newer.record.teachers is not None:
-        store.logits.forget(newer.record.teachers[0])
+        inherited = old.passed_on(newer.model.head)
     for name, values in inherited.items():
         store.logits.add(name, values)
-    return replace(newer, record=replace(newer.record, teachers=teachers(inherited)))
+    return replace(newer, record=replace(newer.record, teacher=next(iter(inherited), None)))
 
 
 def _refit(slot: Slot, fit_at: Callable[[float], Refit], first: int) -> Slot:

@@ -10,22 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.examples import CLASSIFICATION, Example, texts_of, unique_texts
-from fala.bundle.reading import Bundle
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.scales import Scales
 from fala.personal.run import Run
 from fala.slots.folder import Snapshot
-from fala.slots.slot import Slot, model_digest
+from fala.slots.slot import Slot
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import History, StoredExample
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
-#: Old logits that a model is fitted to where there is no label: the old personal model's, (C,), by
-#: example, and those that they are counted from, by the digests of their models; or nothing.
+#: What a model is fitted to where there is no label: old logits of a personal model from those of
+#: its vendor's, (C,), by example, by the digest of the personal model; or nothing.
 Inherited = Mapping[str, Mapping[int, Vectors]]
 
 
@@ -238,7 +237,7 @@ class OldLogits:
     embeddings: Embeddings
     slot: Slot
 
-    def passed_on(self, bundle: Bundle, head: Head) -> Inherited:
+    def passed_on(self, head: Head) -> Inherited:
         """Return what a model on another release inherits; empty where there is nothing.
 
         A vendor's head knows what most people think: of the old model it takes what is personal,
@@ -246,34 +245,21 @@ class OldLogits:
         knew, and none of that model is more than a vendor's head knows by itself.
 
         Args:
-            bundle: The new release.
-            head: Its head, with the old labels in the old order.
+            head: The new release's head, with the old labels in the old order.
         """
         before, now = self.slot.model.head.constant, head.constant
         if now and not before:
-            whole = {row: z for row, z in self.logits.items() if row not in self.older}
-            level = dict.fromkeys(whole, head.bias)
-            name = model_digest(bundle, head.vendor_model())
-            return {self.slot.record.model: whole, name: level}
-        if self.slot.model.is_vendor or now != before:
+            own = {row: z - head.bias for row, z in self.logits.items() if row not in self.older}
+        elif self.slot.model.is_vendor or now != before:
             return {}
-        return dict(zip(self.slot.teachers, (self.logits, self.vendor), strict=True))
+        else:
+            own = {row: z - self.vendor[row] for row, z in self.logits.items()}
+        return {self.slot.record.model: own}
 
 
-def differences(inherited: Inherited) -> dict[int, NDArray[np.float32]]:
-    """Return the logits that a model inherits from their level, (C,), by example."""
-    if not inherited:
-        return {}
-    logits, level = inherited.values()
-    return {row: value - level[row] for row, value in logits.items()}
-
-
-def teachers(inherited: Inherited) -> tuple[str, str] | None:
-    """Return the digests of the two models that a model inherits from; see ``SlotRecord``."""
-    if not inherited:
-        return None
-    personal, level = inherited
-    return personal, level
+def differences(inherited: Inherited) -> Mapping[int, Vectors]:
+    """Return the logits that a model inherits, (C,), by example."""
+    return next(iter(inherited.values()), {})
 
 
 def old_logits(reading: Reading, slot: Slot) -> OldLogits:
@@ -302,18 +288,13 @@ def old_logits(reading: Reading, slot: Slot) -> OldLogits:
     return OldLogits(logits, vendor, older, embeddings, slot)
 
 
-def old_differences(store: Store, slot: Slot) -> dict[int, NDArray[np.float32]]:
+def old_differences(store: Store, slot: Slot) -> dict[int, Vectors]:
     """Personal minus vendor logits of the old model that a slot refers to, (C,), by example."""
-    if slot.record.teachers is None:
+    if slot.record.teacher is None:
         return {}
-    teacher, vendor = slot.record.teachers
-    vendor_logits = store.logits.get(vendor)
     size = len(slot.model.bias)  # a release that added labels has other logits
-    return {
-        row: value - vendor_logits[row]
-        for row, value in store.logits.get(teacher).items()
-        if row in vendor_logits and len(value) == len(vendor_logits[row]) == size
-    }
+    logits = store.logits.get(slot.record.teacher)
+    return {row: value for row, value in logits.items() if len(value) == size}
 
 
 def _mapped(

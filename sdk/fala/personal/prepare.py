@@ -197,7 +197,7 @@ def prepare(
     with run.stage("read"):
         reading = Reading(before, run)
         old = old_logits(reading, before.active) if before.head.names == head.names else None
-        inherited = {} if old is None else old.passed_on(release.bundle, head)
+        inherited = {} if old is None else old.passed_on(head)
         bridges = _bridges(before, release)
         space = Space(
             head, release.bundle.backbone_digest, bridges,

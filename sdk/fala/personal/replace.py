@@ -15,7 +15,6 @@ from fala.base.errors import BudgetError, DeviceChangedError, counted, model_cha
 from fala.personal.adapters import Adapters, adapters_for
 from fala.personal.compare import Accept, Sides, refuse_worse
 from fala.personal.encode import Encoded
-from fala.personal.gather import teachers
 from fala.personal.prepare import Carried, check, opening, prepare
 from fala.personal.refine import Refined, refine, report_on
 from fala.personal.refit import Refit
@@ -255,7 +254,7 @@ def _prepared(first: Carried, encoded: Mapping[str, Encoded]) -> Prepared:
     before, release, fit, inherited = first.before, first.release, first.model, first.inherited
     record = slot_record(
         before.active.record.name, release.bundle, fit.model, fit.loss,
-        fit.record(fit.rows.reading.data), teachers(inherited),
+        fit.record(fit.rows.reading.data), next(iter(inherited), None),
     )  # fmt: skip
     return Prepared(
         before, Slot(record, release, fit.model), encoded[release.bundle.backbone_digest],

@@ -55,8 +55,8 @@ class Slot:
             loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
             fit: The record of its fit; None if no example can be added to that.
         """
-        name, teachers = self.record.name, self.record.teachers
-        record = slot_record(name, self.release.bundle, model, loss, fit, teachers)
+        name, teacher = self.record.name, self.record.teacher
+        record = slot_record(name, self.release.bundle, model, loss, fit, teacher)
         return Slot(record, self.release, model)
 
     def logits(self, examples: Sequence[Example]) -> Vectors:
@@ -66,12 +66,6 @@ class Slot:
     def probe(self, texts: Sequence[str]) -> Vectors:
         """Return the personal model's logits of some texts, (n, C), finite or not."""
         return probe(self.model, self.release.backbone.encode, texts)
-
-    @property
-    def teachers(self) -> tuple[str, str]:
-        """Digests of the personal and the vendor's model, the provenance of their logits."""
-        vendor = self.model.head.vendor_model()
-        return self.record.model, model_digest(self.release.bundle, vendor)
 
     @property
     def decision(self) -> Decision:
@@ -106,7 +100,7 @@ def slot_record(
     model: PersonalModel,
     loss: float | None = None,
     fit: FitRecord | None = None,
-    teachers: tuple[str, str] | None = None,
+    teacher: str | None = None,
 ) -> SlotRecord:
     """Return a slot's row for an installed bundle and a personal model.
 
@@ -116,7 +110,7 @@ def slot_record(
         model: The personal model.
         loss: Its leave-one-out loss on the labelled examples; None if unknown.
         fit: The record of its fit; None if no example can be added to that.
-        teachers: Digests of the models whose old logits it was fitted to, if any.
+        teacher: Digest of the model whose old logits it was fitted to, if any.
     """
     return SlotRecord(
         name=name,
@@ -125,7 +119,7 @@ def slot_record(
         weight=model.weight,
         bias=model.bias,
         model=model_digest(bundle, model),
-        teachers=teachers,
+        teacher=teacher,
         labels=model.head.names,
         words=model.words,
         loss=loss,

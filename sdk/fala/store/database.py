@@ -185,6 +185,7 @@ class Database:
             yield
             return
         with self.turns.turn(), self.named_errors():
+            scrub_later = self._scrub_later
             with self._writer:  # rolls back, whenever an interrupt comes
                 self._begin()
                 yield
@@ -196,7 +197,7 @@ class Database:
             committed, self._committed = self._committed, []
             for call in committed:
                 call()
-            if self._scrub_later:
+            if scrub_later:
                 self.scrub(wait=False)
 
     def _begin(self) -> None:
@@ -314,14 +315,15 @@ class Database:
         """
         overwritten = False
         try:
-            overwritten = self._is_overwritten()
-            if not overwritten:
+            with self.connection() as db:
+                row = db.execute("SELECT overwrites FROM device").fetchone()
+            overwritten = row == (1,)
+            if not overwritten and row is not None:
                 with self.turns.turn(wait=wait), self.named_errors():
-                    self._scrub_later = False  # else the transaction inside would scrub again
                     try:
                         timeout = SCRUB_TIMEOUT_MS if wait else 0
                         self._writer.execute(f"PRAGMA busy_timeout = {timeout}")
-                        overwritten = self._overwrite()
+                        overwritten = self._overwrite(*row)
                     finally:
                         self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         except DeviceError as error:
@@ -330,24 +332,20 @@ class Database:
             self._scrub_later = not overwritten
         return overwritten
 
-    def _is_overwritten(self) -> bool:
-        with self.connection() as db:
-            return bool(db.execute("SELECT overwrites FROM device").fetchone() == (1,))
+    def _overwrite(self, deletions: object) -> bool:
+        """Overwrite what was deleted, and return whether nothing is left of it.
 
-    def _overwrite(self) -> bool:
-        """Overwrite what was deleted, and return whether nothing is left of it."""
-        while True:
-            row = self._writer.execute("SELECT overwrites FROM device").fetchone()
-            if row is None or row[0] == 1:
-                return row is not None
-            if not self._empty_log():  # before the costly part
-                return False
-            self._writer.execute("VACUUM")
-            if not self._empty_log():
-                return False
-            with self.transaction():
-                # The number differs if another process has deleted rows meanwhile.
-                self._writer.execute("UPDATE device SET overwrites = 1 WHERE overwrites IS ?", row)
+        Args:
+            deletions: The number in ``overwrites``.
+        """
+        if not self._empty_log():  # before the costly part
+            return False
+        self._writer.execute("VACUUM")
+        if not self._empty_log():
+            return False
+        # The number differs if another process has deleted rows meanwhile.
+        query = "UPDATE device SET overwrites = 1 WHERE overwrites IS ?"
+        return self._writer.execute(query, (deletions,)).rowcount == 1
 
     def _empty_log(self) -> bool:
         """Bring the write-ahead log into the file; False where another process reads it."""

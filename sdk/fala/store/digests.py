@@ -6,7 +6,8 @@ a transaction adds the rows that it wrote and subtracts those that it replaced o
 many others there are. The digests of all tables, and of the schema, are one encrypted record, which
 is written with each transaction: no row can be edited, added, deleted or put back without the key.
 
-Embeddings are not counted: each is bound to its text, and a deleted one is computed again.
+Embeddings are not counted: each is bound to its text, and a deleted one is computed again. Nor is
+which deletions are overwritten in the file.
 """
 
 from __future__ import annotations
@@ -21,14 +22,8 @@ from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import TABLES
 
 _SCHEMA = "sqlite_master"
-#: Queries for the counted rows, by table.
-COUNTED = {
-    **{
-        table: f"SELECT * FROM main.{table}"
-        for table in sorted({*TABLES} - {"digests", "embeddings"})
-    },
-    _SCHEMA: f"SELECT type, name, tbl_name, sql FROM main.{_SCHEMA}",
-}
+#: The tables whose rows are counted.
+COUNTED = (*sorted({*TABLES} - {"digests", "embeddings"}), _SCHEMA)
 _CONTEXT = ("digests", "one", "sealed")
 _MODULUS = 2**256
 
@@ -59,8 +54,8 @@ class Digests:
         db.create_function("count_row", -1, self._count)
         # Without it a row that is replaced would not be counted.
         db.execute("PRAGMA recursive_triggers = ON")
-        for table in COUNTED.keys() - {_SCHEMA}:
-            names = [name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})")]
+        for table in COUNTED[:-1]:
+            names = _columns(db, table)
             old, new = (", ".join(f"{row}.{name}" for name in names) for row in ("OLD", "NEW"))
             removed = f"SELECT count_row(-1, '{table}', {old});"
             added = f"SELECT count_row(1, '{table}', {new});"
@@ -123,7 +118,7 @@ class Digests:
 
     def _of_rows(self, db: sqlite3.Connection, table: str) -> int:
         """The digest of the rows of a table."""
-        rows = db.execute(COUNTED[table])
+        rows = db.execute(f"SELECT {', '.join(_columns(db, table))} FROM main.{table}")
         return sum(self._codec.digest((table, *row)) for row in rows) % _MODULUS
 
     def read(self, db: sqlite3.Connection) -> Counter[str]:
@@ -149,3 +144,11 @@ class Digests:
 
     def _count(self, factor: int, table: str, *row: object) -> None:
         self._changes[table] += factor * self._codec.digest((table, *row))
+
+
+def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+    """The counted columns of a table."""
+    if table == _SCHEMA:
+        return ["type", "name", "tbl_name", "sql"]
+    names = [name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})")]
+    return [name for name in names if name != "overwrites"]

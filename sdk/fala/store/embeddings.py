@@ -86,7 +86,7 @@ class Embeddings:
 
 
 class Logits:
-    """Old logits of a task's examples, by the digest of their model.
+    """Old logits of a task's examples, by the digest of their model, from its vendor's logits.
 
     Args:
         database: The store's.
@@ -97,14 +97,17 @@ class Logits:
         self._db, self._adapter = database, adapter
 
     def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
-        """Store a model's logits (C,), by example. In a transaction."""
+        """Store a model's logits (C,), by example, in place of others. In a transaction."""
         with self._db.connection() as db:
+            deletion = "DELETE FROM logits WHERE model = ? AND example IN"
+            ids = "(SELECT id FROM examples WHERE adapter = ?)"
+            db.execute(f"{deletion} {ids}", (model, self._adapter))
             codec, rows = self._db.codec, []
             for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
                 if row in logits:
                     data = codec.encode(encode_floats(logits[row]), "logits", row, model, *texts)
                     rows.append((row, model, data))
-            insert_rows(db, "INSERT OR REPLACE INTO logits", rows)
+            insert_rows(db, "INSERT INTO logits", rows)
 
     def get(self, model: str) -> dict[int, NDArray[np.float32]]:
         """A model's logits (C,), by example."""
@@ -122,15 +125,6 @@ class Logits:
             if len({len(value) for value in logits.values()}) > 1:
                 raise ValueError("logits of several lengths")
             return logits
-
-    def forget(self, model: str) -> None:
-        """Delete a model's logits. In a transaction."""
-        with self._db.connection() as db:
-            db.execute(
-                "DELETE FROM logits WHERE model = ?"
-                " AND example IN (SELECT id FROM examples WHERE adapter = ?)",
-                (model, self._adapter),
-            )
 
 
 def decode_vectors(blobs: Sequence[bytes]) -> NDArray[np.float32]:

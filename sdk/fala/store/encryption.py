@@ -40,7 +40,7 @@ Key = Callable[[], bytes]
 #: The encrypted columns of a slot, and those to which they are bound.
 SLOT_WEIGHTS = ("weight", "bias", "buckets", "lexical")
 BOUND_SLOT_COLUMNS = (
-    "bundle", "backbone", "model", "teacher", "teacher_vendor", "labels", "loss",
+    "bundle", "backbone", "model", "teacher", "labels", "loss",
 )  # fmt: skip
 #: The columns of an example to which its label is bound.
 LABEL_COLUMNS = ("document", "history", "labelled", "adapter")

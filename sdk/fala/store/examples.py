@@ -274,10 +274,9 @@ class Examples:
                 for _, document, history in rows
                 for text in (document, *decode_history(history))
             }
-            used = rows_in(db, "SELECT document FROM examples WHERE document", [*texts])
-            texts -= {text for (text,) in used}
-            for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
-                texts.difference_update(decode_history(history))
+            query = "SELECT document, history FROM examples WHERE history <> '' OR document"
+            for document, history in rows_in(db, query, [*texts]):
+                texts.difference_update((document, *decode_history(history)))
             for column in ("embeddings WHERE text", "texts WHERE id"):
                 rows_in(db, f"DELETE FROM {column}", [*texts])
             self._db.note_deletion()

@@ -77,7 +77,6 @@ _SCHEMA = """
         backbone TEXT NOT NULL,
         model TEXT NOT NULL,
         teacher TEXT,
-        teacher_vendor TEXT,
         labels TEXT NOT NULL,
         loss REAL,
         fit_data INTEGER,

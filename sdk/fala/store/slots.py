@@ -36,7 +36,7 @@ from fala.store.examples import prune_labels
 SLOTS = ("a", "b")
 #: The columns of a slot's row that its record has, but the adapter.
 _COLUMNS = (
-    "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
+    "name", "bundle", "backbone", "weight", "bias", "model", "teacher",
     "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
     "fit_decision", "fit_trust", "fit_scales",
 )  # fmt: skip
@@ -121,8 +121,7 @@ class SlotRecord:
         weight: Its weights omega, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
-        teachers: Digests of the personal model whose stored logits it was fitted to, and of that
-            one's vendor model, whose logits are stored beside them; None without any.
+        teacher: Digest of the personal model whose stored logits it was fitted to; None without.
         labels: The labels, in the device's order.
         words: The user's own weights of n-grams; None where they are the vendor's, or there are
             none.
@@ -137,7 +136,7 @@ class SlotRecord:
     bias: NDArray[np.float32]
     model: str
     labels: tuple[str, ...]
-    teachers: tuple[str, str] | None = None
+    teacher: str | None = None
     words: OwnWords | None = None
     loss: float | None = None
     fit: FitRecord | None = None
@@ -403,7 +402,6 @@ def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | N
         if cells[column] is not None
     }
     bias = floats(weights.get("bias"))
-    teacher, vendor = optional_text(cells["teacher"]), optional_text(cells["teacher_vendor"])
     return SlotRecord(
         name=text(cells["name"]),
         bundle=text(cells["bundle"]),
@@ -411,7 +409,7 @@ def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | N
         weight=floats(weights.get("weight")).reshape(len(bias), -1),
         bias=bias,
         model=text(cells["model"]),
-        teachers=None if teacher is None or vendor is None else (teacher, vendor),
+        teacher=optional_text(cells["teacher"]),
         labels=decode_labels(cells["labels"]),
         words=_words(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
@@ -440,11 +438,10 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
         "weight": encode_floats(record.weight),
         "bias": encode_floats(record.bias),
         "model": record.model,
+        "teacher": record.teacher,
         "labels": json.dumps(record.labels),
         "loss": None if record.loss is None else float(record.loss),
     }
-    if record.teachers is not None:
-        cells["teacher"], cells["teacher_vendor"] = record.teachers
     if (words := record.words) is not None:
         cells["buckets"] = words.buckets.astype("<u2").tobytes()
         cells["lexical"] = encode_floats(np.column_stack([words.factor, words.weight]))

@@ -173,6 +173,7 @@ class Store:
             sources: Digests of further backbones whose embeddings are used: the sources of the
                 bridges of slots' bundles.
         """
+        self.prune_logits()
         marks = ",".join("?" * len(sources))
         with self.database.connection() as db:
             db.execute(
@@ -181,8 +182,9 @@ class Store:
                 f" AND backbone NOT IN ({marks})",
                 tuple(sources),
             )
-            db.execute(
-                "DELETE FROM logits WHERE model NOT IN"
-                " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"
-                " UNION SELECT teacher_vendor FROM slots WHERE teacher_vendor IS NOT NULL)"
-            )
+
+    def prune_logits(self) -> None:
+        """Delete logits that no task's slot can use any more. In a transaction."""
+        with self.database.connection() as db:
+            teachers = "SELECT teacher FROM slots WHERE teacher IS NOT NULL"
+            db.execute(f"DELETE FROM logits WHERE model NOT IN ({teachers})")

@@ -164,7 +164,7 @@ def test_a_device_equals_one_that_never_had_it(
     for device in twins(tmp_path, releases["old"], operation, getattr(acts, act), gone):
         if operation == "forget" and act in {"replaced", "encoded", "refined"}:
             (count,) = sql(tmp_path / "changed", "SELECT count(*) FROM logits")
-            assert count == (2 * (len(TEXTS) - len(GONE)),) and not device.model.is_vendor
+            assert count == (len(TEXTS) - len(GONE),) and not device.model.is_vendor
 
 
 def test_labels_that_were_added_one_by_one(tmp_path, releases, operation):
