@@ -157,7 +157,8 @@ def life(folder, releases, every):
         device.learn([TEXTS[p] for p in rows], [STARS[p] if p % 4 else None for p in rows])
         results.append(device.predict(PROBES))
         device.replace(releases["mid"], Budget(20))
-        device.refine(Budget(400))
+        while device.refine(Budget(400)).forward_passes:  # it ends where texts change nothing
+            pass
         results.append(device.predict(PROBES))
         if every:
             device.forget(where=lambda row: row.example in {TEXTS[p] for p in forgotten})

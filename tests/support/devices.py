@@ -8,8 +8,8 @@ import numpy as np
 from bridged import PROBES, TEXTS
 from fala.bundle.reading import Bundle
 from fala.personal.run import Budget
+from fala.solver.decision import decide
 from fala.solver.fit import fit
-from fala.solver.judge import judge
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 
 #: Probabilities and weights of two devices that compute the same sums in another order, as of one
@@ -133,7 +133,7 @@ def fitted(head, inputs, labels, unseen=0.0, words=None, scales=None):
     blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words)
     found = fit(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan)), scales)
     logits = (found.full.left_out, found.calibrated.left_out, found.vendor)
-    chosen = found.personal(judge(shares, *logits, trust=found.scales.trust).trust)
+    chosen = found.personal(decide(shares, *logits, trust=found.scales.trust).trust)
     return personal_of(head, chosen.weights, chosen.bias)
 
 

@@ -16,7 +16,7 @@ import fala_export
 from fala import Bundle, DataError
 from fala.model.heads import Head
 from fala_export import Row, write_release
-from fala_export.fit.device_fit import Block, Inputs, TrainingSet, fit_device, judge
+from fala_export.fit.device_fit import Block, Inputs, TrainingSet, decide, fit_device
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
@@ -254,7 +254,7 @@ def personal_head(
     shares = head.label_shares(labels)
     block = Block(Inputs(embeddings), head.weight)
     fits = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
-    verdict = judge(shares, fits.full.left_out, fits.calibrated.left_out, fits.vendor)
+    verdict = decide(shares, fits.full.left_out, fits.calibrated.left_out, fits.vendor)
     chosen = fits.personal(verdict.trust)
     return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
 

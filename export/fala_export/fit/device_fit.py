@@ -9,6 +9,7 @@ from fala.base.errors import DataError, counted, type_of
 from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
+from fala.solver.decision import decide
 from fala.solver.fit import (
     BIAS_SCALE,
     DENSE_SCALE,
@@ -21,7 +22,6 @@ from fala.solver.gaussian import (
     SLOPE_DEVIATION,
     whiten,
 )
-from fala.solver.judge import judge
 from fala.solver.minimum import Work
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
@@ -38,10 +38,10 @@ __all__ = [
     "TrainingSet",
     "Work",
     "blocks_of",
+    "decide",
     "default_scales",
     "fit_device",
     "fit_personal",
-    "judge",
     "one_blas_thread",
     "whiten",
 ]

@@ -16,12 +16,13 @@ from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
-from fala.report import MIN_REAL, Changes, Comparison, Correlation, Difference, SideBySide
+from fala.report import Changes, SideBySide
+from fala.report.comparison import comparison_in_words, losses_in_words
 from fala.slots.folder import Snapshot
 from fala.slots.slot import Slot
 from fala.slots.status import was_rolled_back
 from fala.slots.switching import use
-from fala.solver.judge import can_judge
+from fala.solver.decision import MIN_REAL, Comparison, Correlation, Difference, can_judge
 
 Measured = TypeVar("Measured")
 
@@ -124,8 +125,8 @@ class Sides:
             )
             comparison = replace(
                 comparison,
-                to_old_of_all=_difference(every["carried"] - every["old"]),
-                old_with_labels=_correlation(link.centred(old), labels, real=True),
+                to_old_of_all=Difference.of(every["carried"], every["old"]),
+                old_with_labels=Correlation.of(link.centred(old), labels, real=True),
             )
         losses = self._losses(ids)
         if losses is None:
@@ -136,8 +137,8 @@ class Sides:
             old=float(losses["old"].mean()),
             vendor=float(losses["vendor"].mean()),
             carried=float(losses["carried"].mean()),
-            to_old=_difference(losses["carried"] - losses["old"]),
-            to_vendor=_difference(losses["carried"] - losses["vendor"]),
+            to_old=Difference.of(losses["carried"], losses["old"]),
+            to_vendor=Difference.of(losses["carried"], losses["vendor"]),
             scores={name: values for name, values in scores.items() if values},
         )
 
@@ -183,10 +184,10 @@ class Sides:
         before, after = self._rows, self._new.rows
         ids = sorted(encoded if real else set(before.ids) & set(after.ids))
         logits = [rows.take(rows.training.vendor_logits(), ids) for rows in (before, after)]
-        if not len(logits[0]) or logits[0].shape != logits[1].shape:  # the new release adds labels
+        if logits[0].shape != logits[1].shape:  # the new release adds labels
             return None
         old, new = map(after.space.head.link.centred, logits)
-        return _correlation(old, new, real=real)
+        return Correlation.of(old, new, real=real)
 
 
 def sides_of_previous(snapshot: Snapshot, last: Refit) -> Sides | None:
@@ -269,10 +270,10 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     """
     to_vendor, before = comparison.to_vendor, comparison.old
     if accept == "better-than-old" and comparison.worse:
-        verdict = comparison.verdict("the active model").removeprefix("It is ")
+        verdict = comparison_in_words(comparison, "the active model").removeprefix("It is ")
     elif accept == "better-than-vendor" and to_vendor is not None and to_vendor.worse:
         before = comparison.vendor
-        losses = comparison.losses_to(to_vendor, before)
+        losses = losses_in_words(comparison, to_vendor, before)
         verdict = f"worse for this user than the vendor's own: {losses}"
     else:
         return
@@ -280,18 +281,3 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     raise WorseModelError(
         f"{release}: {verdict}; nothing was installed. {advice}", before, comparison.carried
     )
-
-
-def _correlation(first: Floats, second: Floats, *, real: bool) -> Correlation | None:
-    """The correlation of numbers (n, C); None where one of them are all the same."""
-    # Exactly: the mean of equal numbers may differ from them in the last digit.
-    if not (np.ptp(first, axis=0).any() and np.ptp(second, axis=0).any()):
-        return None
-    first, second = (numbers - numbers.mean(axis=0) for numbers in (first, second))
-    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return Correlation(float((first * second).sum() / norm), len(first), real) if norm else None
-
-
-def _difference(losses: Floats) -> Difference:
-    error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
-    return Difference(float(losses.mean()), error, len(losses))

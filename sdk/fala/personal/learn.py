@@ -24,8 +24,8 @@ from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
 from fala.slots.folder import Folder, Prepared, Snapshot, Task
 from fala.slots.switching import opened, use
+from fala.solver.decision import Decision
 from fala.solver.fit import State
-from fala.solver.judge import Decision
 from fala.solver.training import personal_of
 from fala.store.examples import Remembered, StoredExample
 from fala.store.slots import FitRecord

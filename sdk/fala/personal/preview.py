@@ -14,7 +14,7 @@ from fala.report import MIN_REAL, Preview
 from fala.slots.admit import Signed
 from fala.slots.folder import Task
 from fala.slots.installing import bundle_path
-from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95
+from fala.solver.decision import MATTERS, MIN_LABELLED, NORMAL_95
 
 _MEGABYTE = 1e6
 

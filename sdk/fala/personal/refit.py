@@ -13,8 +13,8 @@ from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
 from fala.slots.folder import Prepared, Snapshot
 from fala.slots.slot import Slot
+from fala.solver.decision import Verdict, decide
 from fala.solver.fit import Fit, fit, scales_for
-from fala.solver.judge import Verdict, judge
 from fala.solver.minimum import Work
 from fala.solver.training import personal_of
 from fala.store.slots import FitRecord
@@ -122,7 +122,7 @@ def fit_rows(rows: Rows, *, left_out_only: bool = False) -> Refit:
     labels = training.labels[labelled]
     scales = scales_for(space.scales, training)
     result = fit(training, scales, left_out_only=left_out_only)
-    verdict = judge(
+    verdict = decide(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
         None if space.head.constant else result.vendor[labelled], training.link,
         result.scales.trust,

@@ -1,14 +1,7 @@
 """The reports of operations on a device."""
 
-from fala.report.comparison import (
-    MIN_REAL,
-    Changes,
-    Comparison,
-    Correlation,
-    Difference,
-    Judgement,
-    SideBySide,
-)
+from fala.base.plain import Plain
+from fala.report.comparison import Changes, SideBySide
 from fala.report.operations import (
     MODELS,
     Counts,
@@ -21,7 +14,7 @@ from fala.report.operations import (
     Status,
     Stopped,
 )
-from fala.report.plain import Plain
+from fala.solver.decision import MIN_REAL, Comparison, Correlation, Difference, Judgement
 
 __all__ = [
     "MIN_REAL", "MODELS", "Changes", "Comparison", "Correlation", "Counts", "Difference",

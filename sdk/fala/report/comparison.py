@@ -1,244 +1,72 @@
-"""How two models differ for a user: losses, decisions, and the releases' own correlation."""
+"""How two models differ for a user, in words, and what a replacement changes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import be, counted
-from fala.report.plain import Plain
-from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, student95
-
-#: Whether a model is better or worse for a user than another.
-Judgement = Literal["better", "no_worse", "worse", "unknown"]
-
-#: Encoded examples needed before two releases that do not agree count as unrelated.
-MIN_REAL = 20
-#: Differences below this are printed as 0.
-_SHOWN = 0.0005
-#: The largest correlation, for Fisher's z.
-_LARGEST = 1 - 1e-12
+from fala.base.plain import Plain
+from fala.solver.decision import Comparison, Difference
 
 
-@dataclass(frozen=True)
-class Difference(Plain):
-    """How much larger one model's losses are than another's, by pairs of the same example.
+def comparison_in_words(comparison: Comparison, old: str, new: str = "it") -> str:
+    """Whether a user is worse off, without a full stop.
 
-    Attributes:
-        mean: The mean difference, in nats; above 0 the first model is worse.
-        error: Its standard error.
-        examples: How many pairs there are, two at least.
+    Args:
+        comparison: The comparison.
+        old: Name of the old model.
+        new: Name of the new one.
     """
-
-    mean: float
-    error: float
-    examples: int
-
-    @property
-    def worse(self) -> bool:
-        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval.
-
-        A difference that is printed as 0 is none.
-        """
-        return self.mean > max(self.margin, _SHOWN)
-
-    @property
-    def better(self) -> bool:
-        """Whether it is better beyond noise."""
-        return -self.mean > max(self.margin, _SHOWN)
-
-    @property
-    def deviations(self) -> float:
-        """The mean by its standard error."""
-        return self.mean / max(self.error, _SHOWN / 2)
-
-    @property
-    def margin(self) -> float:
-        """Half the width of the two-sided 90 % interval, by Student's t."""
-        return student95(self.examples - 1) * self.error
-
-
-@dataclass(frozen=True)
-class Correlation(Plain):
-    """The correlation of two releases' vendor models on the same examples.
-
-    Attributes:
-        value: Pearson's correlation of their logits.
-        examples: The number of examples.
-        real: Whether both backbones have encoded all of them. Estimated embeddings contain less
-            than real ones, and many of them have the same error.
-    """
-
-    value: float
-    examples: int
-    real: bool = False
-
-    @property
-    def contradicts(self) -> bool:
-        """Whether it is below 0 by more than a standard error of Fisher's z.
-
-        Fewer than 10 examples prove nothing. From word vectors to MiniLM, it is True for heads with
-        the sign reversed of all of 86 people who are in no published figure (MD-Agreement and
-        MultiPICo, 20 labels or more), and for the correct heads of none.
-        """
-        return self.examples >= MIN_LABELLED and self.deviations < -1
-
-    @property
-    def unrelated(self) -> bool:
-        """Whether it is not above 0 by two standard errors, on ``MIN_REAL`` examples or more.
-
-        Two heads for the same labels agree on real texts. Of the same 86 people with 20 encoded
-        texts, a random head was unrelated for 98 %, the vendor's for none.
-        """
-        return self.real and self.examples >= MIN_REAL and self.deviations < 2
-
-    @property
-    def agrees(self) -> bool:
-        """Whether it is above 0 by two standard errors, or of fewer than 10 examples."""
-        return self.examples < MIN_LABELLED or self.deviations >= 2
-
-    @property
-    def deviations(self) -> float:
-        """Fisher's z by its standard error; of 4 examples or more."""
-        value = min(max(self.value, -_LARGEST), _LARGEST)
-        return math.atanh(value) * math.sqrt(self.examples - 3)
-
-
-@dataclass(frozen=True)
-class Comparison(Plain):
-    """Losses of three models on the same labelled examples, each left out.
-
-    Only examples that both backbones have encoded count: in use every text has its real embedding,
-    and an estimated one reflects the bridge more than the model. Half of the encoded texts are
-    random.
-
-    Attributes:
-        labelled: The number of these examples.
-        old: Mean loss in nats of the old personal model; None without an example.
-        vendor: Mean loss of the vendor's new model, without a personal part.
-        carried: Mean loss of the personal model on the new backbone.
-        to_old: How much worse the carried model is than the old one; None where labels are too few
-            to judge by.
-        to_vendor: How much worse it is than the vendor's new one.
-        to_old_of_all: How much worse it is than the old one on all labelled examples, those with an
-            estimated embedding included; None where the two releases agree (``releases``), or all
-            labels are too few to judge by.
-        old_with_labels: The correlation of the old vendor model with these labels; None likewise.
-        releases: The correlation of the old and the new vendor model on the user's examples,
-            labelled or not; None without one.
-        measure: The kind of loss. Of ratings, half the squared error by the square of the noise
-            that the new release states.
-        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` of ``"old"``, ``"vendor"`` and
-            ``"carried"``; empty of labels.
-    """
-
-    labelled: int = 0
-    old: float | None = None
-    vendor: float | None = None
-    carried: float | None = None
-    to_old: Difference | None = None
-    to_vendor: Difference | None = None
-    to_old_of_all: Difference | None = None
-    old_with_labels: Correlation | None = None
-    releases: Correlation | None = None
-    measure: str = "cross-entropy"
-    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-    @property
-    def disagrees(self) -> bool:
-        """Whether the new vendor model speaks against the release.
-
-        Without labels to judge by: whether it contradicts the old one or is unrelated to it; see
-        ``Correlation``. Else the labels decide: by how many standard errors the carried model's
-        loss is higher, on all of them. To that is added by how many standard errors the releases'
-        correlation is below what two related heads have, one at least, as far as the old head is
-        known to agree with this user: in full from two standard errors on, and not at all where it
-        is no better than chance. ``benchmarks/accepting.py`` counts the errors.
-        """
-        releases, labels, old = self.releases, self.to_old_of_all, self.old_with_labels
-        if releases is None or releases.agrees:
-            return False
-        if labels is None:
-            return releases.contradicts or releases.unrelated
-        known = 0.0 if old is None else min(max(old.deviations / 2, 0.0), 1.0)
-        return labels.deviations + known * (1 - releases.deviations) > NORMAL_95
-
-    @property
-    def worse(self) -> bool | None:
-        """Whether the carried model is worse for this user than the old one.
-
-        True if its loss is higher beyond noise; False if the labels rule out that it is higher by
-        ``MATTERS``. Else True if the new vendor model disagrees (``disagrees``), and None while it
-        is not known. ``accept="better-than-old"`` refuses a release where it is True.
-        """
-        if self.to_old is not None and self.to_old.worse:
-            return True
-        if self.to_old is not None and self.to_old.mean + self.to_old.margin < MATTERS:
-            return False
-        return True if self.disagrees else None
-
-    @property
-    def judgement(self) -> Judgement:
-        """``worse`` in a word; better is better beyond noise."""
-        if self.worse is None:
-            return "unknown"
-        if self.worse:
-            return "worse"
-        return "better" if self.to_old is not None and self.to_old.better else "no_worse"
-
-    def verdict(self, old: str, new: str = "it") -> str:
-        """The verdict in words, without a full stop.
-
-        Args:
-            old: Name of the old model.
-            new: Name of the new one.
-        """
-        unknown = f"Whether it is worse for this user than {old} is not known yet"
-        if self.to_old is not None and self.to_old.worse:
-            return f"It is worse for this user than {old}: {self.losses_to(self.to_old, self.old)}"
-        if self.worse:
-            return self._disagreement(old, new)
-        if self.to_old is None:
-            return (
-                f"{unknown}: {counted(self.labelled, 'label')} of encoded texts "
-                f"{be(self.labelled)} too few to judge by"
-            )
-        losses = self.losses_to(self.to_old, self.old)
-        if self.worse is None:
-            return f"{unknown}: {losses}"
-        word = self.judgement.replace("_", " ")
-        return f"It is {word} for this user than {old}: {losses}"
-
-    def losses_to(self, difference: Difference, before: float | None) -> str:
-        """The carried model's loss against another's, in words."""
+    to_old = comparison.to_old
+    if to_old is None and not comparison.worse:
         return (
-            f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
-            f"{before:.3f}, a difference of {difference.mean:+.3f} ± {difference.margin:.3f}"
+            f"{_unknown(old)}: {counted(comparison.labelled, 'label')} of encoded texts "
+            f"{be(comparison.labelled)} too few to judge by"
         )
+    if to_old is None or (comparison.worse and not to_old.worse):
+        return _disagreement(comparison, old, new)
+    losses = losses_in_words(comparison, to_old, comparison.old)
+    if comparison.worse is None:
+        return f"{_unknown(old)}: {losses}"
+    word = comparison.judgement.replace("_", " ")
+    return f"It is {word} for this user than {old}: {losses}"
 
-    def _disagreement(self, old: str, new: str) -> str:
-        """How the new vendor model disagrees, in words; see ``verdict``."""
-        releases, labels = self.releases, self.to_old_of_all
-        if releases is None:
-            return ""
-        relation = "contradicts" if releases.contradicts else "does not agree with"
-        words = (
-            f"{new} {relation} {old}: their vendor models' logits of {releases.examples} of this "
-            f"user's examples have a correlation of {releases.value:.2f}"
-        )
-        if labels is None:
-            return f"{words}, and labels are too few to judge by"
-        if self.old_with_labels is not None:
-            words += f", the old one's with the labels one of {self.old_with_labels.value:.2f}"
-        return (
-            f"{words}, and {self.measure} of all {labels.examples} labels, each left out, has a "
-            f"difference of {labels.mean:+.3f} ± {labels.margin:.3f}"
-        )
+
+def _unknown(old: str) -> str:
+    return f"Whether it is worse for this user than {old} is not known yet"
+
+
+def losses_in_words(comparison: Comparison, difference: Difference, before: float | None) -> str:
+    """The carried model's loss against another's."""
+    return (
+        f"{comparison.measure} of {comparison.labelled} labels, each left out, "
+        f"{comparison.carried:.3f} against {before:.3f}, a difference of {difference.mean:+.3f} ± "
+        f"{difference.margin:.3f}"
+    )
+
+
+def _disagreement(comparison: Comparison, old: str, new: str) -> str:
+    """How the new vendor model disagrees with the old one; see ``Comparison.disagrees``."""
+    releases, labels = comparison.releases, comparison.to_old_of_all
+    if releases is None:
+        return ""
+    relation = "contradicts" if releases.contradicts else "does not agree with"
+    words = (
+        f"{new} {relation} {old}: their vendor models' logits of {releases.examples} of this "
+        f"user's examples have a correlation of {releases.value:.2f}"
+    )
+    if labels is None:
+        return f"{words}, and labels are too few to judge by"
+    if comparison.old_with_labels is not None:
+        words += f", the old one's with the labels one of {comparison.old_with_labels.value:.2f}"
+    return (
+        f"{words}, and {comparison.measure} of all {labels.examples} labels, each left out, has a "
+        f"difference of {labels.mean:+.3f} ± {labels.margin:.3f}"
+    )
 
 
 @dataclass(frozen=True)

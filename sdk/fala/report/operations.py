@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from fala.base.errors import counted
+from fala.base.plain import Plain
 from fala.model.labels import HeadLabel
-from fala.report.comparison import Changes, Comparison, Judgement, changes_in_words
-from fala.report.plain import Plain
-from fala.solver.judge import Decision
+from fala.report.comparison import Changes, changes_in_words, comparison_in_words
+from fala.solver.decision import Comparison, Decision, Judgement
 from fala.solver.minimum import Work
 from fala.store.texts import NOT_KEPT
 
@@ -176,7 +176,7 @@ class Report(Plain):
         if self.comparison is None:
             return ""
         before = self.old if self.old != self.new else "before the replacement"
-        return self.comparison.verdict(before, self.new)
+        return comparison_in_words(self.comparison, before, self.new)
 
     @property
     def summary(self) -> str:
@@ -238,7 +238,7 @@ class Preview(Plain):
             f"{self.new} takes about {self.seconds:.1f} s, "
             f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
         )
-        verdict = self.comparison.verdict(self.old, self.new)
+        verdict = comparison_in_words(self.comparison, self.old, self.new)
         if self.worse is None and self.passes_to_know is not None:
             verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"
         elif self.worse is None:

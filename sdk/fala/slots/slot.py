@@ -12,7 +12,7 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.logits import logits, probe
 from fala.slots.release import Release
-from fala.solver.judge import Decision
+from fala.solver.decision import Decision
 from fala.store.slots import FitRecord, SlotRecord
 
 

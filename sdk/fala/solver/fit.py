@@ -10,7 +10,7 @@ has the objective, with the half in front of the Gaussian's term.
 
 Two models are fitted: the minimum of all of (1), and that of (1) with omega = w, where the labels
 determine only the slope and the bias of the vendor's logit (Platt, 1999). The active model is an
-interpolation of the two (``fala.solver.judge``).
+interpolation of the two (``fala.solver.decision``).
 
 With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.
@@ -44,8 +44,9 @@ from fala.text.sparse_rows import SparseRows
 #: Default scales of a dense block, of n-grams, of the slope and of the bias: the least loss in the
 #: mean over people of six data sets who are in no table (``docs/tried.md``).
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
-#: The expected share of the full fit.
-TRUST = 0.5
+#: The mixing weight: the expected share of the full fit. From ``MANY`` labels on a head that knows
+#: nothing is not mixed with.
+TRUST = 0.7
 #: The number of labels from which on people who differ much are more than noise, and the first
 #: three scales then; and that from which on the full fit is expected.
 MANY, WIDER, WHOLE = 100, (1.0, 3.0, 1.0), 200
@@ -279,10 +280,11 @@ def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:
 
 def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
     """The table of scales for some blocks where the release has none."""
+    trust = TRUST if any(block.weight.any() for block in blocks) else 1.0
 
     def row(dense: float, words: float, slope: float, labels: int) -> Scales:
         of_blocks = (words if isinstance(block.inputs, SparseRows) else dense for block in blocks)
-        return Scales(tuple(of_blocks), slope, BIAS_SCALE, TRUST, labels)
+        return Scales(tuple(of_blocks), slope, BIAS_SCALE, trust, labels)
 
     many = row(*WIDER, MANY)
     whole = replace(many, trust=1.0, labels=WHOLE)

@@ -97,7 +97,7 @@ class FitRecord:
         data: The store's count of changes of examples and labels that it includes.
         fitted: How many examples the last full fit had.
         further: How many were added since.
-        decision: Which of the compared models it is: see ``fala.solver.judge``.
+        decision: Which of the compared models it is: see ``fala.solver.decision``.
         trust: Its share of the full fit; of tags one each.
         scales: The scales of the blocks, the slope and the bias.
     """

@@ -19,6 +19,7 @@ from fala.personal.compare import refuse_worse
 from fala.personal.refit import fit_rows
 from fala.personal.run import Budget
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
+from fala.report.comparison import comparison_in_words
 from fala.slots.validation import PROBES as PROBE_COUNT
 from fala_export import write_release
 
@@ -233,7 +234,7 @@ def test_labels_decide_about_releases_that_do_not_agree(comparison, worse):
     if worse:
         with pytest.raises(WorseModelError) as caught:
             refuse_worse(comparison, "better-than-old", "x.fala")
-        assert comparison.verdict("the active model") in str(caught.value)
+        assert comparison_in_words(comparison, "the active model") in str(caught.value)
     else:
         refuse_worse(comparison, "better-than-old", "x.fala")
 
@@ -281,7 +282,7 @@ def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with
     weight -= (weight @ head.weight.T) @ head.weight / (head.weight**2).sum()
     noise = with_head(weight.astype(np.float32), head.bias)
     assert device.preview(noise, Budget(30)).comparison.releases.unrelated
-    with pytest.raises(WorseModelError, match="worse for this user"):
+    with pytest.raises(WorseModelError, match="does not agree with the active model"):
         device.replace(noise, Budget(30), accept="better-than-old")
     assert device.status().release == "old"
     report = device.replace(noise, Budget(30))  # nothing is refused
@@ -300,7 +301,8 @@ def test_preview_gate_and_report_have_one_verdict(tmp_path, releases, with_head,
             preview = device.preview(new, Budget(20))
             verdicts.append(preview.worse)
             if preview.worse:
-                sentence = preview.comparison.verdict("the active model").removeprefix("It is ")
+                sentence = comparison_in_words(preview.comparison, "the active model")
+                sentence = sentence.removeprefix("It is ")
                 with pytest.raises(WorseModelError) as caught:
                     device.replace(new, Budget(20), accept="better-than-old")
                 assert sentence in str(caught.value)

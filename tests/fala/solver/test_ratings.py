@@ -7,8 +7,8 @@ import pytest
 
 from fala.model.links import Rating
 from fala.model.scales import Scales
+from fala.solver.decision import decide
 from fala.solver.fit import fit
-from fala.solver.judge import judge
 from training_sets import (
     answers,
     dense,
@@ -101,12 +101,12 @@ def test_further_ratings_are_added_to_a_fit():
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_the_judge_compares_squared_errors(better):
+def test_squared_errors_are_compared(better):
     random = np.random.default_rng(0)
     truth = random.uniform(1, 5, size=(100, 1))
     near, far = (truth + error * random.normal(size=truth.shape) for error in (0.3, 1.0))
     full, plain = (near, far) if better else (far, near)
-    verdict = judge(truth, full, plain, far, link=STARS)
+    verdict = decide(truth, full, plain, far, link=STARS)
     assert verdict.decision == ("personal" if better else "calibrated")
     assert verdict.scores["rmse"] < 0.5
     assert verdict.scores["rank_correlation"] > 0.9

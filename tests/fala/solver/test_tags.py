@@ -1,13 +1,13 @@
-"""Tags: each is the problem of a head of two labels, in the fit and for the judge."""
+"""Tags: each is the problem of a head of two labels, in the fit and in the decision."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fala.model.links import LABELS, TAGS
+from fala.model.links import LABELS
+from fala.solver.decision import MIN_LABELLED, decide
 from fala.solver.fit import fit
-from fala.solver.judge import MIN_LABELLED, judge
 from training_sets import make_training
 
 
@@ -24,7 +24,7 @@ def tag_of(training, column):
 def verdict_of(training, fitted):
     logits = (fitted.full.left_out, fitted.calibrated.left_out, fitted.vendor)
     rows = training.labelled
-    return judge(training.labels[rows], *(z[rows] for z in logits), link=training.link)
+    return decide(training.labels[rows], *(z[rows] for z in logits), link=training.link)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,3 @@ def test_tags_are_fitted_and_judged_like_heads_of_two_labels(case):
         assert loss == pytest.approx(sum(each.losses[name] for each in judged))
     assert verdict.decision == "personal"
     assert "3 tags" in verdict.reason
-
-
-def test_without_personal_tags_the_decision_is_calibrated():
-    random = np.random.default_rng(0)
-    vendor = 2 * random.normal(size=(200, 2))
-    labels = (vendor + random.logistic(size=vendor.shape) > 0).astype(float)
-    verdict = judge(labels, 3 * random.normal(size=vendor.shape), vendor, vendor, link=TAGS)
-    assert verdict.decision == "calibrated"
-    assert verdict.trust == (0, 0)
-    assert "0 of 2 tags are personal" in verdict.reason
