@@ -19,6 +19,7 @@ from typing import Any, SupportsIndex, TypeVar, cast, get_args
 from fala.backbones.external import Functions, OwnEncoder, default_name
 from fala.base.errors import (
     BudgetError,
+    BundleError,
     BundleFormatError,
     DataError,
     DeviceError,
@@ -40,7 +41,7 @@ from fala.base.examples import (
     items_of,
     listed,
 )
-from fala.base.files import check_path
+from fala.base.files import check_path, identity_of
 from fala.bundle.format import MAX_DIMENSION, MAX_LABELS
 from fala.bundle.manifest import LONGEST_LABEL, LONGEST_NAME, PRODUCT, printable_name
 from fala.bundle.signature import Trust
@@ -415,7 +416,7 @@ def check_one_source(bundle: object, **labels: object) -> None:
 def check_release(value: object) -> pathlib.Path:
     """Return the path of a vendor's release."""
     try:
-        return check_path(value, "bundle")
+        path = check_path(value, "bundle")
     except DataError as error:
         hint = ""
         if callable(value):
@@ -423,6 +424,12 @@ def check_release(value: object) -> pathlib.Path:
         elif isinstance(value, Collection) and not isinstance(value, str | bytes):
             hint = "; labels of your own are passed as labels="
         raise DataError(f"{error}{hint}") from None
+    if not path.suffix and identity_of(path) is None:  # probably a sample release's name
+        raise BundleError(
+            f"{path}: no such file; an app needs none: pass your own labels= and encoder= to "
+            "Device.create. The sample releases are shown by fala-replace"
+        )
+    return path
 
 
 def check_unsigned(trust: Trust | None) -> None:

@@ -16,7 +16,18 @@ import fala_sim
 from bridged import TEXTS
 from bundles import make_head, write_word_vector_release
 from devices import same, state
-from fala import Budget, BudgetError, DataError, Device, DeviceError, Item, Match, Pair, Stopped
+from fala import (
+    Budget,
+    BudgetError,
+    BundleError,
+    DataError,
+    Device,
+    DeviceError,
+    Item,
+    Match,
+    Pair,
+    Stopped,
+)
 from fala.base.errors import be, counted, type_of
 from fala.model.links import LABELS, TAGS, Rating
 from fala.selection.representatives import select
@@ -56,6 +67,8 @@ WRONG = {
                [None, *PATHS], DataError, "path is a path, not"),
     "release": (lambda device, new, release, value: Device.create(new, value),
                 [b"", *PATHS], DataError, "bundle is a path, not"),
+    "sample": (lambda device, new, release, value: Device.create(new, value),
+               ["bert"], BundleError, "an app needs none: pass your own labels= and encoder="),
     "replacement": (lambda device, new, release, value: device.replace(value),
                     [b"", *PATHS], DataError, "bundle is a path, not"),
     "positive": (lambda device, new, release, value: Device.create(new, release, positive=value),

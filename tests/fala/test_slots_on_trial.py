@@ -105,7 +105,7 @@ def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
 
 
 def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypatch):
-    monkeypatch.setattr("fala.slots.tries._passed", {})  # as in another process
+    monkeypatch.setattr("fala.slots.tries._passed", set())  # as in another process
     with monkeypatch.context() as patch, Device.open(replaced) as device:
         patch.setattr(OnnxEncoder, "encode", lambda *_: signal.raise_signal(signal.SIGINT))
         for _ in range(TRIES):
@@ -142,7 +142,7 @@ def test_concurrent_attempts_count_once(replaced):
 
 
 def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded, monkeypatch):
-    monkeypatch.setattr("fala.slots.tries._passed", {})  # as in another process
+    monkeypatch.setattr("fala.slots.tries._passed", set())  # as in another process
     with Device.open(replaced) as device:
         assert device.status().release == "mid" and encoded == []
         device.predict_proba(PROBES)

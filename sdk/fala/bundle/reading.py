@@ -38,11 +38,6 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.scales import Scales
 
-_NO_RELEASE = (
-    "; an app needs none: pass your own labels= and encoder= to Device.create. The sample releases "
-    "are shown by fala-replace"
-)
-
 
 class Bundle:
     """An opened and verified bundle.
@@ -393,9 +388,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except BundleError as error:
         raise type(error)(f"{os.fspath(path)}: {error}") from error
     except FileNotFoundError as error:
-        # A name without a suffix is probably a sample release's.
-        hint = "" if Path(path).suffix else _NO_RELEASE
-        raise BundleError(f"{os.fspath(path)}: no such file{hint}") from error
+        raise BundleError(f"{os.fspath(path)}: no such file") from error
     except OSError as error:
         raise BundleError(f"{os.fspath(path)}: cannot be read: {failure(error)}") from error
 

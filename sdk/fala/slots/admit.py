@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fala.backbones.external import Encoders
-from fala.base.errors import BundleError, BundleMismatchError, BundleSignatureError
+from fala.base.errors import BundleMismatchError, BundleSignatureError
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature
@@ -100,12 +100,7 @@ def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
         BundleMismatchError: It is no adapter, or for another backbone.
         BundleError: It cannot be trusted.
     """
-    try:
-        bundle = _open(path, origin)
-    except BundleError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # a sample release is no adapter
-            raise BundleError(f"{path}: no such file") from error.__cause__
-        raise
+    bundle = _open(path, origin)
     if bundle.base is None:
         raise BundleMismatchError(
             f"{bundle.path}: a release, not an adapter; install it with Device.replace"

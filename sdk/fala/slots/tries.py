@@ -31,8 +31,7 @@ _LOCK = "store.sqlite3.trial"
 #: The files that a trial's slots depend on.
 Files = frozenset[Identity]
 # What has passed in this process, which a fork is not.
-_passed: dict[tuple[int, Files], None] = {}
-_remembering = Lock()
+_passed: set[tuple[int, Files]] = set()
 # A few hundred bytes each.
 _MOST_REMEMBERED = 10_000
 
@@ -95,9 +94,8 @@ class Trials:
             Whether they have. After a try that did not end, they have to pass again.
         """
         now = self.running()
-        if now is None or now.began != trial.began or now.tries:
-            return False
-        if (os.getpid(), files) not in _passed:
+        passed = (os.getpid(), files) in _passed
+        if not passed or now is None or now.began != trial.began or now.tries:
             return False
         self._note_passed(now)
         return True
@@ -111,14 +109,10 @@ class Trials:
                 that it is checked whenever the folder is opened.
         """
         self._note_passed(trial)
-        if files is None:
-            return
-        key = os.getpid(), files
-        with _remembering:
-            _passed.pop(key, None)  # else it would keep its place in the order
+        if files is not None:
             if len(_passed) >= _MOST_REMEMBERED:
-                del _passed[next(iter(_passed))]
-            _passed[key] = None
+                _passed.clear()
+            _passed.add((os.getpid(), files))
 
     @interruptible
     def exclusive(self) -> Iterator[bool]:

@@ -358,7 +358,7 @@ def test_a_release_on_trial_is_probed_once_for_all_that_share_its_file(
     for user in range(3):
         with Device.create(tmp_path / f"{user}", releases["old"], releases=shared) as device:
             device.replace(releases["mid"], Budget(0))
-    monkeypatch.setattr("fala.slots.tries._passed", {})  # as in another process
+    monkeypatch.setattr("fala.slots.tries._passed", set())  # as in another process
     for user in range(3):
         encoded.clear()
         with Device.open(tmp_path / f"{user}", releases=shared) as device:
