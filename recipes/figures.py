@@ -21,8 +21,8 @@ from fala_sim.experiments.own.jobs import SIZES as OWN_SIZES
 from fala_sim.experiments.own.tables import BASELINE
 from fala_sim.experiments.replacement import blends, flips
 from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
-from fala_sim.metric.statistics import Comparison, compare, mean_over_users
-from fala_sim.metric.value import Value
+from fala_sim.metric.statistics import PairedTest, compare, mean_over_users
+from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
 from fala_sim.study import find_study
 
@@ -138,14 +138,14 @@ def rounded(number: float) -> str:
     return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.1f}"
 
 
-def interval(value: Value, decimals: int) -> str:
+def interval(value: UserMean, decimals: int) -> str:
     """The ends of a mean's interval."""
     if value.low is None or value.high is None:
         return "too few people for an interval"
     return f"{text_of(value.low, decimals)} to {text_of(value.high, decimals)}"
 
 
-def with_interval(value: Value, decimals: int = 3, *, worse: bool = False) -> str:
+def with_interval(value: UserMean, decimals: int = 3, *, worse: bool = False) -> str:
     """A difference, with its interval, in bold if it is worse."""
     words = f"{text_of(value.mean, decimals, signed=True)} ({interval(value, decimals)})"
     return f"**{words}**" if worse else words
@@ -220,7 +220,7 @@ def together(study: str, data: str, names: Sequence[str]) -> dict[str, pd.DataFr
     return {name: shared_by(runs, *groups.values()) for name, runs in groups.items()}
 
 
-def mean(runs: pd.DataFrame, figure: str) -> Value:
+def mean(runs: pd.DataFrame, figure: str) -> UserMean:
     """A figure's mean over people.
 
     Raises:
@@ -234,7 +234,7 @@ def mean(runs: pd.DataFrame, figure: str) -> Value:
 
 def compared(
     study: str, data: str, other: str, method: str = SHIPPED, figure: str = "auc"
-) -> Comparison:
+) -> PairedTest:
     """A method's figure minus another's, on the people of both.
 
     Raises:
@@ -322,7 +322,7 @@ def cell(runs: pd.DataFrame, figure: str) -> str:
     return text_of(mean(runs, figure).mean / unit, decimals)
 
 
-def decided(test: Comparison) -> str:
+def decided(test: PairedTest) -> str:
     """A difference in AUC with its interval, and its verdict if it is resolved."""
     words = with_interval(test.difference)
     if test.verdict == "not resolved":

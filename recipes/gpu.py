@@ -35,10 +35,10 @@ from fala_export.rows.user_rows import Row
 from fala_sim.meter import Meter
 from fala_sim.methods.lora import Lora
 from fala_sim.playground.sample import USERS_LIMIT, sample_rows
-from fala_sim.situation import Release, Situation, User
+from fala_sim.situation import MeasuredRelease, Situation, User
 
 if TYPE_CHECKING:
-    from fala_sim.training.loop import Training
+    from fala_sim.training.loop import UserTraining
 
 #: Largest difference of an answer to the CPU's. A GPU trains in half precision, and a training
 #: carries rounding on: its answers are its validation losses, in nats.
@@ -62,7 +62,7 @@ def model_folder(folder: Path) -> Path:
     return copy
 
 
-def people_of(count: int, release: Release, model: Path) -> list[Situation]:
+def people_of(count: int, release: MeasuredRelease, model: Path) -> list[Situation]:
     """People of the sample, each with 48 examples; the 51st is the first one's other posts."""
     users = list(sample_rows(users=min(count, USERS_LIMIT)).users.items())
     people = []
@@ -111,7 +111,7 @@ class Steps:
         self._rows = sample_rows(users=1).public
         self._texts = [str(row.example) for row in self._rows[:texts]]
         self._seconds: dict[str, float] = {}
-        self._release: Release | None = None
+        self._release: MeasuredRelease | None = None
 
     def run(self) -> tuple[dict[str, float], dict[str, Answers]]:
         """The seconds and the answers of each step, by its name."""
@@ -143,7 +143,7 @@ class Steps:
         head = fala_export.fit_head(backbone, texts, labels, embeddings=embeddings, lexical=False)
         release = self._folder / "release.fala"
         fala_export.write_release(release, bundle, head, {"head": "of recipes/gpu.py"})
-        self._release = Release("minilm", release, head, {}, {})
+        self._release = MeasuredRelease("minilm", release, head, {}, {})
         return np.stack([embeddings[text] for text in texts[:64]])
 
     def _embed(self) -> Answers:
@@ -169,12 +169,12 @@ class Steps:
         return np.array(list(history["validation_loss"].values()))
 
     def _lora(self) -> Answers:
-        from fala_sim.training.loop import Training
+        from fala_sim.training.loop import UserTraining
 
         people = self._situations(self._people)
 
-        def train() -> list[Training]:
-            trained = [Training(each, self._model, Lora.adapt, RATE) for each in people]
+        def train() -> list[UserTraining]:
+            trained = [UserTraining(each, self._model, Lora.adapt, RATE) for each in people]
             for training in trained:
                 for _ in range(self._epochs):
                     training.epoch()

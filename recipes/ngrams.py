@@ -19,7 +19,7 @@ from fala.text import ngrams
 from fala_export.fit.heads import fit_head
 from fala_export.people.score import auc
 from fala_sim.convert.conversion import TextRow
-from fala_sim.convert.format import Opened
+from fala_sim.convert.format import OpenedDataSet
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.location import find_location
 from fala_sim.metric.statistics import describe
@@ -43,7 +43,7 @@ def choose(kinds: str) -> None:
     )
 
 
-def areas(opened: Opened, seed: int) -> list[float]:
+def areas(opened: OpenedDataSet, seed: int) -> list[float]:
     """AUC of each person of one division."""
     people = opened.busiest(PEOPLE, "validation")
     rows = opened.convert(users=people, seed=seed).rows

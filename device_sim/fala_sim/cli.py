@@ -28,11 +28,11 @@ from fala_sim.options import (
     results_option,
     with_options,
 )
-from fala_sim.records import Kind, Store
+from fala_sim.records import RecordKind, RecordStore
 
 if TYPE_CHECKING:
     from fala_sim.report.plot import Plot
-    from fala_sim.report.registry import Entry
+    from fala_sim.report.registry import Registered
 
 
 class _Laboratory(Group):
@@ -58,7 +58,7 @@ _OUT = click.option(
 
 
 def _run(
-    family: Family, kinds: Sequence[Kind], results: Path, options: Mapping[str, Any]
+    family: Family, kinds: Sequence[RecordKind], results: Path, options: Mapping[str, Any]
 ) -> list[str]:
     """Run the missing jobs; returns a line for each job that failed."""
     if find_spec("transformers") is None:  # else every job would fail for itself
@@ -77,7 +77,7 @@ class _Entries(Group):
     def __init__(
         self,
         *arguments: Any,  # noqa: ANN401
-        entries: Callable[[], Mapping[str, Entry[Any]]],
+        entries: Callable[[], Mapping[str, Registered[Any]]],
         command_of: Callable[[Any], click.Command],
         **options: Any,  # noqa: ANN401
     ) -> None:
@@ -108,7 +108,7 @@ class _Entries(Group):
 
 
 def _entry_command(
-    entry: Entry[Any],
+    entry: Registered[Any],
     options_of_show: Sequence[Option],
     show: Callable[..., None],
     results_option: Option = RESULTS,
@@ -151,11 +151,11 @@ def _show_table(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: 
     click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
 
 
-def _table(entry: Entry[Any]) -> click.Command:
+def _table(entry: Registered[Any]) -> click.Command:
     return _entry_command(entry, (JSON,), _show_table)
 
 
-def _figure(entry: Entry[Any]) -> click.Command:
+def _figure(entry: Registered[Any]) -> click.Command:
     def show(plots: Any, results: Path, *, out: Path | None) -> None:  # noqa: ANN401
         if not plots:
             raise DataError(
@@ -200,7 +200,7 @@ class _Studies(Group):
         study = find_study(cmd_name)
         results = results_option(study.results, "the study's own")
 
-        def table_of(entry: Entry[Any]) -> click.Command:
+        def table_of(entry: Registered[Any]) -> click.Command:
             return _entry_command(entry, (JSON,), _show_table, results)
 
         question = questions[cmd_name]
@@ -236,7 +236,7 @@ def pack_command(results: Path, as_json: bool) -> None:
     Tables and figures read it like the records themselves. Records that were made with uncommitted
     changes of the code are rejected.
     """
-    path = Store(results).pack()
+    path = RecordStore(results).pack()
     size = path.stat().st_size
     if as_json:
         click.echo(json.dumps({"path": str(path), "bytes": size}))
@@ -267,13 +267,13 @@ def _write(results: Path) -> None:
         log(f"left out: {line}")
 
 
-def _tables() -> Mapping[str, Entry[Any]]:
+def _tables() -> Mapping[str, Registered[Any]]:
     from fala_sim.report import registry
 
     return registry.tables()
 
 
-def _figures() -> Mapping[str, Entry[Any]]:
+def _figures() -> Mapping[str, Registered[Any]]:
     from fala_sim.report import registry
 
     return registry.figures()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fala import DataError
 from fala_export.people.score import error_rate
 from fala_sim.metric.mixing import as_logits
-from fala_sim.records import Kind, Record, read_records
+from fala_sim.records import Record, RecordKind, read_records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WHOLE = ("cross", "blends", "settings", "stages")
 
 
-def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
+def frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
     """The records of a folder as one pandas frame, one row per record.
 
     The columns are a record's fields; a field within a field is named with a dot, such as
@@ -53,7 +53,7 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
     )
 
 
-def read_frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
+def read_frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
     """As ``frame``, but empty where there is no record.
 
     Raises:

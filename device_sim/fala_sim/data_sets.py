@@ -9,10 +9,10 @@ from pathlib import Path
 from fala import DataError, Match
 from fala.model.labels import HeadLabel, checked_labels
 from fala_sim.convert.conversion import Conversion, ConvertedRow, MatchRow, folded
-from fala_sim.convert.format import Format, Opened, Role, half_of
+from fala_sim.convert.format import Format, OpenedDataSet, Role, half_of
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.location import find_location
-from fala_sim.situation import Example, TaskType, User, UserLabel
+from fala_sim.situation import LabelTask, User, UserExample, UserLabel
 
 #: Users on whom settings are chosen; fewer if the data set has too few people.
 VALIDATION_USERS = 10
@@ -25,7 +25,7 @@ _ANOTHER = 1_000_000  # added to a seed, it gives one that no run uses
 
 
 @dataclass(frozen=True)
-class Division:
+class UserDivision:
     """A data set divided among a public and some users.
 
     Attributes:
@@ -41,9 +41,9 @@ class Division:
     """
 
     name: str
-    task: TaskType
+    task: LabelTask
     labels: tuple[HeadLabel, ...]
-    public: Sequence[Example]
+    public: Sequence[UserExample]
     public_labels: Sequence[UserLabel]
     public_users: Sequence[str]
     users: tuple[User, ...]
@@ -72,7 +72,7 @@ class Partition:
     users: int
     seed: int
 
-    def divide(self, role: Role) -> Division:
+    def divide(self, role: Role) -> UserDivision:
         """Read the data set and divide it.
 
         People take turns in being of the test users' half and of the validation users' half (see
@@ -114,7 +114,7 @@ class Partition:
         return find_location(self.name, self.folder).digest()
 
 
-def _convert(form: Format, opened: Opened, users: Sequence[str], seed: int) -> Conversion:
+def _convert(form: Format, opened: OpenedDataSet, users: Sequence[str], seed: int) -> Conversion:
     options = {} if form.offers is None else {"history": HISTORY}
     if form.public is not None:
         options["public"] = form.public
@@ -139,16 +139,16 @@ def _users_of(
 
 def _gather(
     name: str,
-    opened: Opened,
+    opened: OpenedDataSet,
     conversion: Conversion,
     users: Sequence[str],
     most: int | None = None,
-) -> Division:
+) -> UserDivision:
     public = [row for row in conversion.rows if row.split == "public"]
     present = sorted({row.label for row in conversion.rows if not isinstance(row.label, tuple)})
     names: dict[float, HeadLabel | float] = dict(enumerate(opened.labels))
     names = names or {label: label for label in present}
-    task: TaskType = "classification"
+    task: LabelTask = "classification"
     labels: tuple[HeadLabel, ...] = ()
     if isinstance(conversion.rows[0], MatchRow):
         task = "matching"
@@ -168,7 +168,7 @@ def _gather(
     for row in conversion.rows:
         if row.split != "public" and row.user in by_user:
             by_user[row.user][row.split].append(row)
-    return Division(
+    return UserDivision(
         name=name,
         task=task,
         labels=labels,
@@ -190,5 +190,5 @@ def _gather(
     )
 
 
-def _example(row: ConvertedRow) -> Example:
+def _example(row: ConvertedRow) -> UserExample:
     return Match(row.history, row.candidate) if isinstance(row, MatchRow) else row.text

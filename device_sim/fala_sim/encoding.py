@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from fala import Bundle
 from fala.backbones import Backbone
+from fala.model.heads import Vectors
 from fala_sim.meter import Meter
-from fala_sim.situation import Release, Vectors
+from fala_sim.situation import MeasuredRelease
 
 
 class DeviceEncoder:
@@ -17,7 +18,7 @@ class DeviceEncoder:
         release: The new release.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: MeasuredRelease) -> None:
         self._release = release
         self._backbone: Backbone | None = None
         self._embeddings: dict[str, Vectors] = {}
@@ -44,7 +45,7 @@ class KnownEncoder:
         release: The new release.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: MeasuredRelease) -> None:
         self._release = release
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:

@@ -16,13 +16,13 @@ from fala import DataError
 
 if TYPE_CHECKING:
     from fala_sim.engine.job import Engine, Log
-    from fala_sim.records import Kind
+    from fala_sim.records import RecordKind
 
 #: A click option's decorator.
 Option: TypeAlias = "Callable[[Callable[..., None]], Callable[..., None]]"
 #: Makes the missing records of some kinds, or of all if none is named, by a plan; returns a line
 #: for each failure.
-Run: TypeAlias = "Callable[[Any, Sequence[Kind], Engine, Log], list[str]]"
+RunFamily: TypeAlias = "Callable[[Any, Sequence[RecordKind], Engine, Log], list[str]]"
 
 _log = logging.getLogger("fala.sim")
 
@@ -97,19 +97,19 @@ class Family:
         plan: Holds the options.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[RecordKind, ...]
     options: tuple[Option, ...]
-    run: Run
+    run: RunFamily
     plan: Callable[..., Any]
 
 
-def run_of(module: str) -> Run:
+def run_of(module: str) -> RunFamily:
     """The ``run`` of a module, which is imported when it is called.
 
     So a command with a mistake fails at once.
     """
 
-    def run(plan: Any, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:  # noqa: ANN401
+    def run(plan: Any, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:  # noqa: ANN401
         failures: list[str] = import_module(module).run(plan, kinds, engine, log)
         return failures
 

@@ -25,14 +25,14 @@ from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
 #: What was run: a word of the family of experiments that makes the record.
-Kind: TypeAlias = str
+RecordKind: TypeAlias = str
 
 #: The file of a run's records, and the file that ``pack`` makes of them.
 DATABASE, PACKED = "records.sqlite", "records.jsonl.gz"
 
 
 @dataclass(frozen=True)
-class Key:
+class RecordKey:
     """Identifies the job of a record.
 
     Attributes:
@@ -44,7 +44,7 @@ class Key:
         variant: Distinguishes jobs of the same method, or "".
     """
 
-    kind: Kind
+    kind: RecordKind
     data: str
     method: str
     user: str
@@ -56,7 +56,7 @@ class Key:
         names = (self.kind, self.data, self.method, self.variant, self.user, f"seed {self.seed}")
         return " ".join(filter(None, names))
 
-    def of(self, variant: object) -> Key:
+    def of(self, variant: object) -> RecordKey:
         """The key of one of a job's several records."""
         return replace(self, variant=str(variant))
 
@@ -67,19 +67,19 @@ class Key:
         return self.kind, self.data, method, f"{self.user}-{self.seed}"
 
 
-def key_of(record: Mapping[str, Any]) -> Key:
+def key_of(record: Mapping[str, Any]) -> RecordKey:
     """The key of a record.
 
     Raises:
         DataError: If it is not a record.
     """
     try:
-        return Key(**{name: record[name] for name in Key.__dataclass_fields__})
+        return RecordKey(**{name: record[name] for name in RecordKey.__dataclass_fields__})
     except (KeyError, TypeError) as error:
         raise DataError("not a record") from error
 
 
-class Store:
+class RecordStore:
     """The records of a run's folder.
 
     Attributes:
@@ -95,12 +95,12 @@ class Store:
         self._results = results
 
     @cached_property
-    def keys(self) -> set[Key]:
+    def keys(self) -> set[RecordKey]:
         """See the class."""
         return {key_of(record) for record in self.read()}
 
     def append(
-        self, key: Key, content: Mapping[str, Any], origin: Mapping[str, Any] | None = None
+        self, key: RecordKey, content: Mapping[str, Any], origin: Mapping[str, Any] | None = None
     ) -> None:
         """Append a record; if several processes append the same one, only one succeeds.
 
@@ -136,7 +136,7 @@ class Store:
             raise DataError(f"cannot write {str(self._results / DATABASE)!r}: {error}") from error
         self.keys.add(key)
 
-    def read(self, *kinds: Kind) -> list[Record]:
+    def read(self, *kinds: RecordKind) -> list[Record]:
         """The records of some kinds, or of all, in the order of their keys.
 
         Raises:
@@ -147,7 +147,7 @@ class Store:
         keys = [key for key in by_key if not kinds or key.kind in kinds]
         return [by_key[key] for key in sorted(keys, key=lambda key: key.order)]
 
-    def get(self, key: Key) -> Record | None:
+    def get(self, key: RecordKey) -> Record | None:
         """One job's record, or None where it was not run.
 
         Raises:
@@ -233,15 +233,15 @@ class Store:
             connection.close()
 
 
-def read_records(results: Path, *kinds: Kind) -> list[Record]:
-    """The records of a run's folder; see ``Store.read``."""
-    return Store(results).read(*kinds)
+def read_records(results: Path, *kinds: RecordKind) -> list[Record]:
+    """The records of a run's folder; see ``RecordStore.read``."""
+    return RecordStore(results).read(*kinds)
 
 
 _TABLE = "CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, kind TEXT, record TEXT)"
 
 
-def _text_of(key: Key) -> str:
+def _text_of(key: RecordKey) -> str:
     """A key in the database."""
     return json.dumps(list(asdict(key).values()))
 

@@ -12,25 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, Device, Match
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel, OwnLabel
 from fala_export.fit.device_fit import SparseRows
 from fala_sim.meter import Meter
 
 #: The tasks, by the kind of their labels.
-TaskType: TypeAlias = Literal["classification", "matching", "rating", "tags"]
+LabelTask: TypeAlias = Literal["classification", "matching", "rating", "tags"]
 #: The tasks whose labels exclude one another.
-CLASSES: tuple[TaskType, ...] = ("classification", "matching")
-Example: TypeAlias = "str | Match"
+CLASSES: tuple[LabelTask, ...] = ("classification", "matching")
+UserExample: TypeAlias = "str | Match"
 #: A label, a rating's number, or an example's tags.
 UserLabel: TypeAlias = OwnLabel
-Vectors: TypeAlias = NDArray[np.float32]
-Logits: TypeAlias = NDArray[np.float64]
+LogitArray: TypeAlias = NDArray[np.float64]
 #: Embeddings (d,) by text.
-Embeddings: TypeAlias = Mapping[str, Vectors]
+EmbeddingByText: TypeAlias = Mapping[str, Vectors]
 
 
-class Encode(Protocol):
+class DeviceEncoding(Protocol):
     """The new backbone on a user's device; every text costs a forward pass."""
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
@@ -38,7 +37,7 @@ class Encode(Protocol):
 
 
 @dataclass(frozen=True)
-class Release:
+class MeasuredRelease:
     """A vendor's release, with the laboratory's data about it.
 
     Attributes:
@@ -55,7 +54,7 @@ class Release:
     name: str
     path: Path
     head: Head
-    embeddings: Embeddings
+    embeddings: EmbeddingByText
     flops: Mapping[int, float]
     tokens: Mapping[str, int] = field(default_factory=dict)
 
@@ -78,15 +77,15 @@ class Release:
                 device.learn(user.train, user.train_labels)
             return device.model
 
-    def inputs(self, examples: Sequence[Example]) -> Vectors:
+    def inputs(self, examples: Sequence[UserExample]) -> Vectors:
         """The head's inputs of n examples, shape (n, D)."""
         return self.head.inputs(examples, self.embeddings)
 
-    def words(self, examples: Sequence[Example]) -> SparseRows | None:
+    def words(self, examples: Sequence[UserExample]) -> SparseRows | None:
         """The n-grams of n examples; None if the head has no words."""
         return self.head.words(examples)
 
-    def logits(self, model: PersonalModel, examples: Sequence[Example]) -> Logits:
+    def logits(self, model: PersonalModel, examples: Sequence[UserExample]) -> LogitArray:
         """The logits (n, C) of a model on this release's head for n examples."""
         return model.logits(self.inputs(examples), self.words(examples)).astype(np.float64)
 
@@ -104,9 +103,9 @@ class User:
     """
 
     name: str
-    train: Sequence[Example]
+    train: Sequence[UserExample]
     train_labels: Sequence[UserLabel]
-    test: Sequence[Example]
+    test: Sequence[UserExample]
     test_labels: Sequence[UserLabel]
 
 
@@ -132,13 +131,13 @@ class Situation:
     """
 
     user: User
-    old: Release
-    installed: Release
-    new: Release
-    shipped: Release
+    old: MeasuredRelease
+    installed: MeasuredRelease
+    new: MeasuredRelease
+    shipped: MeasuredRelease
     personal: PersonalModel
     transformer: Path | None
-    encode: Encode
+    encode: DeviceEncoding
     seed: int
     meter: Meter = field(default_factory=Meter)
     words: Head | None = None
@@ -157,23 +156,23 @@ class Situation:
         """The train labels as class shares, shape (n, C); C is 1 for two classes."""
         return self.new.head.label_shares(self.user.train_labels)
 
-    def old_logits(self, examples: Sequence[Example] | None = None) -> Logits:
+    def old_logits(self, examples: Sequence[UserExample] | None = None) -> LogitArray:
         """The old personal model's logits (n, C); of the train examples by default."""
         return self.old.logits(self.personal, self.user.train if examples is None else examples)
 
 
-def distinct_texts(examples: Iterable[Example]) -> list[str]:
+def distinct_texts(examples: Iterable[UserExample]) -> list[str]:
     """The distinct texts of some examples, in order of first appearance."""
     return list(dict.fromkeys(text for example in examples for text in texts_of(example)))
 
 
-def texts_of(example: Example) -> tuple[str, ...]:
+def texts_of(example: UserExample) -> tuple[str, ...]:
     """The texts of one example: itself, or its history and its candidate."""
     return (*example.history, example.candidate) if isinstance(example, Match) else (example,)
 
 
 def forward_flops_of(bundle: Bundle) -> dict[int, float]:
-    """FLOPs of one forward pass by length in tokens, from a bundle's manifest; see ``Release``."""
+    """FLOPs of one forward pass by length in tokens, from a bundle's manifest."""
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
     return {int(length): float(value) for length, value in flops.items()}

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala_sim.options import Family
-from fala_sim.records import Kind
-from fala_sim.report.registry import Entry, Make, entry_of
+from fala_sim.records import RecordKind
+from fala_sim.report.registry import Make, Registered, entry_of
 
 if TYPE_CHECKING:
     from fala_sim.report.table import Table
@@ -37,7 +37,7 @@ class Study:
 
     name: str
     family: Family
-    entries: dict[str, Entry[Table]] = field(default_factory=dict)
+    entries: dict[str, Registered[Table]] = field(default_factory=dict)
 
     @property
     def results(self) -> Path:
@@ -48,9 +48,9 @@ class Study:
         self,
         name: str,
         title: str,
-        *needs: Kind,
+        *needs: RecordKind,
         caption: str = "",
-        reads: tuple[Kind, ...] = (),
+        reads: tuple[RecordKind, ...] = (),
     ) -> Callable[[Make[Table]], Make[Table]]:
         """Register a function as a table of the study, as ``report.registry.table`` does.
 
@@ -71,7 +71,7 @@ class Study:
 
         return register
 
-    def tables(self) -> Mapping[str, Entry[Table]]:
+    def tables(self) -> Mapping[str, Registered[Table]]:
         """All tables."""
         import_module(f"{FOLDER.name}.{self.name}.tables")
         return self.entries

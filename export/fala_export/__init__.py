@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from fala_export.training.release import write_head, write_words
     from fala_export.training.saving import save_model
     from fala_export.training.settings import LoopSettings, TrainingSettings
-    from fala_export.training.texts import EpochPlan, Texts, length_batches
+    from fala_export.training.texts import EpochPlan, TextTokens, length_batches
     from fala_export.vectors.table import write_vectors
 
 #: The modules of the names.
@@ -65,7 +65,7 @@ _MODULES = {
     "Rows": "fala_export.rows.table",
     "Row": "fala_export.rows.user_rows",
     "RowError": "fala_export.errors",
-    "Texts": "fala_export.training.texts",
+    "TextTokens": "fala_export.training.texts",
     "Training": "fala_export.training.loop",
     "TrainingSettings": "fala_export.training.settings",
     "TransformerLearner": "fala_export.training.backbones",
@@ -115,7 +115,7 @@ __all__ = [
     "Row",
     "RowError",
     "Rows",
-    "Texts",
+    "TextTokens",
     "Training",
     "TrainingSettings",
     "TransformerLearner",

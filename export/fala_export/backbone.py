@@ -29,7 +29,7 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.load import Source
+from fala_export.models.load import AnyEncoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
@@ -56,7 +56,7 @@ class Export:
         reference: Embeddings of the same texts by the encoder in float32.
     """
 
-    encoder: Source
+    encoder: AnyEncoder
     options: ExportOptions
     max_length: int | None
     precision: str
@@ -72,7 +72,7 @@ class Export:
         return round(sum(map(len, self.files.values())) / MEGABYTE, 2)
 
 
-def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
+def check_disk(encoder: AnyEncoder, options: ExportOptions, *folders: Path) -> None:
     """Check that the bundle of an encoder fits its format, and the disks that it is written to.
 
     Args:
@@ -93,10 +93,10 @@ def check_disk(encoder: Source, options: ExportOptions, *folders: Path) -> None:
 
 
 def convert(
-    encoder: Source,
+    encoder: AnyEncoder,
     options: ExportOptions,
     examples: Sequence[Example],
-    whole: Source | None = None,
+    whole: AnyEncoder | None = None,
 ) -> Export:
     """Convert an encoder to the model that a device runs, and compare both.
 
@@ -166,7 +166,7 @@ def convert(
 class _Graph:
     """A graph that a device runs, in any precision; see ``StaticTable``."""
 
-    encoder: Source
+    encoder: AnyEncoder
     options: ExportOptions
     float_model: ModelProto
     max_length: int
@@ -281,7 +281,7 @@ def _graph_details(export: Export) -> dict[str, Any]:
 
 
 def export_encoder(
-    encoder: Source, out: Path, options: ExportOptions, parity_text: Path | None = None
+    encoder: AnyEncoder, out: Path, options: ExportOptions, parity_text: Path | None = None
 ) -> dict[str, Any]:
     """Export an encoder as a bundle without a head: ``convert`` and ``pack``.
 

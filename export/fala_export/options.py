@@ -74,14 +74,14 @@ Cosine: TypeAlias = Annotated[float, Number(-1, 1)]
 #: Of AUC, or of RMSE in a rating's unit, whose range is within a million on either side.
 Gain: TypeAlias = Annotated[float, Number(-2e6, 2e6)]
 File: TypeAlias = Annotated[Path, click.Path(path_type=Path, dir_okay=False)]
-Folder: TypeAlias = Annotated[Path, click.Path(path_type=Path, file_okay=False)]
+FolderPath: TypeAlias = Annotated[Path, click.Path(path_type=Path, file_okay=False)]
 FileOrFolder: TypeAlias = Annotated[Path, click.Path(path_type=Path)]
 
 _LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Argument:
+class PositionalArgument:
     """Marks a field that is an argument.
 
     Attributes:
@@ -218,7 +218,7 @@ def _parameter(
         declared = click.Choice(get_args(declared))
     needed = field.default is field.default_factory is MISSING
     for note in notes:
-        if isinstance(note, Argument):
+        if isinstance(note, PositionalArgument):
             return click.Argument([field.name], type=declared, metavar=note.metavar)
     names = [note for note in notes if isinstance(note, str)]
     default = None if several or needed else field.default

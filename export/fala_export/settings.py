@@ -12,13 +12,13 @@ import click
 from fala.cli import Described
 from fala_export.errors import ExportError
 from fala_export.options import (
-    Argument,
     Cosine,
     Count,
     File,
     FileOrFolder,
-    Folder,
+    FolderPath,
     Gain,
+    PositionalArgument,
     Seed,
     Share,
 )
@@ -55,7 +55,7 @@ class ModelSource:
             operations (default: all).
     """
 
-    source: Annotated[str, Argument("DIR_OR_NAME")]
+    source: Annotated[str, PositionalArgument("DIR_OR_NAME")]
     revision: str | None = None
     ignore: tuple[Ignored, ...] = ()
     prompt: str | None = None
@@ -227,5 +227,5 @@ class PublishSettings:
         keys: The private keys.
     """
 
-    repository: Folder
+    repository: FolderPath
     keys: Keys

@@ -16,7 +16,7 @@ from fala_export.families.adapters.model import (
     prepare,
     set_inputs,
 )
-from fala_export.families.adapters.settings import Method
+from fala_export.families.adapters.settings import AdapterMethod
 from fala_export.families.adapters.training import matthews
 from families import write_model
 
@@ -59,7 +59,7 @@ def test_adapters_equal_those_of_the_adapters_library(activation, theirs_name):
                 parameter.copy_(their.normal_())
     assert torch.equal(states(ours), states(theirs))
     assert not torch.allclose(states(ours), states(tiny()))
-    ours_config = configuration(ours, Method(size=D // 6), "task")["config"]
+    ours_config = configuration(ours, AdapterMethod(size=D // 6), "task")["config"]
     expected = config.to_dict() | {"non_linearity": "swish"}  # a bundle's adapters have no other
     for key, value in ours_config.items():
         assert key == "reduction_factor" or expected[key] == value, key
@@ -128,7 +128,7 @@ def test_inputs_of_the_graph_equal_the_models_adapters():
 def test_each_method_trains_only_its_parameters():
     def trained(method, **options):
         model = tiny()
-        prepare(model, Method(method, **options), 0)
+        prepare(model, AdapterMethod(method, **options), 0)
         names = {name for name, p in model.named_parameters() if p.requires_grad}
         return names, parameters(model)
 

@@ -11,7 +11,7 @@ import pytest
 
 import embed_together
 from embed_together import TEXTS, Recorder
-from fala_export.embedding import Embedder, Embeddings, Table
+from fala_export.embedding import Embedder, Embeddings, VectorFile
 from fala_export.embedding.table import keys_of
 from fala_export.errors import ExportError
 from full_disk import files_of_at_most
@@ -22,8 +22,8 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fala_export.embedding.table import Table, keys_of
-table, number = Table(Path(sys.argv[1]), 300), int(sys.argv[2])
+from fala_export.embedding.table import VectorFile, keys_of
+table, number = VectorFile(Path(sys.argv[1]), 300), int(sys.argv[2])
 while True:
     texts = [str(number), str(number + 1)]
     table.add(keys_of(texts), np.array([[float(text)] * 300 for text in texts], np.float32))
@@ -117,7 +117,7 @@ def test_an_entry_that_is_damaged_later_is_an_error(tmp_path):
     data = bytearray(file.read_bytes())
     data[9] ^= 1
     file.write_bytes(data)
-    Embeddings(Table(tmp_path / "d", 2), ["a"])
+    Embeddings(VectorFile(tmp_path / "d", 2), ["a"])
     with pytest.raises(ExportError, match="damaged"):
         mapping.take(["a", "long"])
 
@@ -128,7 +128,7 @@ def test_a_full_disk_and_an_unusable_folder_are_errors(tmp_path):
         Embedder(tmp_path).embed(backbone, "d", texts, "")
     vectors = Embedder(tmp_path).embed(backbone, "d", texts, "")
     np.testing.assert_array_equal(vectors, backbone.encode(texts))
-    assert len(Table(tmp_path / "d", 2)) == 100
+    assert len(VectorFile(tmp_path / "d", 2)) == 100
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "other" / "keys").mkdir(parents=True)
     for digest in ("file", "other"):
@@ -137,7 +137,7 @@ def test_a_full_disk_and_an_unusable_folder_are_errors(tmp_path):
 
 
 def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
-    table, keys = Table(tmp_path, 1), keys_of(["a", "b", "c"]).copy()
+    table, keys = VectorFile(tmp_path, 1), keys_of(["a", "b", "c"]).copy()
     keys["first"] = 7
     table.add(keys[:2], np.array([[1], [2]]))
     table.add(keys[:1], np.array([[3]]))  # a newer entry
@@ -147,11 +147,11 @@ def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
 
 @pytest.mark.slow
 def test_a_table_sees_a_folder_made_anew_with_as_many_entries(tmp_path):
-    table = Table(tmp_path / "d", 1)
+    table = VectorFile(tmp_path / "d", 1)
     table.add(keys_of("ab"), np.float32([[1], [2]]))
     assert table.find(keys_of("ab")).tolist() == [0, 1]
     shutil.rmtree(tmp_path / "d")
-    Table(tmp_path / "d", 1).add(keys_of("bc"), np.float32([[3], [4]]))
+    VectorFile(tmp_path / "d", 1).add(keys_of("bc"), np.float32([[3], [4]]))
     assert table.find(keys_of("bca")).tolist() == [0, 1, -1]
     vectors, are_whole = table.read(table.find(keys_of("bc")))
     assert vectors.tolist() == [[3], [4]] and are_whole.all()
@@ -166,14 +166,14 @@ def test_killed_writers_leave_whole_entries(tmp_path):
             for start in starts
         ]
         end = time.monotonic() + 60
-        while (Table(tmp_path, 300).find(keys_of(map(str, starts))) < 0).any():
+        while (VectorFile(tmp_path, 300).find(keys_of(map(str, starts))) < 0).any():
             assert time.monotonic() < end
             time.sleep(0.01)
         time.sleep(0.05 + 0.013 * attempt)
         for writer in writers:
             writer.send_signal(signal.SIGKILL)
             writer.wait()
-        table = Table(tmp_path, 300)
+        table = VectorFile(tmp_path, 300)
         rows = np.arange(len(table))
         vectors, whole = table.read(rows)
         assert whole.all()
@@ -208,4 +208,4 @@ def test_processes_that_work_together_encode_a_share_each(tmp_path):
         shares.append(record["encoded"])
     assert [len(share) for share in shares] == [155, 155]
     assert sorted([*shares[0], *shares[1]]) == sorted([*TEXTS, *TEXTS[:10]])
-    assert len(Table(tmp_path / "embeddings" / "d", 2)) == len(TEXTS)
+    assert len(VectorFile(tmp_path / "embeddings" / "d", 2)) == len(TEXTS)

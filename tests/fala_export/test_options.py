@@ -8,7 +8,7 @@ import pytest
 
 from fala_export.commands.command import command
 from fala_export.errors import ExportError
-from fala_export.options import Argument, Count, File, Only, Options, Share
+from fala_export.options import Count, File, Only, Options, PositionalArgument, Share
 from program import Program
 
 
@@ -54,7 +54,7 @@ class Settings:
         share: Of the rows.
     """
 
-    source: Annotated[str, Argument("SOURCE")]
+    source: Annotated[str, PositionalArgument("SOURCE")]
     texts: tuple[File, ...] = ()
     words: Annotated[bool, "--words/--no-words"] = True
     share: Share = 0.5

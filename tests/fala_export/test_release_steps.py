@@ -17,7 +17,7 @@ from fala_export.errors import ExportError
 from fala_export.models.load import load as load_model
 from fala_export.release import steps as steps_module
 from fala_export.release.recipe import read_recipe
-from fala_export.release.steps import Steps
+from fala_export.release.steps import ReleaseSteps
 from fala_export.updates.repository import load
 from fala_export.writing import digest_of
 from fala_sim.playground.command import command as replace
@@ -220,7 +220,7 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
     beside = bundle.parent / "x.fala"
     assert "whose files are removed" in failed("release", kitchen / "recipe.toml", "--out", beside)
 
-    made = Steps(tmp_path / "steps")
+    made = ReleaseSteps(tmp_path / "steps")
     made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
     assert made[0].run() == {"rows": 10} and made[0].is_done()
     for file in (made[0].bundle, made[0].summary_file):
@@ -233,7 +233,7 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
 
 
 def test_a_bundle_is_read_once_to_say_that_its_step_is_done(tmp_path, monkeypatch):
-    made, read = Steps(tmp_path / "steps"), []
+    made, read = ReleaseSteps(tmp_path / "steps"), []
     made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
     made[0].run()
     for file in (made[0].bundle, made[0].summary_file):

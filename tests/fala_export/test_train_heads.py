@@ -10,12 +10,13 @@ from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Match
 from fala.model.heads import Head
+from fala_export.models.load import attentive
 from fala_export.people.fold import Division
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training import global_model
-from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
+from fala_export.training.backbones import TransformerLearner, WordLearner
 from fala_export.training.candidates import play
 from fala_export.training.classifier import (
     BIAS_PACE,
@@ -25,7 +26,13 @@ from fala_export.training.classifier import (
     ClassifierModule,
 )
 from fala_export.training.closed_form import closed_form, with_words
-from fala_export.training.matcher import HISTORY, NEGATIVES, MatcherBatches, MatcherModule, Opened
+from fala_export.training.matcher import (
+    HISTORY,
+    NEGATIVES,
+    MatcherBatches,
+    MatcherModule,
+    OpenedTexts,
+)
 from fala_export.training.metrics import measure
 from fala_export.training.settings import TrainingSettings
 
@@ -210,7 +217,7 @@ def test_a_matchers_logits_equal_the_devices(pooling):
     backbone = learner(pooling)
     start = make_head("matching", dimension=DIMENSION, query=True)
     module = MatcherModule(backbone, start)
-    opened = Opened(matching_rows(), "1")
+    opened = OpenedTexts(matching_rows(), "1")
     batch = MatcherBatches(backbone, opened, 64, seed=0).batch(0, 0)
     with torch.no_grad():
         logits = module.logits(**batch).numpy()
@@ -230,7 +237,7 @@ def test_a_matchers_logits_equal_the_devices(pooling):
 
 def test_negatives_are_candidates_that_the_user_did_not_open():
     rows = matching_rows()
-    opened = Opened(rows, "1")
+    opened = OpenedTexts(rows, "1")
     assert {user for user, _ in opened.choices} == {"ann", "bob", "cem", (FILMS[0],)}
     for index, (user, match) in enumerate(opened.choices):
         history, among = opened.draw(index, np.random.default_rng(index))
@@ -247,7 +254,7 @@ def test_negatives_are_candidates_that_the_user_did_not_open():
 def test_rows_without_a_user_are_grouped_by_history():
     rows = [row(None, Match(("a",), text), int(text == "b")) for text in "bcdefg"]
     rows += [row(None, Match(("c",), text), 1) for text in "hij"]
-    opened = Opened(rows, "1")
+    opened = OpenedTexts(rows, "1")
     among = opened.draw(0, np.random.default_rng(0))[1]
     assert among[0] == "b" and set(among[1:]) < set("cdefg")
 
@@ -255,7 +262,7 @@ def test_rows_without_a_user_are_grouped_by_history():
 def test_missing_negatives_are_drawn_from_all_candidates():
     rows = [row("ann", Match(("a",), "b"), 1), row("ann", Match(("a",), "c"), 0)]
     rows += [row("bob", Match(("c",), text), 1) for text in ("a", "d", "e")]
-    opened = Opened(rows, "1")
+    opened = OpenedTexts(rows, "1")
     drawn = [opened.draw(0, np.random.default_rng(seed))[1] for seed in range(20)]
     assert all(among[:2] == ["b", "c"] for among in drawn)
     assert {text for among in drawn for text in among[2:]} == {"c", "d", "e"}
@@ -263,20 +270,20 @@ def test_missing_negatives_are_drawn_from_all_candidates():
 
 def test_only_the_latest_of_a_long_history_is_read():
     history = tuple(f"text {number}" for number in range(HISTORY + 5))
-    opened = Opened([row("ann", Match(history, "b"), 1), row("ann", Match((), "c"), 0)], "1")
+    opened = OpenedTexts([row("ann", Match(history, "b"), 1), row("ann", Match((), "c"), 0)], "1")
     assert opened.draw(0, np.random.default_rng(0))[0] == history[5:]
     assert "text 4" not in opened.texts
 
 
 def test_a_batch_holds_each_text_once():
     backbone = learner()
-    batches = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=3)
+    batches = MatcherBatches(backbone, OpenedTexts(matching_rows(), "1"), 16, seed=3)
     batch = batches.batch(0, 0)
     distinct = {tuple(ids.tolist()) for ids in batch["ids"]}
     assert len(distinct) == len(batch["ids"]) < len(batch["history"]) * 6
     # A resumed training has the same batches.
     later = batches.batch(1, 1)
-    again = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=3).batch(1, 1)
+    again = MatcherBatches(backbone, OpenedTexts(matching_rows(), "1"), 16, seed=3).batch(1, 1)
     assert all(torch.equal(later[name], again[name]) for name in later)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fala import DataError
 from fala_sim.data_frame import framed
-from fala_sim.metric.statistics import Comparison, compare
+from fala_sim.metric.statistics import PairedTest, compare
 from fala_sim.report.groups import comparable
 from sim_tables import TABLES, USERS, cell, column, cost, frame_of, replaced
 
@@ -82,12 +82,12 @@ def test_differences_are_means_over_common_users_and_seeds():
 )
 def test_a_verdict_is_of_the_interval(differences, verdict):
     """The mean of the last but one is within the margin, its interval is not; of two is none."""
-    assert Comparison(differences).verdict == verdict
+    assert PairedTest(differences).verdict == verdict
 
 
 def test_one_person_makes_no_majority():
     """The mean is high by one ruined run of the other method."""
-    compared = Comparison((0.3, 0.004, -0.006, -0.007))
+    compared = PairedTest((0.3, 0.004, -0.006, -0.007))
     assert (compared.above, compared.ahead, compared.behind) == (2, 1, 2)
 
 

@@ -7,7 +7,7 @@ from checkout import real_data
 from conversions import check, split
 from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.movielens import Rating, _Offers, busiest, convert, read_folder
+from fala_sim.convert.movielens import FilmRating, _Offers, busiest, convert, read_folder
 
 
 def write(folder, movies, ratings):
@@ -30,8 +30,8 @@ def read(folder):
 def make_ratings():
     """Ratings of a user who likes 20 films of 30, and of another user at the same time."""
     return {
-        "busy": [Rating(100 * n, f"film {n}", n % 3 > 0) for n in range(30)],
-        "other": [Rating(50 * n - 400, f"other film {n}", True) for n in range(19)],
+        "busy": [FilmRating(100 * n, f"film {n}", n % 3 > 0) for n in range(30)],
+        "other": [FilmRating(50 * n - 400, f"other film {n}", True) for n in range(19)],
     }
 
 
@@ -45,11 +45,11 @@ def test_a_film_is_its_title_and_genres(tmp_path):
     parsed, left_out = read(write(tmp_path, movies, ratings))
     assert parsed == {
         "7": [
-            Rating(100, "Dark, The (1999) é [Horror, Sci-Fi]", False),
-            Rating(200, '"Quoted" (2000)', True),
-            Rating(300, "Late [Drama]", True),
+            FilmRating(100, "Dark, The (1999) é [Horror, Sci-Fi]", False),
+            FilmRating(200, '"Quoted" (2000)', True),
+            FilmRating(300, "Late [Drama]", True),
         ],
-        "8": [Rating(100, "Dark, The (1999) é [Horror, Sci-Fi]", True)],
+        "8": [FilmRating(100, "Dark, The (1999) é [Horror, Sci-Fi]", True)],
     }
     assert left_out.counts() == {}
 
@@ -62,7 +62,7 @@ def test_damage_is_counted(tmp_path):
     ]  # fmt: skip
     parsed, left_out = read(write(tmp_path, movies, ratings))
     # The same film twice: the earlier rating counts.
-    assert parsed == {"7": [Rating(90, "ONE [Drama]", False)]}
+    assert parsed == {"7": [FilmRating(90, "ONE [Drama]", False)]}
     assert left_out.counts() == {
         "damaged rows of movies.csv": 2,
         "damaged rows of ratings.csv": 5,
@@ -102,9 +102,9 @@ def test_a_negative_is_an_offered_film_that_the_user_never_rated():
 
 def test_films_are_offered_as_often_as_they_are_rated():
     ratings = {
-        "u": [Rating(10 + n, f"liked {n}", True) for n in range(1000)],
-        "v": [Rating(0, "obscure", False), Rating(1, "v", True), Rating(2, "w", True)],
-        **{f"fan {n}": [Rating(0, "famous", False)] for n in range(9)},
+        "u": [FilmRating(10 + n, f"liked {n}", True) for n in range(1000)],
+        "v": [FilmRating(0, "obscure", False), FilmRating(1, "v", True), FilmRating(2, "w", True)],
+        **{f"fan {n}": [FilmRating(0, "famous", False)] for n in range(9)},
     }
     offers = _Offers(ratings, seed=0)
     drawn = Counter(film for _ in range(300) for film in offers.draw("u", 9))
@@ -114,7 +114,7 @@ def test_films_are_offered_as_often_as_they_are_rated():
 
 def test_users_are_the_people_with_most_liked_films():
     ratings = make_ratings()
-    ratings["critic"] = [Rating(n, f"other film {n}", n < 3) for n in range(99)]
+    ratings["critic"] = [FilmRating(n, f"other film {n}", n < 3) for n in range(99)]
     left_out = LeftOut()
     conversion = convert(ratings, users=busiest(ratings)[:1], seed=0, left_out=left_out)
     assert list(check(conversion)) == [None, "busy"]
@@ -144,7 +144,7 @@ def test_real_likes():
     public = by_user.pop(None)
     assert len(public) == 3000
     for row in public:
-        assert not row.label or Rating(ANY, row.candidate, True) in ratings[row.user]
+        assert not row.label or FilmRating(ANY, row.candidate, True) in ratings[row.user]
     for user, rows in by_user.items():
         time = {rating.film: rating.time for rating in ratings[user]}
         train, test = (

@@ -14,12 +14,12 @@ from fala_sim.engine.job import Job, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.shelf import Shelf, unpack
 from fala_sim.origin import gpus, provenance
-from fala_sim.records import Key, Store, read_records
+from fala_sim.records import RecordKey, RecordStore, read_records
 from giving import STAYS, die, give, refuse, stay, take, threads
 
 
 def key(user, variant=""):
-    return Key("labels", "d", "m", user, 0, variant)
+    return RecordKey("labels", "d", "m", user, 0, variant)
 
 
 def test_records_are_written_immediately_and_failures_lose_none(tmp_path):
@@ -129,7 +129,7 @@ def test_spent_files_are_removed_after_their_record_is_written(tmp_path):
         call = task.make()
         call.job.keywords["spent"] = (spent,)
         run(tmp_path / "results", [type(task)("one", lambda call=call: call, task.done)])
-        assert Store(tmp_path / "results").get(key(spent.name)) is not None
+        assert RecordStore(tmp_path / "results").get(key(spent.name)) is not None
         assert not spent.exists()
 
 

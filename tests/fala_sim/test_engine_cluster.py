@@ -14,7 +14,7 @@ from driver import run, task_of
 from fala_sim.engine.cluster import RayEngine
 from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records import Key, Store, read_records
+from fala_sim.records import RecordKey, RecordStore, read_records
 from giving import die, give, read, take
 from laboratory import write_data
 from sim_command import works
@@ -24,7 +24,7 @@ TIMES = {"seconds", "cpu_seconds", "peak_memory", "start_memory", "date", "prove
 
 
 def key(user, variant=""):
-    return Key("labels", "d", "m", user, 0, variant)
+    return RecordKey("labels", "d", "m", user, 0, variant)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_a_dead_node_neither_loses_nor_repeats_records(cluster, engine, tmp_path
         if len(lines) == 4:
             cluster.remove_node(cluster.nodes[0], allow_graceful=False)
 
-    failures = run_jobs(tasks, Store(tmp_path), engine=engine, log=log)
+    failures = run_jobs(tasks, RecordStore(tmp_path), engine=engine, log=log)
     assert failures == []
     assert len(lines) == len(tasks)
     records = read_records(tmp_path, "labels")

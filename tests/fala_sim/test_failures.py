@@ -16,11 +16,11 @@ from fala_sim.experiments.labels import jobs as by_labels
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.experiments.runner import time_left
-from fala_sim.records import Key, Store, read_records
+from fala_sim.records import RecordKey, RecordStore, read_records
 from giving import give
 from laboratory import write_data
 
-KEY = Key("labels", "d", "m", "u", 0)
+KEY = RecordKey("labels", "d", "m", "u", 0)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
@@ -119,14 +119,14 @@ def test_few_labels_report_missing_searches_and_indivisible_data(
     assert [task.label.split()[2] for task in submitted if task.label.startswith("labels ")] == (
         ["global"] * 2
     )
-    participants = people.Study.participants
+    participants = people.PeopleStudy.participants
 
     def divide(study, data, role, seed):
         if role == "validation":
             raise DataError("too few people")
         return participants(study, data, role, seed)
 
-    monkeypatch.setattr(people.Study, "participants", divide)
+    monkeypatch.setattr(people.PeopleStudy, "participants", divide)
     failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
     assert failures[0].endswith(": too few people")
 
@@ -147,7 +147,7 @@ def test_methods_that_train_run_once_unless_people_take_turns():
 
 def test_settings_without_scores_are_not_chosen(tmp_path):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
-    Store(tmp_path).append(Key("search", "d", "knn", "u", 0), {"tried": tried})
+    RecordStore(tmp_path).append(RecordKey("search", "d", "knn", "u", 0), {"tried": tried})
     assert chosen_settings(tmp_path, "search") == {}
 
 
@@ -162,5 +162,5 @@ def test_a_job_that_cannot_be_prepared_does_not_stop_the_others(tmp_path):
     ]
     failures, lines = run(tmp_path, tasks, jobs=1)
     assert failures == ["bad: no such thing", "bad too: no such thing"]
-    assert Store(tmp_path).get(KEY)["given"] == 0
+    assert RecordStore(tmp_path).get(KEY)["given"] == 0
     assert sum("no such thing" in line for line in lines) == 1

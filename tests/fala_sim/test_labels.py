@@ -6,7 +6,7 @@ import pytest
 
 from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn, draws
 from fala_sim.experiments.people import Participants
-from fala_sim.records import Store, read_records
+from fala_sim.records import RecordStore, read_records
 from fala_sim.situation import User
 from sim_command import done, run_small
 
@@ -91,7 +91,7 @@ def test_smaller_draws_are_subsets_of_larger_draws():
 def test_a_user_with_few_labels_has_one_draw_and_a_user_without_labels_none(tmp_path):
     users = {"ada": 3, "bob": 0}
     study = SimpleNamespace(
-        store=Store(tmp_path),
+        store=RecordStore(tmp_path),
         tested=[Participants("posts", 0, "test", "classification", users)],
         prepared=lambda *_: tmp_path,
     )

@@ -15,7 +15,7 @@ import pytest
 
 import sim_command
 from fala_sim.data_sets import Partition
-from fala_sim.records import DATABASE, Key, Store, key_of, read_records
+from fala_sim.records import DATABASE, RecordKey, RecordStore, key_of, read_records
 from laboratory import write_data
 from sim_command import done, failed, run, works
 
@@ -120,13 +120,13 @@ def test_only_a_missing_record_is_made_again(folder, results, tmp_path):
     shutil.copytree(results, copied)
     before = done("table", "2", "--run", *arguments(folder, copied))
     records = read_records(copied)
-    lost = Key("replacement", f"lewidi:{folder}", "global", "a2", 0)
+    lost = RecordKey("replacement", f"lewidi:{folder}", "global", "a2", 0)
     with sqlite3.connect(copied / DATABASE) as database:
         database.execute('DELETE FROM records WHERE key LIKE \'%"global", "a2"%\'')
         committed = "json_set(record, '$.provenance.changed', json('false'))"
         database.execute(f"UPDATE records SET record = {committed}")  # whatever is edited now
-    assert lost not in Store(copied).keys
-    Store(copied).pack()
+    assert lost not in RecordStore(copied).keys
+    RecordStore(copied).pack()
     (copied / DATABASE).unlink()
     after = done("table", "2", "--run", *arguments(folder, copied))
     assert after["rows"] == before["rows"]

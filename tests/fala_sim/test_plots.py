@@ -9,7 +9,7 @@ from matplotlib.collections import PathCollection, QuadMesh
 from fala import DataError
 from fala_sim import frame
 from fala_sim.methods.registry import METHODS as REGISTERED
-from fala_sim.records import Key, Store
+from fala_sim.records import RecordKey, RecordStore
 from fala_sim.report.plot import house_style, look
 from fala_sim.report.registry import shown
 from sim_records import EVIL, METHODS, USERS, replacement, write_run
@@ -25,13 +25,13 @@ REACH = 3.18245 * np.std(list(USERS.values()), ddof=1) / 2
 
 def write_rare(results):
     """Write records of budgets and verdicts, which few runs have."""
-    store = Store(results)
+    store = RecordStore(results)
     for user, auc in USERS.items():
         content = replacement("films", "fala", user)
         report = {"report": {"decision": "personal"}, "vendor": {"auc": auc, "loss": 0.7}}
         content["scores"]["loss"] = 0.6
-        store.append(Key("frontier", "films", "fala", user, 0, "25"), content)
-        store.append(Key("replacement", "films", "fala-all", user, 0), content | report)
+        store.append(RecordKey("frontier", "films", "fala", user, 0, "25"), content)
+        store.append(RecordKey("replacement", "films", "fala-all", user, 0), content | report)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,9 @@ def test_one_kind_of_records_is_enough(tmp_path):
     content = {"task": "matching", "old": "glove", "new": "minilm", "train": 9, "test": 5,
                "title": "FaLA", "scores": {"auc": 0.7, "f1": 0.7, "accuracy": 0.7}}  # fmt: skip
     for method in ("global-words", "fala"):
-        Store(tmp_path).append(Key("labels", "films", method, "Ann", 0, "10.0"), content)
+        RecordStore(tmp_path).append(
+            RecordKey("labels", "films", method, "Ann", 0, "10.0"), content
+        )
     drawn, missing = shown(FIGURES.values(), frame(tmp_path))
     assert [plot.name for plots in drawn for plot in plots] == ["labels-minilm"]
     assert "'replacement'" in missing[0]

@@ -13,7 +13,7 @@ import pytest
 import fala
 import fala_export
 from fala_sim.experiments.profiles.limited import DOCUMENTS, judge, train
-from fala_sim.experiments.profiles.profile import MIB, PROFILES, Figure, Profile, Work
+from fala_sim.experiments.profiles.profile import MIB, PROFILES, Figure, Profile, ProfileWork
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.playground.releases import built_in
 from sim_command import done, works
@@ -44,7 +44,7 @@ def files(tmp_path_factory):
         bundle = built_in(name)
         head = fala_export.fit_head(bundle.backbone(), TEXTS, LABELS)
         fala_export.write_release(folder / name, bundle, head, {})
-    return Work(REPLACE, folder / "glove", folder / "bert", TEXTS, LABELS)
+    return ProfileWork(REPLACE, folder / "glove", folder / "bert", TEXTS, LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def user_situation(tmp_path_factory):
 @pytest.fixture(scope="module")
 def training(user_situation):
     user, old, new = user_situation.user, user_situation.old.path, user_situation.new.path
-    return Work("full", old, new, user.train, user.train_labels, user_situation.transformer)
+    return ProfileWork("full", old, new, user.train, user.train_labels, user_situation.transformer)
 
 
 def test_a_training_is_one_epoch_over_a_few_documents(user_situation, training):

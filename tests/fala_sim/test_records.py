@@ -13,7 +13,7 @@ import pytest
 from fala import DataError
 from fala_sim import origin
 from fala_sim.origin import commit_of
-from fala_sim.records import DATABASE, PACKED, Key, Store, read_records
+from fala_sim.records import DATABASE, PACKED, RecordKey, RecordStore, read_records
 from sim_command import fails, run, works
 
 RECORDS = 60
@@ -21,16 +21,16 @@ COMMITTED = {"commit": "a1b2c3d", "changed": False}
 
 
 def keys(count=RECORDS, start=0):
-    return [Key("labels", "d", "m", f"u{n % 7}", n, "10") for n in range(start, count)]
+    return [RecordKey("labels", "d", "m", f"u{n % 7}", n, "10") for n in range(start, count)]
 
 
 def write(results, record_keys):
     for key in record_keys:
-        Store(results).append(key, {"scores": {"auc": key.seed / 100}}, origin=COMMITTED)
+        RecordStore(results).append(key, {"scores": {"auc": key.seed / 100}}, origin=COMMITTED)
 
 
 def race(results, number, barrier, wins):
-    store = Store(results)
+    store = RecordStore(results)
     assert not store.keys  # of an empty folder: nobody has written yet
     barrier.wait()
     won = []
@@ -56,9 +56,9 @@ def test_concurrent_writers_append_each_record_once(tmp_path):
 
 
 def test_a_record_is_appended_once_and_with_its_origin(tmp_path):
-    store, (key, second) = Store(tmp_path / "new" / "run"), keys(2)
+    store, (key, second) = RecordStore(tmp_path / "new" / "run"), keys(2)
     store.append(key, {"scores": {"auc": 0.5}}, origin={"node": "far"})
-    for target in (store, Store(tmp_path / "new" / "run")):
+    for target in (store, RecordStore(tmp_path / "new" / "run")):
         with pytest.raises(DataError, match="recorded already"):
             target.append(key, {"scores": {"auc": 0.6}})
     with pytest.raises(DataError, match="not plain values"):
@@ -77,12 +77,12 @@ def test_packed_records_are_unchanged_and_a_run_resumes(tmp_path):
     assert read_records(tmp_path, "labels") == before
     with pytest.raises(DataError, match="recorded already"):
         write(tmp_path, keys(1))
-    assert Store(tmp_path).pack().read_bytes() == first  # the same records, the same bytes
+    assert RecordStore(tmp_path).pack().read_bytes() == first  # the same records, the same bytes
     write(tmp_path, keys(RECORDS + 5, start=RECORDS))
     both = read_records(tmp_path, "labels")
     assert len(both) == RECORDS + 5
     assert [r["user"] for r in both] == sorted(r["user"] for r in both)
-    Store(tmp_path).pack()
+    RecordStore(tmp_path).pack()
     assert gzip.decompress((tmp_path / PACKED).read_bytes()).count(b"\n") == RECORDS + 5
     fails(run("pack", "--results", tmp_path / "none"), "no records to pack")
     assert not (tmp_path / "none").exists()
@@ -90,13 +90,13 @@ def test_packed_records_are_unchanged_and_a_run_resumes(tmp_path):
 
 def test_damaged_records_are_an_error(tmp_path):
     write(tmp_path, keys(5))
-    whole = Store(tmp_path).pack().read_bytes()
+    whole = RecordStore(tmp_path).pack().read_bytes()
     for damaged in (whole[:-30], gzip.compress(b'{"kind": "labels"}\n')):
         (tmp_path / PACKED).write_bytes(damaged)
         with pytest.raises(DataError, match=r"records\.jsonl\.gz, line \d+: damaged"):
             read_records(tmp_path, "labels")
         with pytest.raises(DataError, match="damaged"):
-            Store(tmp_path).pack()
+            RecordStore(tmp_path).pack()
     (tmp_path / PACKED).unlink()
     (tmp_path / DATABASE).write_bytes(b"no database" * 100)
     with pytest.raises(DataError, match=r"records\.sqlite: damaged"):
@@ -107,7 +107,7 @@ def test_damaged_records_are_an_error(tmp_path):
 
 def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
     write(tmp_path, keys(1))
-    Store(tmp_path).append(Key("search", "d", "m", "u", 0), {})
+    RecordStore(tmp_path).append(RecordKey("search", "d", "m", "u", 0), {})
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'search'")
     assert len(read_records(tmp_path, "labels")) == 1
@@ -116,7 +116,9 @@ def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
 
 def test_records_of_uncommitted_changes_are_not_packed(tmp_path):
     write(tmp_path, keys(2))
-    Store(tmp_path).append(Key("labels", "d", "m", "u", 9), {}, origin={"changed": True})
+    RecordStore(tmp_path).append(
+        RecordKey("labels", "d", "m", "u", 9), {}, origin={"changed": True}
+    )
     message = "uncommitted changes of the code made 1 of 3 records, the first: labels d m u seed 9"
     fails(run("pack", "--results", tmp_path), message)
     assert not (tmp_path / PACKED).exists()
@@ -125,7 +127,7 @@ def test_records_of_uncommitted_changes_are_not_packed(tmp_path):
 @pytest.mark.parametrize("packed", [False, True])
 def test_one_record_is_read_without_the_others(tmp_path, packed):
     write(tmp_path, keys(9))
-    store, (first, second) = Store(tmp_path), keys(2)
+    store, (first, second) = RecordStore(tmp_path), keys(2)
     if packed:
         store.pack()
         (tmp_path / DATABASE).unlink()
@@ -187,7 +189,7 @@ def test_an_untracked_file_of_a_package_is_a_change(repository, tmp_path):
         told = repository()
         assert told["changed"] == bool(told["untracked"])
     assert told["untracked"] == added
-    Store(tmp_path / "results").append(keys(1)[0], {}, origin=told)
+    RecordStore(tmp_path / "results").append(keys(1)[0], {}, origin=told)
     fails(run("pack", "--results", tmp_path / "results"), "not in a commit", *added)
 
 

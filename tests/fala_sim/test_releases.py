@@ -18,7 +18,7 @@ from fala_sim.preparation import exporter
 from fala_sim.preparation.embeddings import embedder_of
 from fala_sim.preparation.releases import load, prepare
 from fala_sim.preparation.sources import find_source
-from fala_sim.records import Key, read_records
+from fala_sim.records import RecordKey, read_records
 from laboratory import write_data
 from public_data import write_rows
 
@@ -106,7 +106,7 @@ def test_a_folder_digest_depends_on_names_and_contents(tmp_path):
 
 
 def key_of(path, kind, method="fala"):
-    return Key(kind, "small", method, load(path).division.users[0].name, 0)
+    return RecordKey(kind, "small", method, load(path).division.users[0].name, 0)
 
 
 def test_logits_of_a_replacement_equal_the_devices_predictions(path, tmp_path):

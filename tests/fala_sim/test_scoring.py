@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fala_sim.experiments.scoring import outcome
-from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.fala_shipped import ShippedModel
 from fala_sim.metric.quality import decisions, figures, figures_of, flips
 from situations import situation
 
@@ -61,7 +61,7 @@ def test_flips_of_a_device_are_from_its_own_old_model(where):
 
 
 def test_vendor_scores_are_those_of_the_vendor_s_new_model(where):
-    replacement = Replaced(None, None, SimpleNamespace(to_dict=dict))
+    replacement = ShippedModel(None, None, SimpleNamespace(to_dict=dict))
     vendor_scores = outcome(where, replacement, np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
     assert vendor_scores == pytest.approx(

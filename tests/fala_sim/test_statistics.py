@@ -9,7 +9,7 @@ import pytest
 
 from fala_sim.data_frame import framed
 from fala_sim.metric.statistics import compare, holm, interval, mean_over_users, over_users
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 
 AUC = "scores.auc"
 
@@ -59,7 +59,7 @@ def test_a_user_with_one_good_seed_counts():
 
 def test_one_user_has_no_deviation_and_no_interval():
     value = mean_over_users(records({"a": 0.8}), AUC)
-    assert value == Value(0.8)
+    assert value == UserMean(0.8)
 
 
 def test_interval_equals_values_by_hand():

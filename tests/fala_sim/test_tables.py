@@ -12,7 +12,7 @@ from fala import DataError
 from fala_sim.experiments import paper
 from fala_sim.experiments.labels.tables import by_size
 from fala_sim.experiments.replacement.plots import heat_map
-from fala_sim.metric.value import Value, number
+from fala_sim.metric.value import UserMean, number
 from fala_sim.report.groups import title
 from fala_sim.report.registry import shown
 from fala_sim.report.table import NOT_RUN, Table
@@ -30,7 +30,11 @@ from sim_tables import (
 SMALL = replace(
     Table.of(
         [
-            {"method": "LoRA", "AUC": Value(0.812, 0.03, 0.79, 0.83, 5), "passes": np.int64(1234)},
+            {
+                "method": "LoRA",
+                "AUC": UserMean(0.812, 0.03, 0.79, 0.83, 5),
+                "passes": np.int64(1234),
+            },
             {"method": "a|b", "AUC": NOT_RUN, "passes": math.nan, "paper: AUC": None},
         ],
         "What is shown.",
@@ -89,12 +93,12 @@ def test_numbers_have_three_digits(value, text):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (Value(0.812, 0.03, 0.79, 0.83), "0.812 ± 0.030 [0.790, 0.830]"),
-        (Value(0.0003, 0.01499, -0.0101, 0.0122), "0.0003 ± 0.0150 [-0.0101, 0.0122]"),
-        (Value(0.0, 0.0, 0.0, 0.0), "0.000 ± 0.000 [0.000, 0.000]"),
-        (Value(1.0, 0.0), "1.00 ± 0.00"),
-        (Value(1234.5, 12.0), "1,234 ± 12"),
-        (Value(5.4e9, 1e8), "5.40e+09 ± 1.00e+08"),
+        (UserMean(0.812, 0.03, 0.79, 0.83), "0.812 ± 0.030 [0.790, 0.830]"),
+        (UserMean(0.0003, 0.01499, -0.0101, 0.0122), "0.0003 ± 0.0150 [-0.0101, 0.0122]"),
+        (UserMean(0.0, 0.0, 0.0, 0.0), "0.000 ± 0.000 [0.000, 0.000]"),
+        (UserMean(1.0, 0.0), "1.00 ± 0.00"),
+        (UserMean(1234.5, 12.0), "1,234 ± 12"),
+        (UserMean(5.4e9, 1e8), "5.40e+09 ± 1.00e+08"),
     ],
 )
 def test_a_means_parts_have_as_many_decimals(value, text):
@@ -102,7 +106,7 @@ def test_a_means_parts_have_as_many_decimals(value, text):
 
 
 def test_users_left_out_are_shown():
-    assert str(Value(0.8, None, None, None, 4, 1)) == "0.800 (4 of 5 users)"
+    assert str(UserMean(0.8, None, None, None, 4, 1)) == "0.800 (4 of 5 users)"
 
 
 # --- what is missing -------------------------------------------------------------------------
@@ -133,7 +137,7 @@ def test_titles_of_methods_are_those_of_classes_or_records():
 def test_the_papers_numbers_are_as_printed():
     """Scores are printed in percent, FLOPs and clusters as they are."""
     full = paper.reported("2", "matching", "BERT", "auc", "full")
-    assert full == Value(0.6307, 0.1025, n=5)
+    assert full == UserMean(0.6307, 0.1025, n=5)
     assert paper.reported("5", "classification", "BERT", "accuracy", "mse+ce 0.0001") == 0.8358
     assert paper.reported("1", "matching", "RoBERTa", "backward", "fala-paper") == 1.09e10
     assert paper.reported("7", "classification", "BERT", "clusters", "user 5") == 8

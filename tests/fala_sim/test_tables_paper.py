@@ -2,7 +2,7 @@
 
 import pytest
 
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 from fala_sim.report.table import NOT_RUN
 from sim_tables import (
     TABLES,
@@ -23,7 +23,7 @@ def test_table_2_means_paper_and_flips():
     assert cell(table, "F1", method="LoRA").mean == pytest.approx(0.5)
     assert cell(table, "right before, wrong now", method="LoRA") == pytest.approx(5)
     assert cell(table, "forward passes", method="LoRA") == 50
-    assert cell(table, "paper: F1, BERT", method="FaLA (paper)") == Value(0.5094, 0.0649, n=5)
+    assert cell(table, "paper: F1, BERT", method="FaLA (paper)") == UserMean(0.5094, 0.0649, n=5)
     assert "paper: AUC, BERT" not in table.header  # its AUC is of matching
     assert "tweets (classification; glove → minilm; 5 users)" in table.caption
 

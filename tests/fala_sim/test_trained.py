@@ -20,7 +20,7 @@ from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.method import EFFORT
-from fala_sim.training.loop import Training
+from fala_sim.training.loop import UserTraining
 from fala_sim.training.transformer import open_encoder
 from families import write_model
 from trained import DIMENSION, LENGTH, documents, make_head, make_situation, matches
@@ -63,7 +63,7 @@ def accuracy(logits, labels):
 
 
 def begin(situation, method, rate=1e-3):
-    return Training(situation, situation.transformer, method.adapt, rate)
+    return UserTraining(situation, situation.transformer, method.adapt, rate)
 
 
 @pytest.mark.parametrize(("task", "method"), [("classifier", Adapter), ("matcher", Full)])

@@ -19,7 +19,7 @@ from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition
 from fala_sim.digests import file_digest
-from fala_sim.experiments.people import Study
+from fala_sim.experiments.people import PeopleStudy
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.methods.lora import Lora
@@ -132,7 +132,7 @@ def test_records_name_the_tuned_backbone(prepared, folder, model, work):
         old="glove", new=f"tuned:{model}",
     )  # fmt: skip
     for lines in ([], []):  # prepared, then read by another run
-        users = Study(plan, lines.append).participants(*plan.data, "test", 0).users
+        users = PeopleStudy(plan, lines.append).participants(*plan.data, "test", 0).users
         assert list(users) == [user.name for user in prepared[0].division.users]
         assert not any("training" in line for line in lines)
     (record,) = read_records(work.parent, "division")
@@ -142,7 +142,7 @@ def test_records_name_the_tuned_backbone(prepared, folder, model, work):
     assert record["digests"]["new"] == prepared[0].digests["new"]
     untuned = replace(plan, new=str(model))
     with pytest.raises(OtherPlanError, match="--new tuned:"):
-        Study(untuned, str).participants(*plan.data, "test", 0)
+        PeopleStudy(untuned, str).participants(*plan.data, "test", 0)
 
 
 def test_a_tuned_backbone_has_a_digest_of_its_own(prepared, model, work):

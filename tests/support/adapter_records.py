@@ -1,6 +1,6 @@
 """Records of trainings that never were: adapters, and what they are compared with."""
 
-from fala_sim.records import Key, Store
+from fala_sim.records import RecordKey, RecordStore
 
 ALL = 23_160_961
 TRAINED = {("full", ""): ALL, ("adapters", "64"): 604_801, ("adapters", "8"): 83_137,
@@ -38,13 +38,13 @@ def trial(data, trained, seed, *, accuracy=None, best=100, **more):
 
 def write_adapters(results, data=("cola", "mrpc")):
     """Records of all kinds of adapters' experiments, of three seeds."""
-    store = Store(results)
+    store = RecordStore(results)
     for name in data:
         for method, rate in RATES:
             accuracy = 0.81 - abs(rate - 1e-3) if method == "adapters" else 0.80 + rate
             content = about(0.0) | {"accuracy": accuracy, "recipe": {"learning_rate": rate}}
             del content["scores"]
-            key = Key("adapter-search", name, method, "all", 0, f"{rate:g}")
+            key = RecordKey("adapter-search", name, method, "all", 0, f"{rate:g}")
             store.append(key, content)
         for seed in SEEDS:
             for method, variant in TRAINED:
@@ -53,13 +53,15 @@ def write_adapters(results, data=("cola", "mrpc")):
                 kind = "adapter" if compared else "adapter-size"
                 best = 0 if (name, method, seed) == ("mrpc", "norms", 2) else 100
                 content = trial(name, (method, variant), seed, best=best)
-                store.append(Key(kind, name, method, "all", seed, variant), content)
+                store.append(RecordKey(kind, name, method, "all", seed, variant), content)
             for scale, lost in (("1e-07", 0.0), ("1", 0.1)):
                 content = trial(name, ("adapters", "64"), seed, accuracy=0.79 - lost)
-                store.append(Key("adapter-init", name, "adapters", "all", seed, scale), content)
+                store.append(
+                    RecordKey("adapter-init", name, "adapters", "all", seed, scale), content
+                )
             for first, last, lost in ((0, -1, 0.0), (0, 0, 0.001), (1, 1, 0.02), (0, 1, 0.09)):
                 content = about(0.79 - lost + SEEDS[seed], first=first, last=last, of="64",
                                 positive=0.7)  # fmt: skip
                 variant = f"{first}-{last}" if last >= 0 else "none"
-                key = Key("adapter-span", name, "adapters", "all", seed, variant)
+                key = RecordKey("adapter-span", name, "adapters", "all", seed, variant)
                 store.append(key, content)

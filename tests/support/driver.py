@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from fala_sim.engine.job import Call, Ended, Engine, Job, Output
+from fala_sim.engine.job import Call, Engine, Job, JobEnd, Output
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records import Store
+from fala_sim.records import RecordStore
 
 
 def write(results, giving):
@@ -17,7 +17,9 @@ def write(results, giving):
 def run(results, tasks, engine=None, jobs=2):
     """Run tasks; return the failures and the lines of the log."""
     log = []
-    failures = run_jobs(tasks, Store(results), engine=engine or LocalEngine(jobs), log=log.append)
+    failures = run_jobs(
+        tasks, RecordStore(results), engine=engine or LocalEngine(jobs), log=log.append
+    )
     return failures, log
 
 
@@ -37,4 +39,4 @@ class InProcess(Engine):
             self.labels.append(task.label)
             for item in call.job():
                 yield Output(task, item)
-            yield Ended(task, "", 0.0)
+            yield JobEnd(task, "", 0.0)

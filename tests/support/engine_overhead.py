@@ -18,7 +18,7 @@ import psutil
 from driver import run, task_of
 from fala_sim.engine.cluster import RayEngine
 from fala_sim.engine.local import LocalEngine
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 from giving import burn
 
 ROUNDS = 2
@@ -41,7 +41,7 @@ def main(seconds=1.0, jobs=200):
         for number in range(-1, ROUNDS):
             for name, engine in engines.items():
                 count = 2 if number < 0 else jobs // ROUNDS  # the first starts what stays
-                keys = [Key("labels", name, "m", f"{number} {n}", 0) for n in range(count)]
+                keys = [RecordKey("labels", name, "m", f"{number} {n}", 0) for n in range(count)]
                 tasks = [task_of(key.user, burn, key, seconds) for key in keys]
                 before, start = processor_time(), time.perf_counter()
                 failures, _ = run(Path(folder), tasks, engine)

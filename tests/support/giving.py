@@ -8,7 +8,7 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 
 #: Seconds for which ``stay`` does.
 STAYS = 120
@@ -37,7 +37,7 @@ def stay(key):
 def refuse(key):
     """Give a record, and what is no record, and fail."""
     yield Made(key, {"given": 0})
-    yield Made(Key("labels", "d", "m", "no json", 0), {"given": object})
+    yield Made(RecordKey("labels", "d", "m", "no json", 0), {"given": object})
     raise DataError("enough of this")
 
 

@@ -1,7 +1,7 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
 import sim_tables
-from fala_sim.records import Key, Store
+from fala_sim.records import RecordKey, RecordStore
 
 #: A user may be named anything.
 EVIL = "<script>alert('x')</script>"
@@ -47,10 +47,10 @@ def replacement(data, method, user):
 def write_run(results):
     """Write records of all kinds but "flops"."""
 
-    store = Store(results)
+    store = RecordStore(results)
 
     def write(kind, data, method, user, content, variant=""):
-        store.append(Key(kind, data, method, user, 0, variant), content)
+        store.append(RecordKey(kind, data, method, user, 0, variant), content)
 
     for data in TASKS:
         for number, user in enumerate(USERS):

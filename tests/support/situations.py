@@ -9,7 +9,7 @@ from fala.model.heads import Head
 from fala.model.links import LABELS, Rating
 from fala_export.fit.device_fit import fit_personal
 from fala_sim.encoding import KnownEncoder
-from fala_sim.situation import Release, Situation, User
+from fala_sim.situation import MeasuredRelease, Situation, User
 
 OLD_DIMENSION, NEW_DIMENSION = 8, 12
 
@@ -61,7 +61,9 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
         head = Head(task, names, (vendor @ matrix).astype("f4"), np.zeros(rows, "f4"), link=link)
         lengths = dict.fromkeys(texts, 8)
         # 1000 FLOPs a token.
-        return Release(name, Path(name), head, embeddings, {4: 4e3, 8: 8e3, 16: 16e3}, lengths)
+        return MeasuredRelease(
+            name, Path(name), head, embeddings, {4: 4e3, 8: 8e3, 16: 16e3}, lengths
+        )
 
     first, second = release("old", old, old_map), release("new", new, new_map)
     user = User("one", examples[:train], gold[:train], examples[train:], gold[train:])

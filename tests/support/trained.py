@@ -10,7 +10,7 @@ from bundles import onnx_files, onnx_manifest
 from fala import Bundle, Match
 from fala.model.heads import Head
 from fala_export import write_bundle, write_release
-from fala_sim.situation import Release, Situation, User
+from fala_sim.situation import MeasuredRelease, Situation, User
 from families import write_model
 
 DIMENSION, LENGTH = 32, 24  # of families' models; and tokens that texts are cut to
@@ -77,7 +77,7 @@ def make_situation(folder, examples, labels, head, test=((), ()), seed=0, **opti
     folder = Path(folder)
     model, path = write_new(folder, head, **options) if options or not folder.exists() else (
         folder / "model", folder / "release.fala")  # fmt: skip
-    release = Release("tiny", path, head, {}, {})
+    release = MeasuredRelease("tiny", path, head, {}, {})
     user = User("ann", examples, labels, *test)
     releases = [release] * 4
     return Situation(user, *releases, head.vendor_model(), model, refuse, seed)

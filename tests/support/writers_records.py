@@ -1,6 +1,6 @@
 """Invented records of writers' prompts, and of the methods that they are compared with."""
 
-from fala_sim.records import Key, Store
+from fala_sim.records import RecordKey, RecordStore
 
 #: What a trial adds to a writer's AUC, and what a personal head adds to that.
 TRIALS = {
@@ -54,14 +54,14 @@ def training(trial, **more):
 
 def write_prompts(results, data="tweets", seeds=(0,)):
     """Records of all kinds of prompts' experiments."""
-    store = Store(results)
+    store = RecordStore(results)
     for kind, trials in (("prompt", TRIALS), ("prompt-length", LENGTHS)):
         for (method, variant), gains in trials.items():
             for seed in seeds:
                 for user, group in WRITERS.items():
                     if method == "lora" and group == "elsewhere":
                         continue
-                    key = Key(kind, data, method, user, seed, variant)
+                    key = RecordKey(kind, data, method, user, seed, variant)
                     store.append(key, writer((method, variant), user, gains, seed))
-                key = Key("prompt-training", data, method, "all", seed, variant)
+                key = RecordKey("prompt-training", data, method, "all", seed, variant)
                 store.append(key, training((method, variant)))

@@ -17,13 +17,13 @@ from fala import DataError
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,
-    Label,
+    ConvertedLabel,
     TextRow,
     check_public,
     drawn_rows,
     folded,
 )
-from fala_sim.convert.format import Opened
+from fala_sim.convert.format import OpenedDataSet
 from fala_sim.convert.left_out import LeftOut
 
 
@@ -37,7 +37,7 @@ class Document:
     """
 
     text: str
-    labels: dict[str, Label]
+    labels: dict[str, ConvertedLabel]
 
 
 class Documents:
@@ -88,7 +88,7 @@ def convert(
     left_out = LeftOut() if left_out is None else left_out
     held_out = _choose_test(documents, users, seed)
 
-    others: list[tuple[str, str, Label]] = []  # up to a million, so not rows yet
+    others: list[tuple[str, str, ConvertedLabel]] = []  # up to a million, so not rows yet
     tested = 0
     train: dict[str, list[TextRow]] = {user: [] for user in users}
     test: dict[str, list[TextRow]] = {user: [] for user in users}
@@ -159,7 +159,7 @@ def annotated(
     rating: tuple[float, float] | None = None,
     *,
     exclusive: bool = True,
-) -> Callable[[Path, LeftOut], Opened]:
+) -> Callable[[Path, LeftOut], OpenedDataSet]:
     """The function that opens a format of annotators' documents.
 
     Args:
@@ -168,12 +168,14 @@ def annotated(
         exclusive: Whether a document has one label; else labels are sets of tags.
     """
 
-    def open_folder(folder: Path, left_out: LeftOut) -> Opened:
+    def open_folder(folder: Path, left_out: LeftOut) -> OpenedDataSet:
         documents = read(folder, left_out)
 
         labels = (label for document in documents for label in document.labels.values())
         tags = {tag for label in labels if isinstance(label, tuple) for tag in label}
         divide = partial(convert, documents, classes=exclusive and rating is None)
-        return Opened(divide, busiest(documents), left_out, tuple(sorted(tags)), rating, exclusive)
+        return OpenedDataSet(
+            divide, busiest(documents), left_out, tuple(sorted(tags)), rating, exclusive
+        )
 
     return open_folder

@@ -20,7 +20,7 @@ Drawn = TypeVar("Drawn")
 TEST_SHARE = 0.3  # of each user's documents; the paper's 70:30
 
 #: A class, the number of a rating, or the names of a document's tags.
-Label: TypeAlias = "float | tuple[str, ...]"
+ConvertedLabel: TypeAlias = "float | tuple[str, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class TextRow:
     user: str
     split: str
     text: str
-    label: Label
+    label: ConvertedLabel
 
     @property
     def judged(self) -> str:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from fala_sim.convert.annotators import Document, Documents, annotated
-from fala_sim.convert.format import DataSet, File, Format
+from fala_sim.convert.format import DataSet, Format, PublishedFile
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_table
 
@@ -93,7 +93,7 @@ DATA_SETS = (
         licence="none stated by the publisher; posts are their authors', for research",
         page="https://github.com/nlee0212/CREHate",
         files=tuple(
-            File(f"{_PUBLISHED}/{name}", name, sha256)
+            PublishedFile(f"{_PUBLISHED}/{name}", name, sha256)
             for name, sha256 in {
                 _ANNOTATIONS: "2f5227cadc49be1895cb307738e3fb2fd0e12a5169f0e1f563697d19df9b4bbb",
                 _TEXTS[0]: "1ddb1eb759aecffc4d778952d21e2ad2676e52eef92dcfa37357fab26b2281d5",

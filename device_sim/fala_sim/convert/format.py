@@ -26,7 +26,7 @@ def half_of(people: Sequence[str], role: Role) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedDataSet:
     """An opened data set, which may be divided several times.
 
     Attributes:
@@ -101,7 +101,7 @@ class Format:
             users and a public at once.
     """
 
-    open: Callable[[Path, LeftOut], Opened]
+    open: Callable[[Path, LeftOut], OpenedDataSet]
     files: tuple[str, ...]
     help: str = ""
     users: int = 5
@@ -125,7 +125,7 @@ class Format:
 
 
 @dataclass(frozen=True)
-class File:
+class PublishedFile:
     """A publisher's file.
 
     Attributes:
@@ -161,5 +161,5 @@ class DataSet:
     folders: tuple[str, ...]
     licence: str
     page: str
-    files: tuple[File, ...] = ()
+    files: tuple[PublishedFile, ...] = ()
     by_hand: str = "the publisher asks you to accept terms"

@@ -23,8 +23,8 @@ from pathlib import Path
 from fala import DataError
 from fala.cli import counted
 from fala_sim.convert.annotators import Document, Documents, annotated
-from fala_sim.convert.conversion import Label
-from fala_sim.convert.format import DataSet, File, Format
+from fala_sim.convert.conversion import ConvertedLabel
+from fala_sim.convert.format import DataSet, Format, PublishedFile
 from fala_sim.convert.left_out import LeftOut
 
 PARTS = ("train", "dev", "test")
@@ -108,7 +108,7 @@ def parse_documents(
     return documents.all()
 
 
-def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]]:
+def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, ConvertedLabel]]:
     if not isinstance(entry, dict):
         raise DataError("expected an object")
     text = _text(entry)
@@ -226,7 +226,7 @@ def _data_set(
         licence="none stated by the task; posts are their authors', for research",
         page="https://github.com/Le-Wi-Di/le-wi-di.github.io",
         files=tuple(
-            File(f"{_PUBLISHED}/{folder}/{file}", file, sha256)
+            PublishedFile(f"{_PUBLISHED}/{folder}/{file}", file, sha256)
             for file, sha256 in checksums.items()
         ),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion
-from fala_sim.convert.format import DataSet, Format, Offers, Opened
+from fala_sim.convert.format import DataSet, Format, Offers, OpenedDataSet
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import filled, keep, read_chunks, read_table
@@ -206,7 +206,7 @@ def _resolve(
     return Moment(tuple(read[-history:]), opened, passed)
 
 
-def _open(folder: Path, left_out: LeftOut) -> Opened:
+def _open(folder: Path, left_out: LeftOut) -> OpenedDataSet:
     news = read_news(folder / "news.tsv", left_out)
     path = folder / "behaviors.tsv"
     people = busiest(news, read_impressions(path, left_out), left_out)
@@ -216,7 +216,7 @@ def _open(folder: Path, left_out: LeftOut) -> Opened:
         log = read_impressions(path, LeftOut())
         return convert(news, log, users=users, seed=seed, left_out=left_out, **options)
 
-    return Opened(divide, people, left_out)
+    return OpenedDataSet(divide, people, left_out)
 
 
 FORMATS = {

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fala_sim.convert import matching
 from fala_sim.convert.conversion import Conversion, folded
-from fala_sim.convert.format import DataSet, File, Format, Offers, Opened
+from fala_sim.convert.format import DataSet, Format, Offers, OpenedDataSet, PublishedFile
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import filled, keep, read_table
@@ -40,7 +40,7 @@ _LARGEST_RATING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rating:
+class FilmRating:
     """One user's rating of one film.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rating:
     liked: bool
 
 
-def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
+def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating]]:
     """Read one data set.
 
     Args:
@@ -77,10 +77,10 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
         known = genres not in ("", "(no genres listed)")
         text = f"{title} [{', '.join(genres.split('|'))}]" if known else title
         films.setdefault(film, text)
-    ratings: dict[str, list[Rating]] = {}
+    ratings: dict[str, list[FilmRating]] = {}
     for user, film, stars, time in _read_ratings(folder / "ratings.csv", left_out):
         if film in films:
-            ratings.setdefault(user, []).append(Rating(time, films[film], stars >= LIKED))
+            ratings.setdefault(user, []).append(FilmRating(time, films[film], stars >= LIKED))
         else:
             left_out.add("ratings of unknown films", f"movieId {film!r} of user {user!r}")
     return {user: _in_order(user_ratings, left_out) for user, user_ratings in ratings.items()}
@@ -98,8 +98,8 @@ def _read_ratings(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str, flo
     return zip(table["userId"], table["movieId"], stars[good], time[good].astype(int), strict=True)
 
 
-def _in_order(ratings: list[Rating], left_out: LeftOut) -> list[Rating]:
-    distinct: dict[str, Rating] = {}
+def _in_order(ratings: list[FilmRating], left_out: LeftOut) -> list[FilmRating]:
+    distinct: dict[str, FilmRating] = {}
     for rating in sorted(ratings, key=lambda rating: rating.time):
         distinct.setdefault(folded(rating.film), rating)
     left_out.add("ratings of a film that their user had rated", count=len(ratings) - len(distinct))
@@ -107,7 +107,7 @@ def _in_order(ratings: list[Rating], left_out: LeftOut) -> list[Rating]:
 
 
 def convert(
-    ratings: Mapping[str, Sequence[Rating]],
+    ratings: Mapping[str, Sequence[FilmRating]],
     *,
     users: Sequence[str],
     seed: int,
@@ -160,13 +160,13 @@ def convert(
     )
 
 
-def busiest(ratings: Mapping[str, Sequence[Rating]]) -> list[str]:
+def busiest(ratings: Mapping[str, Sequence[FilmRating]]) -> list[str]:
     """The people who like a film, those with most likes first; ties by name."""
     likes = _likes(ratings)
     return sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
 
 
-def _likes(ratings: Mapping[str, Sequence[Rating]]) -> dict[str, list[Rating]]:
+def _likes(ratings: Mapping[str, Sequence[FilmRating]]) -> dict[str, list[FilmRating]]:
     return {
         user: [rating for rating in user_ratings if rating.liked]
         for user, user_ratings in ratings.items()
@@ -176,7 +176,7 @@ def _likes(ratings: Mapping[str, Sequence[Rating]]) -> dict[str, list[Rating]]:
 class _Offers:
     """The available films at a time, in proportion to their ratings by then."""
 
-    def __init__(self, ratings: Mapping[str, Sequence[Rating]], seed: int) -> None:
+    def __init__(self, ratings: Mapping[str, Sequence[FilmRating]], seed: int) -> None:
         everybody = sorted(
             (rating for user_ratings in ratings.values() for rating in user_ratings),
             key=lambda rating: rating.time,
@@ -197,9 +197,9 @@ class _Offers:
                 yield film
 
 
-def _open(folder: Path, left_out: LeftOut) -> Opened:
+def _open(folder: Path, left_out: LeftOut) -> OpenedDataSet:
     ratings = read_folder(folder, left_out)
-    return Opened(partial(convert, ratings), busiest(ratings), left_out)
+    return OpenedDataSet(partial(convert, ratings), busiest(ratings), left_out)
 
 
 FORMATS = {
@@ -229,7 +229,7 @@ DATA_SETS = (
         licence="GroupLens: research, no commercial use without permission, same terms passed on",
         page="https://grouplens.org/datasets/movielens/latest/",
         files=(
-            File(
+            PublishedFile(
                 "https://files.grouplens.org/datasets/movielens/ml-latest-small.zip",
                 "ml-latest-small.zip",
                 "696d65a3dfceac7c45750ad32df2c259311949efec81f0f144fdfb91ebc9e436",

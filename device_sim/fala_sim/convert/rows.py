@@ -33,7 +33,7 @@ from fala_sim.convert.conversion import (
     check_public,
     folded,
 )
-from fala_sim.convert.format import Format, Opened
+from fala_sim.convert.format import Format, OpenedDataSet
 from fala_sim.convert.left_out import LeftOut
 
 
@@ -149,9 +149,9 @@ def _without_tested(rows: list[ConvertedRow], left_out: LeftOut) -> list[Convert
     return kept
 
 
-def _open(path: Path, left_out: LeftOut) -> Opened:
+def _open(path: Path, left_out: LeftOut) -> OpenedDataSet:
     loaded = load(path, left_out)
-    return Opened(partial(convert, loaded), busiest(loaded), left_out, loaded.labels)
+    return OpenedDataSet(partial(convert, loaded), busiest(loaded), left_out, loaded.labels)
 
 
 FORMATS = {"rows": Format(_open, ())}

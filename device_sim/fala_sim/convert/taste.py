@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from fala_sim.convert.annotators import Document, Documents, annotated
-from fala_sim.convert.format import DataSet, File, Format
+from fala_sim.convert.format import DataSet, Format, PublishedFile
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
 from fala_sim.convert.tables import filled, keep, read_lines, read_table
@@ -145,7 +145,7 @@ _PAGE = "https://github.com/caserec/Datasets-for-Recommender-Systems"
 DATA_SETS = tuple(
     DataSet(
         f"{name}{suffix}", f"{title}{labels}", f"{name}{suffix}", (name,),
-        licence=licence, page=_PAGE, files=(File(f"{_PUBLISHED}/{url}", archive, sha256),),
+        licence=licence, page=_PAGE, files=(PublishedFile(f"{_PUBLISHED}/{url}", archive, sha256),),
     )
     for name, title, licence, url, archive, sha256 in (
         (

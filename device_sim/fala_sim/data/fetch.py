@@ -16,7 +16,7 @@ import requests
 from filelock import FileLock, Timeout
 
 from fala import DataError
-from fala_sim.convert.format import DataSet, File
+from fala_sim.convert.format import DataSet, PublishedFile
 from fala_sim.convert.formats import FORMATS
 from fala_sim.engine.job import Log
 
@@ -75,7 +75,7 @@ def _download(data_set: DataSet, downloads: Path, target: Path) -> list[Path]:
     )  # fmt: skip
     get = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=_SECONDS)
 
-    def fetched(file: File) -> Path:
+    def fetched(file: PublishedFile) -> Path:
         try:
             return Path(registry.fetch(file.name, downloader=get))
         except ValueError as error:

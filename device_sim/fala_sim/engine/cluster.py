@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError, FalaError, __version__
-from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Needs, Output
+from fala_sim.engine.job import Call, Engine, Job, JobEnd, JobEvent, Needs, Output
 from fala_sim.engine.process import GPUS, THREADS, Running
 from fala_sim.engine.shelf import Parcel, Shelf, unpack
 
@@ -78,7 +78,7 @@ class RayEngine(Engine):
         self._remote = ray.remote(_on_node)
         self._shelf = Shelf(ray.put)
 
-    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[Event]:
+    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[JobEvent]:
         """See ``Engine``."""
         ray = self._ray
         waiting = deque((job, call, 1) for job, call in ready)
@@ -91,7 +91,7 @@ class RayEngine(Engine):
                     try:
                         sent[self._send(job, call)] = _Sent(job, attempt, now)
                     except FalaError as error:  # an input file can no longer be read
-                        yield Ended(job, str(error), 0.0)
+                        yield JobEnd(job, str(error), 0.0)
                 if not sent:
                     continue
                 for stream in ray.wait(list(sent), num_returns=1, timeout=1.0)[0]:
@@ -101,7 +101,7 @@ class RayEngine(Engine):
                     except StopIteration:
                         del sent[stream]
                         why = "its process sent no end" if entry.error is None else entry.error
-                        yield Ended(entry.job, why, time.perf_counter() - entry.start)
+                        yield JobEnd(entry.job, why, time.perf_counter() - entry.start)
                     except ray.exceptions.RayError as lost:
                         del sent[stream]
                         yield from self._again(entry, lost, waiting)
@@ -150,21 +150,21 @@ class RayEngine(Engine):
 
     def _again(
         self, entry: _Sent, lost: Exception, waiting: deque[tuple[Job, Call, int]]
-    ) -> Iterator[Event]:
+    ) -> Iterator[JobEvent]:
         """Put a job whose machine was lost first in the queue."""
         seconds = time.perf_counter() - entry.start
         why = f"{type(lost).__name__}: {str(lost).strip().partition(chr(10))[0]}"
         if entry.error is not None:  # it had ended
-            yield Ended(entry.job, entry.error, seconds)
+            yield JobEnd(entry.job, entry.error, seconds)
         elif isinstance(lost, self._ray.exceptions.RayTaskError):  # a bug, not a lost machine
-            yield Ended(entry.job, why, seconds)
+            yield JobEnd(entry.job, why, seconds)
         elif entry.attempt >= ATTEMPTS:
-            yield Ended(entry.job, f"lost {entry.attempt} times; at last {why}", seconds)
+            yield JobEnd(entry.job, f"lost {entry.attempt} times; at last {why}", seconds)
         else:
             try:
                 waiting.appendleft((entry.job, entry.job.make(), entry.attempt + 1))
             except FalaError as error:
-                yield Ended(entry.job, str(error), seconds)
+                yield JobEnd(entry.job, str(error), seconds)
 
 
 def _environment(threads: int) -> dict[str, Any]:

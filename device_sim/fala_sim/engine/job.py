@@ -81,7 +81,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """The end of a job.
 
     Attributes:
@@ -95,14 +95,14 @@ class Ended:
     seconds: float
 
 
-Event: TypeAlias = "Output | Ended"
+JobEvent: TypeAlias = "Output | JobEnd"
 
 
 class Engine(ABC):
     """Runs jobs, each in a process of its own, on one machine or on many."""
 
     @abstractmethod
-    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[Event]:
+    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[JobEvent]:
         """Run jobs in order, as many at once as there is room.
 
         The engine writes nothing; the caller does. Closing the generator kills what runs.
@@ -111,5 +111,5 @@ class Engine(ABC):
             ready: Jobs with their calls.
 
         Yields:
-            Outputs of jobs, and one ``Ended`` for each job.
+            Outputs of jobs, and one ``JobEnd`` for each job.
         """

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait as wait_for
 
 from fala_sim import origin
-from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Needs, Output
+from fala_sim.engine.job import Call, Engine, Job, JobEnd, JobEvent, Needs, Output
 from fala_sim.engine.process import GPUS, Running
 
 
@@ -63,7 +63,7 @@ class LocalEngine(Engine):
         """
         self._jobs = jobs
 
-    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[Event]:
+    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[JobEvent]:
         """See ``Engine``."""
         threads = max(1, (os.cpu_count() or 1) // self._jobs)
         waiting = deque(ready)
@@ -85,7 +85,7 @@ class LocalEngine(Engine):
                     if process.error is not None:
                         running.remove((job, process))
                         room.release(job.needs, process.gpu)
-                        yield Ended(job, process.error, process.seconds)
+                        yield JobEnd(job, process.error, process.seconds)
         finally:
             for _, process in running:
                 process.kill()

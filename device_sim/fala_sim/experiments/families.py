@@ -15,7 +15,7 @@ from fala_sim.experiments.plan import Plan
 from fala_sim.found import found
 from fala_sim.options import DATA_DIR, Family, Option, count
 from fala_sim.playground.releases import BUILT_IN
-from fala_sim.records import Kind
+from fala_sim.records import RecordKind
 
 
 def _methods() -> dict[str, str]:
@@ -97,7 +97,7 @@ def new_option(about: str) -> Option:
 TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
 
 
-def _run_found(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def _run_found(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the experiments on people that stand in this folder; see ``options.Run``."""
     from fala_sim.experiments.people import run
     from fala_sim.methods.registry import SHIPPED, find_method

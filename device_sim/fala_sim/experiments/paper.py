@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from fala_sim.csv_rows import csv_rows
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import METRICS
 from fala_sim.report.table import PAPER, Cell
 
@@ -31,7 +31,7 @@ DIFFERENCE = (
 
 def reported(
     table: str, task: str, backbone: str, metric: str, row: str = ""
-) -> Value | float | int | None:
+) -> UserMean | float | int | None:
     """A number of the paper; None if it has none.
 
     Args:
@@ -54,15 +54,15 @@ def score_cells(table: str, task: str, row: str) -> dict[str, Cell]:
 
 
 @lru_cache(maxsize=1)
-def _numbers() -> dict[tuple[str, ...], Value | float | int]:
+def _numbers() -> dict[tuple[str, ...], UserMean | float | int]:
     return {
         (row["table"], row["task"], row["backbone"], row["metric"], row["row"]): _number(row)
         for row in csv_rows(__package__, "paper.csv")
     }
 
 
-def _number(row: dict[str, str]) -> Value | float | int:
+def _number(row: dict[str, str]) -> UserMean | float | int:
     if row["metric"] not in METRICS:
         return int(row["value"]) if row["value"].isdigit() else float(row["value"])
     share = float(row["value"]) / 100  # printed in percent
-    return Value(share, float(row["deviation"]) / 100, n=5) if row["deviation"] else share
+    return UserMean(share, float(row["deviation"]) / 100, n=5) if row["deviation"] else share

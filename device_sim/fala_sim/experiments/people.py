@@ -20,8 +20,8 @@ from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
 from fala_sim.preparation.releases import inputs_of, load, prepare
-from fala_sim.preparation.sources import TUNED, Source, find_source
-from fala_sim.records import Key, Kind, Store
+from fala_sim.preparation.sources import TUNED, RunBackbone, find_source
+from fala_sim.records import RecordKey, RecordKind, RecordStore
 from fala_sim.situation import CLASSES
 
 
@@ -44,7 +44,7 @@ class Participants:
     users: Mapping[str, int]
 
 
-class Study:
+class PeopleStudy:
     """A plan, with the divisions prepared for it.
 
     Attributes:
@@ -66,11 +66,11 @@ class Study:
         """
         if plan.old.startswith(TUNED):
             raise DataError(f"--old {plan.old}: only the new backbone, --new, can be tuned")
-        self.plan, self.store = plan, Store(plan.results)
+        self.plan, self.store = plan, RecordStore(plan.results)
         self._log, self._logged = log, set[str]()
         self.failures: list[str] = []
         self.work = plan.work()
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, RunBackbone] = {}
         self._paths: dict[tuple[str, int, Role, str, tuple[str, ...]], Path] = {}
         self._check_files()
         self.source(plan.old)  # a mistake in a name ends here, before anything is prepared
@@ -117,7 +117,7 @@ class Study:
                     "name another folder with --results"
                 )
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> RunBackbone:
         """A backbone by name."""
         if name not in self._sources:
             self._sources[name] = find_source(name, self.work)
@@ -166,7 +166,7 @@ class Study:
             OtherPlanError: If the folder has records of another plan.
             fala.FalaError: If the data cannot be used.
         """
-        key = Key("division", data, role, "all", seed)
+        key = RecordKey("division", data, role, "all", seed)
         if key not in self.store.keys:
             prepared = load(self.prepared(data, seed, role))
             content = {
@@ -248,12 +248,12 @@ def _refused(vendor: Mapping[str, Any]) -> Iterator[str]:
             yield f"no {name}: {learnt['refused']}"
 
 
-def all_divisions(study: Study) -> list[Participants]:
+def all_divisions(study: PeopleStudy) -> list[Participants]:
     """All divisions of test users."""
     return study.tested
 
 
-def first(study: Study) -> list[Participants]:
+def first(study: PeopleStudy) -> list[Participants]:
     """The first division of each group of people; all divisions where people take turns."""
     return list(_of_new_people(study.tested))
 
@@ -268,12 +268,12 @@ def _of_new_people(divisions: Iterable[Participants]) -> Iterator[Participants]:
         people |= tested
 
 
-def first_of_classes(study: Study) -> list[Participants]:
+def first_of_classes(study: PeopleStudy) -> list[Participants]:
     """Those of ``first`` whose labels are classes; only replacements use ratings and tags."""
     return [division for division in first(study) if division.task in CLASSES]
 
 
-def validated(study: Study) -> list[Participants]:
+def validated(study: PeopleStudy) -> list[Participants]:
     """The divisions of validation users: an experiment on them is a search."""
     return study.validation
 
@@ -298,19 +298,19 @@ class Experiment:
         alone: Whether it measures this machine: then its tasks run here, one by one, at the end.
     """
 
-    kind: Kind
+    kind: RecordKind
     job: Callable[..., Records]
-    methods: Callable[[Study], Iterable[str]] = lambda study: study.methods
-    divisions: Callable[[Study], list[Participants]] = first_of_classes
+    methods: Callable[[PeopleStudy], Iterable[str]] = lambda study: study.methods
+    divisions: Callable[[PeopleStudy], list[Participants]] = first_of_classes
     variants: Callable[[int], Iterable[object]] | None = None
     search: Experiment | None = None
-    more: Callable[[Study, Participants], Mapping[str, Any]] = lambda study, division: {}
+    more: Callable[[PeopleStudy, Participants], Mapping[str, Any]] = lambda study, division: {}
     users: int | None = None
     alone: bool = False
 
     def keys(
-        self, study: Study, methods: Iterable[str]
-    ) -> Iterator[tuple[Participants, str, list[Key]]]:
+        self, study: PeopleStudy, methods: Iterable[str]
+    ) -> Iterator[tuple[Participants, str, list[RecordKey]]]:
         """The division, the method and the record keys of each job of some methods."""
         # Trained methods, which take longest, come first.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
@@ -319,12 +319,12 @@ class Experiment:
                 if method not in ALL_TASKS and division.task not in CLASSES:
                     continue
                 for user, examples in islice(division.users.items(), self.users):
-                    key = Key(self.kind, division.data, method, user, division.seed)
+                    key = RecordKey(self.kind, division.data, method, user, division.seed)
                     variants = ("",) if self.variants is None else self.variants(examples)
                     if keys := [key.of(variant) for variant in variants]:
                         yield division, method, keys
 
-    def jobs(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Job]:
+    def jobs(self, study: PeopleStudy, methods: Iterable[str], chosen: Chosen) -> Iterator[Job]:
         """The jobs of the methods whose settings are chosen or fixed."""
         for division, method, keys in self.keys(study, methods):
             settings = chosen.get((division.data, method))
@@ -332,7 +332,11 @@ class Experiment:
                 yield self._job(study, division, keys, settings or {})
 
     def _job(
-        self, study: Study, division: Participants, keys: Sequence[Key], settings: BySize
+        self,
+        study: PeopleStudy,
+        division: Participants,
+        keys: Sequence[RecordKey],
+        settings: BySize,
     ) -> Job:
         key = keys[0].of("")
 
@@ -369,7 +373,7 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log)
     Raises:
         DataError: If a backbone cannot be used, or the folder has the records of another plan.
     """
-    study = Study(plan, log)
+    study = PeopleStudy(plan, log)
     run_each = partial(run_jobs, store=study.store, log=log)
     failures: list[str] = []
     searches = {
@@ -399,7 +403,9 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log)
     return [*study.failures, *failures]
 
 
-def _chosen(study: Study, search: Experiment, methods: Sequence[str]) -> tuple[Chosen, list[str]]:
+def _chosen(
+    study: PeopleStudy, search: Experiment, methods: Sequence[str]
+) -> tuple[Chosen, list[str]]:
     """The settings that a search chose, and a line for each data set with missing settings.
 
     A method has no settings if the search failed on one validation user: settings from the others

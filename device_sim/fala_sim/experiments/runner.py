@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from fala import DataError, FalaError
-from fala_sim.engine.job import Call, Ended, Engine, Job, Log
+from fala_sim.engine.job import Call, Engine, Job, JobEnd, Log
 from fala_sim.methods.registry import FILES
 from fala_sim.origin import provenance
-from fala_sim.records import Key, Store
+from fala_sim.records import RecordKey, RecordStore
 
 Parameters = ParamSpec("Parameters")
 Argument = TypeVar("Argument")
@@ -31,7 +31,7 @@ class Made:
         spent: Files and folders of the work folder to delete once this is recorded.
     """
 
-    key: Key
+    key: RecordKey
     content: Mapping[str, Any]
     spent: tuple[Path, ...] = ()
 
@@ -78,7 +78,7 @@ def timed(job: Callable[Parameters, Records]) -> Callable[Parameters, Records]:
     return run
 
 
-def run_jobs(jobs: Iterable[Job], store: Store, *, engine: Engine, log: Log) -> list[str]:
+def run_jobs(jobs: Iterable[Job], store: RecordStore, *, engine: Engine, log: Log) -> list[str]:
     """Run the jobs that are not recorded yet; see ``run_all``.
 
     Args:
@@ -131,7 +131,7 @@ def run_all(
     rejected: dict[int, str] = {}
     count, start = 0, time.perf_counter()
     for event in engine.run(ready):
-        if not isinstance(event, Ended):
+        if not isinstance(event, JobEnd):
             try:
                 keep(event.item, event.origin)
             except FalaError as error:
@@ -167,7 +167,7 @@ def time_left(elapsed: float, done: int, count: int) -> str:
     return f"; about {seconds:.0f} s left"
 
 
-def _append(store: Store, record: Made, origin: Mapping[str, Any] | None) -> None:
+def _append(store: RecordStore, record: Made, origin: Mapping[str, Any] | None) -> None:
     """Append a record, then remove its spent files."""
     if record.key not in store.keys:  # else an attempt recorded it before its machine was lost
         if record.key.method in FILES:

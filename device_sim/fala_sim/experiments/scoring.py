@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.fala_shipped import ShippedModel
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
 from fala_sim.methods.unfitted import OldWords
 from fala_sim.metric.quality import Figures, figures_of, flips, positions
-from fala_sim.situation import Logits, Situation
+from fala_sim.situation import LogitArray, Situation
 
 
 def outcome(
-    situation: Situation, scores: Scores, logits: Logits, *, words: bool = False
+    situation: Situation, scores: Scores, logits: LogitArray, *, words: bool = False
 ) -> dict[str, Any]:
     """Figures and flips of a replacement.
 
@@ -39,7 +39,7 @@ def outcome(
             models["device"] = OldWords().fit(situation, {})(test)
         truth = positions(situation.user.test_labels, situation.labels)
         content["flips"] = {name: flips(logits, model, truth) for name, model in models.items()}
-    if isinstance(scores, Replaced):
+    if isinstance(scores, ShippedModel):
         content["report"] = scores.report.to_dict()
         content["vendor"] = scores_of(situation, vendor)
     return content
@@ -63,12 +63,12 @@ def truth(situation: Situation) -> dict[str, Any]:
     return {"old_logits": rounded(situation.old_logits(situation.user.test)), "truth": targets}
 
 
-def rounded(logits: Logits) -> list[Any]:
+def rounded(logits: LogitArray) -> list[Any]:
     """Logits as a record stores them: n numbers, or n lists of C."""
     values: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
     return values
 
 
-def scores_of(situation: Situation, logits: Logits) -> Figures:
+def scores_of(situation: Situation, logits: LogitArray) -> Figures:
     """Return the figures of logits (n, C) of the user's test examples."""
     return figures_of(situation.new.head, logits, situation.user.test_labels)

@@ -11,11 +11,11 @@ from fala_sim.experiments.scoring import rounded, scores_of, truth
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 
 
 @timed
-def search(key: Key, path: Path) -> Records:
+def search(key: RecordKey, path: Path) -> Records:
     """Try a method's whole grid on one validation user."""
     subject = Subject.of(key, path)
     method = find_method(key.method)

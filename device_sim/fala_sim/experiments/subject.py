@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
-from fala_sim.preparation.releases import Prepared, load
-from fala_sim.records import Key
+from fala_sim.preparation.releases import PreparedReleases, load
+from fala_sim.records import RecordKey
 from fala_sim.situation import Situation, User
 
 
@@ -22,12 +22,12 @@ class Subject:
         seed: Of every random choice.
     """
 
-    prepared: Prepared
+    prepared: PreparedReleases
     user: User
     seed: int
 
     @classmethod
-    def of(cls, key: Key, path: Path) -> Subject:
+    def of(cls, key: RecordKey, path: Path) -> Subject:
         """The user of a key, in a division of ``vendor.releases.prepare``."""
         prepared = load(path)
         user = next(user for user in prepared.division.users if user.name == key.user)

@@ -16,14 +16,14 @@ from fala_sim.convert.output import save
 from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import OtherPlanError, Records
 from fala_sim.preparation import exporter
-from fala_sim.records import Key, Kind, Store
+from fala_sim.records import RecordKey, RecordKind, RecordStore
 
 #: Resources of a training; more threads gain little.
 _TRAINING = Needs(cpus=2, memory=6 * 2**30, gpu=0.5)
 
 
 def check_records(
-    store: Store, kinds: Sequence[Kind], data: str, digests: Mapping[str, str]
+    store: RecordStore, kinds: Sequence[RecordKind], data: str, digests: Mapping[str, str]
 ) -> None:
     """Check that all records of a data set have this plan's digests.
 
@@ -39,12 +39,12 @@ def check_records(
 
 
 def training_job(
-    store: Store,
-    key: Key,
+    store: RecordStore,
+    key: RecordKey,
     job: partial[Records],
     folders: tuple[Path, Path],
-    keys: Sequence[Key] = (),
-    last: Key | None = None,
+    keys: Sequence[RecordKey] = (),
+    last: RecordKey | None = None,
 ) -> Job:
     """A training, or a job on a trained model.
 
@@ -67,7 +67,7 @@ def training_job(
     return Job(str(key), make, partial(store.keys.issuperset, needed), _TRAINING)
 
 
-def folder_name(key: Key) -> str:
+def folder_name(key: RecordKey) -> str:
     """The name of a key's training folder, in the folder of its data set."""
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
 

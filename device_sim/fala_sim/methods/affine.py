@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.linalg
 
+from fala.model.losses import Floats
 from fala_sim.meter import Stage
-from fala_sim.methods.alignment import Alignment, Floats, Map
-from fala_sim.methods.method import Look, Settings
+from fala_sim.methods.alignment import Alignment, SpaceMap
+from fala_sim.methods.method import Look, MethodSettings
 from fala_sim.methods.solve_flops import affine_flops
 from fala_sim.situation import Situation
 
@@ -29,7 +30,7 @@ class Affine(Alignment):
     look = Look("#5a9a3a", "*")
     headline = False
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """Four ranks, as shares of the old dimension, and three penalties.
 
         A penalty is a multiple of the mean square of a centred new coordinate, summed over texts.
@@ -41,7 +42,7 @@ class Affine(Alignment):
             for ridge in (0.1, 1.0, 10.0)
         ]
 
-    def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
+    def fit_map(self, new: Floats, old: Floats, settings: MethodSettings, stage: Stage) -> SpaceMap:
         """Fit A and t."""
         rank = min(int(settings["rank"]), new.shape[1], old.shape[1])
         new_mean, old_mean = new.mean(axis=0), old.mean(axis=0)
@@ -56,4 +57,4 @@ class Affine(Alignment):
         matrix = full @ leading @ leading.T
         stage.forward_flops += affine_flops(len(new), new.shape[1], old.shape[1], rank)
         offset = old_mean - new_mean @ matrix
-        return Map(matrix.astype(np.float32), offset.astype(np.float32))
+        return SpaceMap(matrix.astype(np.float32), offset.astype(np.float32))

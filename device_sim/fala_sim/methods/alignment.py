@@ -5,22 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.model.heads import Vectors
+from fala.model.losses import Floats
 from fala_sim.meter import Stage
 from fala_sim.methods.frozen import FrozenMethod, vendor_scores
-from fala_sim.methods.method import Scores, Settings
-from fala_sim.situation import Embeddings, Example, Logits, Situation, Vectors, distinct_texts
+from fala_sim.methods.method import MethodSettings, Scores
+from fala_sim.situation import EmbeddingByText, LogitArray, Situation, UserExample, distinct_texts
 
 #: Embeddings of n texts, shape (n, d).
-Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Map:
+class SpaceMap:
     """Maps new embeddings x to the old space: ``x A + t``.
 
     Attributes:
@@ -54,7 +55,7 @@ class Alignment(FrozenMethod):
     """
 
     @abstractmethod
-    def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
+    def fit_map(self, new: Floats, old: Floats, settings: MethodSettings, stage: Stage) -> SpaceMap:
         """Fit the map.
 
         Args:
@@ -65,7 +66,7 @@ class Alignment(FrozenMethod):
         """
 
     def fit_embedded(
-        self, situation: Situation, embeddings: Embeddings, settings: Settings
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Fit the map on all of the user's texts."""
         texts = distinct_texts(situation.user.train)
@@ -85,9 +86,9 @@ class Alignment(FrozenMethod):
 @dataclass(frozen=True)
 class _MappedScores:
     situation: Situation
-    map: Map
+    map: SpaceMap
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         texts = distinct_texts(examples)
         new = np.stack([self.situation.new.embeddings[text] for text in texts])
         mapped = dict(zip(texts, self.map(new), strict=True))

@@ -9,8 +9,8 @@ import numpy as np
 
 from fala_export.fit.device_fit import Block, Inputs, TrainingSet, fit_device
 from fala_sim.methods.frozen import shipped_scores
-from fala_sim.methods.method import Look, Method, Scores, Settings
-from fala_sim.situation import Example, Logits, Situation
+from fala_sim.methods.method import Look, Method, MethodSettings, Scores
+from fala_sim.situation import LogitArray, Situation, UserExample
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class _Line:
     """Another model's logits, transformed by a slope (C, C) and a bias (C,)."""
 
     scores: Scores
-    slope: Logits
-    bias: Logits
+    slope: LogitArray
+    bias: LogitArray
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         """See ``Scores``."""
         return self.scores(examples) @ self.slope.T + self.bias
 
@@ -40,7 +40,7 @@ class Calibrated(Method):
     baseline = False
     with_words = True
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Fit the slope and the bias, as a device does."""
         vendor = shipped_scores(situation)
         train = situation.user.train

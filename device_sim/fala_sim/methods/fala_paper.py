@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.model.heads import Vectors
 from fala.selection.representatives import select
 from fala_sim.methods.frozen import (
     FrozenMethod,
@@ -17,9 +18,9 @@ from fala_sim.methods.frozen import (
 )
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
-from fala_sim.methods.method import Look, Scores, Settings
+from fala_sim.methods.method import Look, MethodSettings, Scores
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
-from fala_sim.situation import Embeddings, Situation, Vectors
+from fala_sim.situation import EmbeddingByText, Situation
 
 # At the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.
 _EPOCHS = 30
@@ -40,7 +41,7 @@ class FalaPaper(FrozenMethod):
     look = Look("#c78400", "d")
     baseline = False
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """The three hyperparameters that the paper tuned (section 4.5).
 
         Top k and lambda have the paper's values for both tasks. Its learning rate is the smallest
@@ -54,7 +55,7 @@ class FalaPaper(FrozenMethod):
         ]
 
     def fit_embedded(
-        self, situation: Situation, embeddings: Embeddings, settings: Settings
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Cluster, solve, tune."""
         inputs = situation.new.head.inputs(situation.user.train, embeddings)

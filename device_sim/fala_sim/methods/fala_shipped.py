@@ -13,9 +13,9 @@ from typing import ClassVar
 from fala import Budget, Device, Report
 from fala.model.heads import PersonalModel
 from fala_sim.meter import Stage, folder_size
-from fala_sim.methods.method import Look, Method, Scores, Settings
+from fala_sim.methods.method import Look, Method, MethodSettings, Scores
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
-from fala_sim.situation import Example, Logits, Situation, distinct_texts
+from fala_sim.situation import LogitArray, Situation, UserExample, distinct_texts
 
 #: The budget of a replacement that encodes all texts.
 EVERYTHING = Budget(forward_passes=sys.maxsize)
@@ -25,7 +25,7 @@ BATCH = 25
 
 
 @dataclass(frozen=True)
-class Replaced:
+class ShippedModel:
     """The scores of a replaced device, with its report.
 
     Attributes:
@@ -38,7 +38,7 @@ class Replaced:
     model: PersonalModel
     report: Report
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         """See ``Scores``."""
         return self.situation.shipped.logits(self.model, examples)
 
@@ -60,7 +60,7 @@ class Shipped(Method):
     ours = True
     budget: ClassVar[Budget] = Budget()
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Create a device with the old release, let it learn, and replace its backbone."""
         return replaced(situation, self.budget)
 
@@ -86,7 +86,7 @@ class Everything(Shipped):
     budget = EVERYTHING
 
 
-def replaced(situation: Situation, budget: Budget) -> Replaced:
+def replaced(situation: Situation, budget: Budget) -> ShippedModel:
     """Replace the backbone of a device that has learnt the user's labels."""
     user, meter = situation.user, situation.meter
     with TemporaryDirectory(prefix="fala-") as folder:
@@ -109,7 +109,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     in_stages = sum(stage.seconds for stage in meter.stages.values())
     total_stage.seconds = max(total - in_stages, 0.0)
     _count(situation, report)
-    return Replaced(situation, model, report)
+    return ShippedModel(situation, model, report)
 
 
 def replace_within(device: Device, release: Path, budget: Budget) -> Report:

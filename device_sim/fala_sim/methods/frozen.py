@@ -10,17 +10,17 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from fala.model.heads import Vectors
 from fala_sim.methods.matrix_tuning import BATCH, gradient_flops
-from fala_sim.methods.method import Method, Scores, Settings
+from fala_sim.methods.method import Method, MethodSettings, Scores
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.metric.quality import Positions, positions
+from fala_sim.metric.quality import LabelPositions, positions
 from fala_sim.situation import (
-    Embeddings,
-    Example,
-    Logits,
-    Release,
+    EmbeddingByText,
+    LogitArray,
+    MeasuredRelease,
     Situation,
-    Vectors,
+    UserExample,
     distinct_texts,
     texts_of,
 )
@@ -36,7 +36,7 @@ class FrozenMethod(Method):
     tuned = True
     fewest: ClassVar[int] = 1
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Encode each train text once on the device, and fit on the embeddings."""
         texts = distinct_texts(situation.user.train)
         embeddings = situation.encode(texts, situation.meter) if texts else {}
@@ -44,7 +44,7 @@ class FrozenMethod(Method):
 
     @abstractmethod
     def fit_embedded(
-        self, situation: Situation, embeddings: Embeddings, settings: Settings
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Fit on the embeddings.
 
@@ -54,12 +54,14 @@ class FrozenMethod(Method):
             settings: One of the grid.
         """
 
-    def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
+    def search(self, situation: Situation) -> Iterator[tuple[MethodSettings, Scores]]:
         """Fit the whole grid to cached embeddings; cost is not measured."""
         for settings in self.grid(situation):
             yield settings, self._fitted(situation, situation.new.embeddings, settings)
 
-    def _fitted(self, situation: Situation, embeddings: Embeddings, settings: Settings) -> Scores:
+    def _fitted(
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
+    ) -> Scores:
         if len(set(situation.user.train_labels)) < self.fewest:
             return vendor_scores(situation)
         return self.fit_embedded(situation, embeddings, settings)
@@ -76,10 +78,10 @@ class Model(Protocol):
 class ModelScores:
     """The logits of a personal model on a release's backbone."""
 
-    release: Release
+    release: MeasuredRelease
     model: Model
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         """Logits (n, C) of n examples."""
         return self.model.logits(self.release.inputs(examples)).astype(np.float64)
 
@@ -95,7 +97,7 @@ def shipped_scores(situation: Situation) -> Scores:
     return partial(release.logits, release.head.vendor_model())
 
 
-def classes_of(situation: Situation) -> Positions:
+def classes_of(situation: Situation) -> LabelPositions:
     """Positions of the train labels among the labels, shape (n,)."""
     return positions(situation.user.train_labels, situation.labels)
 

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from fala.model.heads import Vectors
 from fala_sim.methods.alignment import unit_rows
 from fala_sim.methods.frozen import FrozenMethod, classes_of
-from fala_sim.methods.method import Look, Scores, Settings
-from fala_sim.situation import Embeddings, Example, Logits, Release, Situation, Vectors
+from fala_sim.methods.method import Look, MethodSettings, Scores
+from fala_sim.situation import EmbeddingByText, LogitArray, MeasuredRelease, Situation, UserExample
 
 
 class Knn(FrozenMethod):
@@ -31,7 +32,7 @@ class Knn(FrozenMethod):
     headline = False
     fewest = 2
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """Four k by three temperatures; at the highest all k votes are nearly equal."""
         return [
             {"k": k, "temperature": temperature}
@@ -40,7 +41,7 @@ class Knn(FrozenMethod):
         ]
 
     def fit_embedded(
-        self, situation: Situation, embeddings: Embeddings, settings: Settings
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Keep the train examples' directions."""
         classes = classes_of(situation)
@@ -57,17 +58,17 @@ class Knn(FrozenMethod):
 class _NeighbourScores:
     """Attributes: rows, unit vectors (n, d); votes, one-hot labels (n, number of labels)."""
 
-    release: Release
+    release: MeasuredRelease
     rows: Vectors
     votes: NDArray[np.float64]
     k: int
     temperature: float
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         cosines = unit_rows(self.release.inputs(examples)) @ self.rows.T
         nearest = np.argpartition(-cosines, self.k - 1, axis=1)[:, : self.k]
         similarities = np.take_along_axis(cosines, nearest, axis=1).astype(np.float64)
         weights = softmax(similarities / self.temperature, axis=1) * self.k
         counts = np.einsum("mk,mkc->mc", weights, self.votes[nearest])
-        shares: Logits = np.log(counts + 1 / self.votes.shape[1])
+        shares: LogitArray = np.log(counts + 1 / self.votes.shape[1])
         return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes
-from fala_sim.methods.method import Look, Scores, Settings
+from fala_sim.methods.method import Look, MethodSettings, Scores
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.situation import Embeddings, Example, Logits, Release, Situation
+from fala_sim.situation import EmbeddingByText, LogitArray, MeasuredRelease, Situation, UserExample
 
 _MOST_STEPS = 1000
 
@@ -29,12 +29,12 @@ class Logistic(FrozenMethod):
     headline = False
     fewest = 2
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """Twelve values of scikit-learn's C, for inputs of mean squared length 1."""
         return [{"C": round(10 ** (step / 3), 4)} for step in range(-6, 6)]
 
     def fit_embedded(
-        self, situation: Situation, embeddings: Embeddings, settings: Settings
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Fit by scikit-learn's L-BFGS."""
         from sklearn.linear_model import LogisticRegression  # slow to load
@@ -55,12 +55,12 @@ class Logistic(FrozenMethod):
 
 @dataclass(frozen=True)
 class _LogisticScores:
-    release: Release
+    release: MeasuredRelease
     model: Any
     scale: float
     train: int
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         inputs = self.release.inputs(examples).astype(np.float64) * self.scale
         labels = len(self.release.head.labels)
         if labels == 2:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
-from fala_sim.situation import Vectors
 
 
 @dataclass(frozen=True)

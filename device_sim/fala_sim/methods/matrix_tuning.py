@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.model.heads import Vectors
+from fala.model.losses import Floats
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.situation import Situation, Vectors
+from fala_sim.situation import Situation
 
 #: Examples in a training batch.
 BATCH = 32
 
 # Operations of a step on a parameter: both moments 7, their corrections 2, the step itself 5.
 _ADAM_FLOPS = 14
-
-Floats = NDArray[np.float64]
 
 
 def tune(

@@ -6,16 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
-from fala_sim.situation import Example, Logits, Situation
+from fala_sim.situation import LogitArray, Situation, UserExample
 
 #: By name.
-Settings: TypeAlias = Mapping[str, float | int | str]
+MethodSettings: TypeAlias = Mapping[str, float | int | str]
 
 
 class Scores(Protocol):
     """A user's model after the replacement."""
 
-    def __call__(self, examples: Sequence[Example]) -> Logits:
+    def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
         """Logits (n, C) of n examples. Their cost is not part of the replacement's cost."""
 
 
@@ -60,19 +60,19 @@ class Method(ABC):
     all_tasks: ClassVar[bool] = False
     look: ClassVar[Look] = PLAIN
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """The settings from which validation users choose: none, or ``EFFORT`` of them."""
         return ({},)
 
     @abstractmethod
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Replace the backbone for one user, and count the cost in ``situation.meter``.
 
         Raises:
             fala.DataError: If the method cannot be used on this data; says why.
         """
 
-    def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
+    def search(self, situation: Situation) -> Iterator[tuple[MethodSettings, Scores]]:
         """Fit every setting of the grid; override it to share work between settings."""
         for settings in self.grid(situation):
             yield settings, self.fit(situation, settings)

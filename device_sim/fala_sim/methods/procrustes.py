@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.linalg
 
+from fala.model.losses import Floats
 from fala_sim.meter import Stage
-from fala_sim.methods.alignment import Alignment, Floats, Map, unit_rows
-from fala_sim.methods.method import Look, Settings
+from fala_sim.methods.alignment import Alignment, SpaceMap, unit_rows
+from fala_sim.methods.method import Look, MethodSettings
 from fala_sim.methods.solve_flops import procrustes_flops
 from fala_sim.situation import Situation
 
@@ -29,7 +30,7 @@ class Procrustes(Alignment):
     look = Look("#008f68", "X")
     headline = False
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """With and without centring, with and without unit length, and three scales.
 
         ``"diagonal"`` scales each old coordinate, as Drift-Adapter does after its maps; ``"one"``
@@ -42,7 +43,7 @@ class Procrustes(Alignment):
             for scale in ("none", "one", "diagonal")
         ]
 
-    def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
+    def fit_map(self, new: Floats, old: Floats, settings: MethodSettings, stage: Stage) -> SpaceMap:
         """Fit R, and the scale after it by least squares."""
         if unit := bool(settings["unit"]):
             # The old head expects the old lengths: use their mean.
@@ -56,7 +57,7 @@ class Procrustes(Alignment):
         matrix = matrix * _scale(str(settings["scale"]), x @ matrix, y)
         stage.forward_flops += procrustes_flops(len(new), new.shape[1], old.shape[1])
         offset = old_mean - new_mean @ matrix
-        return Map(matrix.astype(np.float32), offset.astype(np.float32), unit)
+        return SpaceMap(matrix.astype(np.float32), offset.astype(np.float32), unit)
 
 
 def _scale(kind: str, rotated: Floats, old: Floats) -> float | Floats:

@@ -14,8 +14,8 @@ from fala_sim.methods.frozen import (
     matrix_bytes,
 )
 from fala_sim.methods.matrix_tuning import tune
-from fala_sim.methods.method import Look, Scores, Settings
-from fala_sim.situation import Embeddings, Situation
+from fala_sim.methods.method import Look, MethodSettings, Scores
+from fala_sim.situation import EmbeddingByText, Situation
 
 
 class Top(FrozenMethod):
@@ -31,7 +31,7 @@ class Top(FrozenMethod):
     headline = False
     all_tasks = True
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """Four learning rates by three numbers of epochs.
 
         A rate is a multiple of the mean |w|: a matcher's w is about forty times a classifier's,
@@ -44,7 +44,7 @@ class Top(FrozenMethod):
         ]
 
     def fit_embedded(
-        self, situation: Situation, embeddings: Embeddings, settings: Settings
+        self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Tune w and b on all train examples."""
         head = situation.new.head

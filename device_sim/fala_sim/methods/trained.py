@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from fala import DataError
-from fala_sim.methods.method import EFFORT, Method, Scores, Settings
+from fala_sim.methods.method import EFFORT, Method, MethodSettings, Scores
 from fala_sim.situation import Situation
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fala_sim.training.loop import Training
+    from fala_sim.training.loop import UserTraining
 
 
 class Trained(Method):
@@ -33,12 +33,12 @@ class Trained(Method):
     def adapt(model: nn.Module) -> nn.Module:
         """Set which parameters of a ``transformers`` encoder train, and add the method's layers."""
 
-    def grid(self, situation: Situation) -> Sequence[Settings]:
+    def grid(self, situation: Situation) -> Sequence[MethodSettings]:
         """Every learning rate with every number of epochs."""
         epochs = range(1, EFFORT // len(self.rates) + 1)
         return [{"learning_rate": rate, "epochs": n} for rate in self.rates for n in epochs]
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Train with one setting.
 
         Stages: ``"load"`` (the model into memory) and ``"train"``. The meter's ``batch`` is one
@@ -53,7 +53,7 @@ class Trained(Method):
         training.count_flops()
         return training.scores
 
-    def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
+    def search(self, situation: Situation) -> Iterator[tuple[MethodSettings, Scores]]:
         """Train once for each learning rate, and yield the model after each epoch.
 
         The scores are of the current model: use them before the next ones, which train the same
@@ -62,20 +62,20 @@ class Trained(Method):
         Raises:
             DataError: As ``fit``.
         """
-        training: Training | None = None
+        training: UserTraining | None = None
         for settings in self.grid(situation):
             if training is None or settings["epochs"] == 1:
                 training = self._begin(situation, float(settings["learning_rate"]))
             training.epoch()
             yield settings, training.scores
 
-    def _begin(self, situation: Situation, rate: float) -> Training:
+    def _begin(self, situation: Situation, rate: float) -> UserTraining:
         if situation.transformer is None:
             raise DataError(
                 f"method {self.name} trains the transformer, but {situation.new.name} is only a "
                 "bundle; name the folder that the bundle was made from, or leave "
                 f"{self.name} out"
             )
-        from fala_sim.training.loop import Training
+        from fala_sim.training.loop import UserTraining
 
-        return Training(situation, situation.transformer, self.adapt, rate)
+        return UserTraining(situation, situation.transformer, self.adapt, rate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
-from fala_sim.methods.method import Look, Method, Scores, Settings
+from fala_sim.methods.method import Look, Method, MethodSettings, Scores
 from fala_sim.situation import Situation
 
 
@@ -19,7 +19,7 @@ class Old(Method):
     all_tasks = True
     baseline = False
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Keep the old personal model."""
         return situation.old_logits
 
@@ -35,7 +35,7 @@ class OldWords(Method):
     baseline = False
     with_words = True
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Keep the model of a device with the old release."""
         installed = situation.installed
         return partial(installed.logits, installed.learned(situation.user))
@@ -50,7 +50,7 @@ class Global(Method):
     look = Look("#77808a", "o")
     all_tasks = True
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Take the release as it is."""
         return vendor_scores(situation)
 
@@ -66,6 +66,6 @@ class GlobalWords(Method):
     with_words = True
     all_tasks = True
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Take the release as it is."""
         return shipped_scores(situation)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fala import DataError
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
 from fala_export.fit.device_fit import fit_personal
-from fala_sim.methods.method import Look, Method, Scores, Settings
-from fala_sim.situation import Example, Logits, Situation, Vectors
+from fala_sim.methods.method import Look, Method, MethodSettings, Scores
+from fala_sim.situation import LogitArray, Situation, UserExample
 
 
 class Words(Method):
@@ -28,7 +28,7 @@ class Words(Method):
     with_words = True
     all_tasks = True
 
-    def fit(self, situation: Situation, settings: Settings) -> Scores:
+    def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Fit the user's own weights of n-grams.
 
         Raises:
@@ -45,12 +45,12 @@ class Words(Method):
                 zeros, words = _zeros(head, train), head.words(train)
                 model = fit_personal(head, zeros, labels=shares, words=words)
 
-        def scores(examples: Sequence[Example]) -> Logits:
+        def scores(examples: Sequence[UserExample]) -> LogitArray:
             return model.logits(_zeros(head, examples), head.words(examples)).astype(np.float64)
 
         return scores
 
 
-def _zeros(head: Head, examples: Sequence[Example]) -> Vectors:
+def _zeros(head: Head, examples: Sequence[UserExample]) -> Vectors:
     """The dense inputs of a head on words alone, shape (n, D)."""
     return np.zeros((len(examples), head.weight.shape[1]), dtype=np.float32)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala_export.people.score import auc
-from fala_sim.metric.quality import Figures, Positions, figures, flips
-from fala_sim.situation import Logits
+from fala_sim.metric.quality import Figures, LabelPositions, figures, flips
+from fala_sim.situation import LogitArray
 
 
 class Weights(NamedTuple):
@@ -34,7 +34,7 @@ TRIED = tuple(
 
 
 @dataclass(frozen=True, eq=False)
-class Examples:
+class LogitMix:
     """One user's test examples.
 
     Attributes:
@@ -44,32 +44,32 @@ class Examples:
         words: The logits of words alone, shape (n, C).
     """
 
-    truth: Positions
-    peer: Logits
-    old: Logits
-    words: Logits
+    truth: LabelPositions
+    peer: LogitArray
+    old: LogitArray
+    words: LogitArray
 
-    def mixed(self, weights: Weights) -> Logits:
+    def mixed(self, weights: Weights) -> LogitArray:
         """The blend's logits, shape (n, C)."""
         peer = 1 - weights.words - weights.old
         return peer * self.peer + weights.words * self.words + weights.old * self.old
 
-    def figures(self, logits: Logits) -> Figures:
+    def figures(self, logits: LogitArray) -> Figures:
         """The figures of some logits of these examples."""
         return figures(logits, self.truth)
 
-    def auc(self, logits: Logits) -> float | None:
+    def auc(self, logits: LogitArray) -> float | None:
         """The AUC of some logits of these examples, much faster than all figures."""
         if logits.shape[1] > 1:
             return self.figures(logits)["auc"]
         return auc(self.truth == 1, logits[:, 0])
 
-    def flips(self, logits: Logits, before: Logits) -> dict[str, int]:
+    def flips(self, logits: LogitArray, before: LogitArray) -> dict[str, int]:
         """Flips from another model's decisions."""
         return flips(logits, before, self.truth)
 
 
-def best(users: Sequence[Examples]) -> Weights:
+def best(users: Sequence[LogitMix]) -> Weights:
     """Return the first of ``TRIED`` with the best mean score: AUC, or accuracy if nobody has one.
 
     Args:
@@ -84,13 +84,13 @@ def best(users: Sequence[Examples]) -> Weights:
     return TRIED[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
 
 
-def as_logits(recorded: ArrayLike) -> Logits:
+def as_logits(recorded: ArrayLike) -> LogitArray:
     """Logits of a record as an array (n, C)."""
     array = np.asarray(recorded, dtype=np.float64)
     return array[:, None] if array.ndim == 1 else array
 
 
-def _areas(user: Examples) -> NDArray[np.float64] | None:
+def _areas(user: LogitMix) -> NDArray[np.float64] | None:
     """The AUC of every blend; None if the examples have only one label."""
     areas = [user.auc(user.mixed(weights)) for weights in TRIED]
     return None if None in areas else np.array(areas, dtype=np.float64)

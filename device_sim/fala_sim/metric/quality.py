@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fala.model.heads import Head
 from fala.model.labels import HeadLabel
 from fala_export.people import score as metrics
-from fala_sim.situation import Logits, UserLabel
+from fala_sim.situation import LogitArray, UserLabel
 
 #: How the tables' errors, flips and F1 are decided, for captions.
 DECIDED = (
@@ -20,10 +20,10 @@ DECIDED = (
 
 Figures = dict[str, float | None]
 #: Of labels among all.
-Positions = NDArray[np.int64]
+LabelPositions = NDArray[np.int64]
 
 
-def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figures:
+def figures_of(head: Head, logits: LogitArray, truth: Sequence[UserLabel]) -> Figures:
     """Metrics of a head's logits: ``figures``, or ``rmse`` and ``rank_correlation`` for a rating.
 
     Args:
@@ -41,13 +41,13 @@ def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figure
     return figures(logits, positions(truth, head.labels))
 
 
-def positions(labels: Iterable[UserLabel], every: Sequence[HeadLabel]) -> Positions:
+def positions(labels: Iterable[UserLabel], every: Sequence[HeadLabel]) -> LabelPositions:
     """Positions of some labels among every one, shape (n,)."""
     position = {str(label): index for index, label in enumerate(every)}
     return np.array([position[str(label)] for label in labels], dtype=np.int64)
 
 
-def figures(logits: Logits, truth: Positions) -> Figures:
+def figures(logits: LogitArray, truth: LabelPositions) -> Figures:
     """AUC, F1, accuracy and loss.
 
     Decisions are those of ``Device.predict``: the most probable label. With two labels AUC and F1
@@ -74,12 +74,12 @@ def figures(logits: Logits, truth: Positions) -> Figures:
     }
 
 
-def f1(logits: Logits, truth: Positions) -> float:
+def f1(logits: LogitArray, truth: LabelPositions) -> float:
     """The F1 of ``figures``, without labels that are neither true nor decided."""
     return metrics.mean_f1(truth, decisions(logits), [1] if logits.shape[1] == 1 else None)
 
 
-def flips(logits: Logits, before: Logits, truth: Positions) -> dict[str, int]:
+def flips(logits: LogitArray, before: LogitArray, truth: LabelPositions) -> dict[str, int]:
     """Decisions that a change of model made wrong (negative) or right (positive).
 
     Args:
@@ -91,7 +91,7 @@ def flips(logits: Logits, before: Logits, truth: Positions) -> dict[str, int]:
     return {"negative": int((then & ~now).sum()), "positive": int((now & ~then).sum())}
 
 
-def decisions(logits: Logits) -> Positions:
+def decisions(logits: LogitArray) -> LabelPositions:
     """Return the position (n,) of the most probable label by logits (n, C), as ``Device.predict``.
 
     Of two labels the second one is decided where its probability is above 1/2.
@@ -101,7 +101,7 @@ def decisions(logits: Logits) -> Positions:
     return np.asarray(logits.argmax(axis=1), dtype=np.int64)
 
 
-def _cross_entropy(logits: Logits, truth: Positions) -> float:
+def _cross_entropy(logits: LogitArray, truth: LabelPositions) -> float:
     if logits.shape[1] == 1:
         logits = np.hstack([np.zeros_like(logits), logits])
     highest = logits.max(axis=1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala_export.people.interval import interval
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,13 +26,13 @@ AHEAD = 0.005
 #: Draws of a sign-flip test with too many users to enumerate.
 RESAMPLES = 9999
 
-User: TypeAlias = "tuple[str, str]"  # data set, name
+UserOfData: TypeAlias = "tuple[str, str]"  # data set, name
 
 #: Methods are compared on the same data set, user and seed.
 SPLIT = ["data", "user", "seed"]
 
 
-def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) -> Value:
+def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) -> UserMean:
     """Mean, deviation and interval of n users' values, n at least 1.
 
     The deviation is the sample's, with n - 1 in the denominator.
@@ -43,17 +43,17 @@ def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) ->
     """
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     low, high = interval(values) or (None, None)
-    return Value(float(np.mean(values)), deviation, low, high, len(values), missing)
+    return UserMean(float(np.mean(values)), deviation, low, high, len(values), missing)
 
 
-def over_users(runs: pd.DataFrame, figure: str) -> dict[User, float]:
+def over_users(runs: pd.DataFrame, figure: str) -> dict[UserOfData, float]:
     """A column's mean over each user's seeds, so that each user counts once; NaN without any."""
     return _by_user(runs, runs[figure] if figure in runs else [math.nan] * len(runs))
 
 
-def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[User, float]:
+def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[UserOfData, float]:
     # Called a thousand times per table on a few rows: a groupby takes thirty times as long.
-    seeds: dict[User, list[float]] = {}
+    seeds: dict[UserOfData, list[float]] = {}
     for data, user, value in zip(runs["data"], runs["user"], figures, strict=True):
         values = seeds.setdefault((data, user), [])
         if value is not None and math.isfinite(value):
@@ -64,7 +64,7 @@ def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[User, 
     }
 
 
-def mean_over_users(runs: pd.DataFrame, figure: str) -> Value | None:
+def mean_over_users(runs: pd.DataFrame, figure: str) -> UserMean | None:
     """A column's mean over users with its interval; None where no user has a value."""
     users = over_users(runs, figure)
     values = _finite(users)
@@ -81,12 +81,12 @@ def splits(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     return zip(*(runs[name] for name in SPLIT), strict=True)
 
 
-def _finite(users: Mapping[User, float]) -> list[float]:
+def _finite(users: Mapping[UserOfData, float]) -> list[float]:
     return [value for value in users.values() if math.isfinite(value)]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedTest:
     """A method compared with another, over the users of both.
 
     Attributes:
@@ -96,7 +96,7 @@ class Comparison:
     differences: Sequence[float]
 
     @cached_property
-    def difference(self) -> Value:
+    def difference(self) -> UserMean:
         """The mean difference, with its interval."""
         return describe(self.differences)
 
@@ -158,7 +158,7 @@ class Comparison:
         return min(1.0, max(2 * 0.5 ** len(self.differences), 2 / (RESAMPLES + 1)))
 
 
-def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Comparison | None:
+def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> PairedTest | None:
     """Compare a method with another on the same users; None if they share none.
 
     Only a user's common seeds count: another seed is another division of the user's data.
@@ -169,7 +169,7 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Compariso
         figure: The column that is compared.
     """
     values = differences(first, second, figure)
-    return Comparison(values) if values else None
+    return PairedTest(values) if values else None
 
 
 def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Value:
+class UserMean:
     """A mean over users.
 
     Attributes:

@@ -50,7 +50,7 @@ Examples:
 
 
 @dataclass(frozen=True)
-class Options:
+class WalkOptions:
     """The options of the command, by their names.
 
     Raises:
@@ -218,14 +218,14 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     the same decisions. Ratings have their error and rank correlation.
     """
     columns = Columns(**{name: arguments.pop(name) for name in (*FIELDS, "skip_bad_rows")})
-    options = Options(**arguments, columns=columns)
+    options = WalkOptions(**arguments, columns=columns)
     if options.device is None:
         _walk(options)
     else:
         _replace_on_device(options, options.device)
 
 
-def _walk(options: Options) -> None:
+def _walk(options: WalkOptions) -> None:
     """Simulate the vendor and all users, and print the figures."""
     if options.new is None:
         raise click.UsageError("--new is missing: the new backbone")
@@ -306,7 +306,7 @@ def _left_out(rows: Rows, users: Sequence[str]) -> dict[str, int]:
     return {**rows.left_out, **({"of users beyond --users": count} if count else {})}
 
 
-def _replace_on_device(options: Options, path: Path) -> None:
+def _replace_on_device(options: WalkOptions, path: Path) -> None:
     """Replace the backbone of a real device, or refine its last replacement."""
     with Device.open(path) as device, device_progress("forward passes") as show:
         previous = device.model
@@ -358,7 +358,7 @@ def _release(name: str) -> Path:
     )
 
 
-def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
+def _rows(options: WalkOptions, bundles: Sequence[Bundle]) -> Rows:
     if options.data is None:
         users = 8 if options.users is None else options.users
         return sample_rows(users=users, seed=options.seed)

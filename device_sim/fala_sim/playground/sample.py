@@ -55,7 +55,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SampleReader:
     """The taste of one reader, relative to the average reader.
 
     Attributes:
@@ -97,7 +97,7 @@ _KINDS: tuple[tuple[float, dict[str, float], float, int, float], ...] = (
 )
 
 
-def new_reader(kind: int, rng: random.Random) -> Reader:
+def new_reader(kind: int, rng: random.Random) -> SampleReader:
     """Invent a reader.
 
     Args:
@@ -108,7 +108,7 @@ def new_reader(kind: int, rng: random.Random) -> Reader:
     topics = {topic: rng.gauss(0.0, deviation) for topic in _WORDS["topics"]}
     for topic in rng.sample(sorted(topics), disliked):
         topics[topic] += 2.5
-    return Reader(hostility, topics, tones, coarse, share=rng.uniform(0.22, 0.45))
+    return SampleReader(hostility, topics, tones, coarse, share=rng.uniform(0.22, 0.45))
 
 
 def _post(rng: random.Random) -> Post:

@@ -25,23 +25,23 @@ from fala_export.fit.heads import fit_head, rating_of
 from fala_export.fit.left_out import was_trained
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.format import Role
-from fala_sim.data_sets import Division, Partition
+from fala_sim.data_sets import Partition, UserDivision
 from fala_sim.digests import digest_of
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.methods.registry import TRAINED
 from fala_sim.preparation.embeddings import TOKENIZER, embed, embedder_of, keep, lengths
 from fala_sim.preparation.exporter import portable
-from fala_sim.preparation.sources import SHORT, Source
+from fala_sim.preparation.sources import SHORT, RunBackbone
 from fala_sim.preparation.tuning import tune
-from fala_sim.situation import Release, distinct_texts, forward_flops_of
+from fala_sim.situation import MeasuredRelease, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
 _FORM = 9
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedReleases:
     """A division of a data set with its releases, shared by its jobs.
 
     Attributes:
@@ -54,17 +54,17 @@ class Prepared:
             with what the vendor learnt from the public for replacements; ``new`` for validation
             users.
         words: The vendor's head on words alone; its one dense input is 0.
-        transformer: See ``Source``; the new backbone's.
+        transformer: See ``RunBackbone``; the new backbone's.
         vendor: What the vendor learnt, or why not: ``"bridge"``, ``"scales"``, ``"tuned"`` for a
             backbone that it first trained; the scales of the old release in ``"installed"``.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
-    division: Division
-    old: Release
-    installed: Release
-    new: Release
-    shipped: Release
+    division: UserDivision
+    old: MeasuredRelease
+    installed: MeasuredRelease
+    new: MeasuredRelease
+    shipped: MeasuredRelease
     words: Head
     transformer: Path | None
     vendor: Mapping[str, Any]
@@ -74,12 +74,12 @@ class Prepared:
 def prepare(
     partition: Partition,
     work: Path,
-    old: Source,
-    new: Source,
+    old: RunBackbone,
+    new: RunBackbone,
     *,
     role: Role,
     log: Log,
-    earlier: Sequence[Source] = (),
+    earlier: Sequence[RunBackbone] = (),
 ) -> Path:
     """Prepare everything that the jobs of one division share, or find it in the work folder.
 
@@ -133,16 +133,16 @@ def prepare(
         None, division.public, division.public_labels, label_names=division.labels,
         rating=division.rating, exclusive=division.exclusive,
     )  # fmt: skip
-    prepared = Prepared(
+    prepared = PreparedReleases(
         division, first, installed, second, shipped, words, new.transformer, vendor, digests
     )
     write_atomically(path, lambda part: part.write_bytes(pickle.dumps(prepared)))
     return path
 
 
-def load(path: Path) -> Prepared:
+def load(path: Path) -> PreparedReleases:
     """The prepared division of a file that ``prepare`` returned."""
-    prepared: Prepared = pickle.loads(local_path(path).read_bytes())
+    prepared: PreparedReleases = pickle.loads(local_path(path).read_bytes())
     transformer = prepared.transformer
     return replace(
         prepared,
@@ -154,7 +154,7 @@ def load(path: Path) -> Prepared:
     )
 
 
-def _local(release: Release) -> Release:
+def _local(release: MeasuredRelease) -> MeasuredRelease:
     """A release whose files are on this machine."""
     embeddings = release.embeddings
     if isinstance(embeddings, fala_export.Embeddings):
@@ -189,7 +189,9 @@ def _trained_by(path: Path) -> Path | None:
     return load(path).transformer
 
 
-def _release(source: Source, division: Division, work: Path, path: Path, log: Log) -> Release:
+def _release(
+    source: RunBackbone, division: UserDivision, work: Path, path: Path, log: Log
+) -> MeasuredRelease:
     """A release with a plain head."""
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
@@ -211,17 +213,17 @@ def _release(source: Source, division: Division, work: Path, path: Path, log: Lo
             "`fala-export backbone` of this version"
         )
     mapped = keep(embeddings, work)
-    return Release(source.name, path, head_of(path), mapped, flops, lengths(bundle, texts))
+    return MeasuredRelease(source.name, path, head_of(path), mapped, flops, lengths(bundle, texts))
 
 
 def _shipped(
-    source: Source,
-    plain: Release,
-    division: Division,
+    source: RunBackbone,
+    plain: MeasuredRelease,
+    division: UserDivision,
     trained_on: Rows | None,
     path: Path,
     log: Log,
-) -> Release:
+) -> MeasuredRelease:
     """The release of a backbone as FaLA's devices have it, by the exporter's own steps.
 
     Args:
@@ -258,7 +260,7 @@ def head_of(path: Path) -> Head:
     return head
 
 
-def _public(division: Division) -> Rows:
+def _public(division: UserDivision) -> Rows:
     """A division's public rows, as the exporter takes them."""
     link: Link = LABELS if division.exclusive else TAGS
     if division.rating is not None:
@@ -269,7 +271,7 @@ def _public(division: Division) -> Rows:
     return replace(gather_public(rows, link), order=tuple(division.labels))
 
 
-def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
+def _fits(head: Head | None, division: UserDivision) -> TypeGuard[Head]:
     """Whether a bundle's own head is for a division's task."""
     return head is not None and (
         head.task == division.task and equal_labels(head.labels, division.labels)
@@ -277,9 +279,9 @@ def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
 
 
 def _learn(
-    olds: Sequence[Source],
+    olds: Sequence[RunBackbone],
     release: Path,
-    division: Division,
+    division: UserDivision,
     trained_on: Rows | None,
     log: Log,
 ) -> dict[str, Any]:

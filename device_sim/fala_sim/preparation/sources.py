@@ -24,7 +24,7 @@ _LAYERS = "layers:"  # of a digest: the same folder makes bundles of two pooling
 
 
 @dataclass(frozen=True)
-class Source:
+class RunBackbone:
     """A backbone of a run.
 
     Attributes:
@@ -107,12 +107,12 @@ def export_int8(
         raise DataError(f"{model}: cannot be exported: {error}") from error
 
 
-def find_source(name: str, work: Path) -> Source:
+def find_source(name: str, work: Path) -> RunBackbone:
     """Find a backbone by name.
 
     Args:
         name: A built-in backbone of ``fala``, a pre-trained one of ``fala_sim.models.catalogue``,
-            a bundle, or a Hugging Face folder. ``Source.export`` makes the missing bundles, in
+            a bundle, or a Hugging Face folder. ``RunBackbone.export`` makes the missing bundles, in
             int8. After ``tuned:``, one with a folder, which is first trained for every data set;
             after ``last:``, one with a folder, which pools its last layer.
         work: Folder for the bundles of built-in and exported backbones.
@@ -126,12 +126,12 @@ def find_source(name: str, work: Path) -> Source:
         return _of_last_layer(name, work)
     if name in BUILT_IN:
         path = _write_built_in(name, work)
-        return Source(name, file_digest(path), path, None)
+        return RunBackbone(name, file_digest(path), path, None)
     if name in MODELS:
         return _pretrained(name, work)
     path = Path(name)
     if path.is_file():
-        return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
+        return RunBackbone(Bundle.open(path).manifest.name, file_digest(path), path, None)
     if not path.is_dir():
         raise DataError(
             f"no backbone {name!r}: none of {', '.join((*BUILT_IN, *MODELS))}, nor a bundle, nor a "
@@ -140,19 +140,19 @@ def find_source(name: str, work: Path) -> Source:
     return _of_folder(path.resolve().name, path, work)
 
 
-def _of_folder(name: str, folder: Path, work: Path) -> Source:
+def _of_folder(name: str, folder: Path, work: Path) -> RunBackbone:
     digest = digest_of((_LAYERS, folder_digest(folder)))
-    return Source(name, digest, _bundle(name, digest, work), folder)
+    return RunBackbone(name, digest, _bundle(name, digest, work), folder)
 
 
-def _pretrained(name: str, work: Path) -> Source:
+def _pretrained(name: str, work: Path) -> RunBackbone:
     path, tokenizer = MODELS[name].path(), MODELS[name].tokenizer()
     if path.suffix == ".fala":
-        return Source(name, file_digest(path), path, None)
+        return RunBackbone(name, file_digest(path), path, None)
     if tokenizer is None:
         return _of_folder(name, path, work)
     digest = digest_of((file_digest(path), file_digest(tokenizer)))
-    return Source(name, digest, _bundle(name, digest, work), None, onnx=(path, tokenizer))
+    return RunBackbone(name, digest, _bundle(name, digest, work), None, onnx=(path, tokenizer))
 
 
 def _bundle(name: str, digest: str, work: Path) -> Path:
@@ -170,14 +170,16 @@ def _write_built_in(name: str, work: Path) -> Path:
     return path
 
 
-def _of_last_layer(name: str, work: Path) -> Source:
+def _of_last_layer(name: str, work: Path) -> RunBackbone:
     source = find_source(name.removeprefix(LAST), work)
     folder = source.trained_folder()
     digest, name = folder_digest(folder), source.name.removeprefix(LAST)
-    return Source(f"{LAST}{name}", digest, _bundle(f"last-{name}", digest, work), folder, last=True)
+    return RunBackbone(
+        f"{LAST}{name}", digest, _bundle(f"last-{name}", digest, work), folder, last=True
+    )
 
 
-def _to_tune(name: str, work: Path) -> Source:
+def _to_tune(name: str, work: Path) -> RunBackbone:
     source = _of_last_layer(name.removeprefix(TUNED), work)
     digest, name = digest_of((TUNED, source.digest)), source.name.removeprefix(LAST)
     return replace(source, name=f"{TUNED}{name}", digest=digest, tuned=True)

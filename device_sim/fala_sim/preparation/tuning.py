@@ -24,7 +24,7 @@ from fala_sim.data_sets import Partition
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.job import Log
 from fala_sim.preparation.exporter import run_apart
-from fala_sim.preparation.sources import SHORT, Source
+from fala_sim.preparation.sources import SHORT, RunBackbone
 from fala_sim.situation import CLASSES
 
 # The version of the rows and of the training; part of the folder's digest.
@@ -43,12 +43,12 @@ class Tuned:
         details: The training's details in the manifest, and the bundle's digest.
     """
 
-    source: Source
+    source: RunBackbone
     rows: Rows
     details: dict[str, Any]
 
 
-def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
+def tune(source: RunBackbone, partition: Partition, work: Path, log: Log) -> Tuned:
     """Train a backbone on the public rows of a data set, or find the trained one.
 
     An interrupted training resumes from its last checkpoint.

@@ -12,10 +12,10 @@ from fala import DataError
 from fala.base.errors import counted
 from fala_sim.methods.registry import METHODS, find_method
 from fala_sim.metric.statistics import mean_over_users, splits
-from fala_sim.metric.value import Value
-from fala_sim.records import Kind
+from fala_sim.metric.value import UserMean
+from fala_sim.records import RecordKind
 from fala_sim.report.table import NOT_RUN, Cell
-from fala_sim.situation import CLASSES, TaskType
+from fala_sim.situation import CLASSES, LabelTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,13 +38,13 @@ class Setting(NamedTuple):
     task: str
 
 
-def of(records: pd.DataFrame, *kinds: Kind) -> pd.DataFrame:
+def of(records: pd.DataFrame, *kinds: RecordKind) -> pd.DataFrame:
     """The records of some kinds."""
     return records[records["kind"].isin(kinds)]
 
 
 def of_tasks(
-    records: pd.DataFrame, kind: Kind, tasks: Collection[TaskType] = CLASSES
+    records: pd.DataFrame, kind: RecordKind, tasks: Collection[LabelTask] = CLASSES
 ) -> pd.DataFrame:
     """The records of a kind and of some tasks.
 
@@ -123,20 +123,20 @@ def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> 
     return {METRICS[metric]: mean(runs, f"scores.{metric}") for metric in metrics}
 
 
-def mean(runs: pd.DataFrame, figure: str) -> Value | str | None:
+def mean(runs: pd.DataFrame, figure: str) -> UserMean | str | None:
     """A column's mean over users, or ``NOT_RUN``; None if no record has the figure."""
     return NOT_RUN if runs.empty else mean_over_users(runs, figure)
 
 
 def interval_only(cell: Cell) -> Cell:
     """A mean over users without their deviation."""
-    return replace(cell, deviation=None) if isinstance(cell, Value) else cell
+    return replace(cell, deviation=None) if isinstance(cell, UserMean) else cell
 
 
 def plain_mean(runs: pd.DataFrame, figure: str, unit: float = 1.0) -> Cell:
     """Like ``mean``, only the number, in a unit."""
     cell = mean(runs, figure)
-    return cell.mean / unit if isinstance(cell, Value) else cell
+    return cell.mean / unit if isinstance(cell, UserMean) else cell
 
 
 def comparable(runs: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fala_sim.methods.method import PLAIN, Look
 from fala_sim.methods.registry import METHODS, SHIPPED
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> 
     return figure
 
 
-def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[Value], label: str,
+def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[UserMean], label: str,
          width: float = 1.5) -> None:  # fmt: skip
     """A line of means with their intervals as a band, in a method's look."""
     colour, marker = look(name)
@@ -108,7 +108,7 @@ def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[Value], lab
     axes.fill_between(x, lows, highs, color=colour, alpha=0.1, linewidth=0)
 
 
-def ends(value: Value) -> tuple[float, float]:
+def ends(value: UserMean) -> tuple[float, float]:
     """The ends of a mean's interval; the mean if it has none."""
     if value.low is None or value.high is None:
         return value.mean, value.mean

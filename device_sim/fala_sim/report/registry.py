@@ -15,7 +15,7 @@ from fala import DataError
 from fala_sim.data_frame import read_frame
 from fala_sim.found import found
 from fala_sim.options import Family, Option
-from fala_sim.records import Kind
+from fala_sim.records import RecordKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ Make: TypeAlias = "Callable[..., Shown]"
 
 
 @dataclass(frozen=True)
-class Entry(Generic[Shown]):
+class Registered(Generic[Shown]):
     """A registered table or figure.
 
     Attributes:
@@ -47,8 +47,8 @@ class Entry(Generic[Shown]):
     name: str
     about: str
     make: Make[Shown]
-    needs: tuple[Kind, ...]
-    reads: tuple[Kind, ...] = ()
+    needs: tuple[RecordKind, ...]
+    reads: tuple[RecordKind, ...] = ()
     family: Family | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
 
@@ -91,16 +91,16 @@ class Entry(Generic[Shown]):
         return " or ".join(repr(kind) for kind in self.needs if kind not in recorded)
 
 
-TABLES: dict[str, Entry[Table]] = {}
-FIGURES: dict[str, Entry[list[Plot]]] = {}
+TABLES: dict[str, Registered[Table]] = {}
+FIGURES: dict[str, Registered[list[Plot]]] = {}
 
 
 def table(
     name: str,
     title: str,
-    *needs: Kind,
+    *needs: RecordKind,
     caption: str = "",
-    reads: tuple[Kind, ...] = (),
+    reads: tuple[RecordKind, ...] = (),
     family: Family | None = None,
     options: Mapping[str, Option] | None = None,
 ) -> Callable[[Make[Table]], Make[Table]]:
@@ -130,27 +130,27 @@ def entry_of(
     title: str,
     caption: str,
     make: Make[Table],
-    needs: tuple[Kind, ...],
-    reads: tuple[Kind, ...],
+    needs: tuple[RecordKind, ...],
+    reads: tuple[RecordKind, ...],
     family: Family | None,
-) -> Entry[Table]:
-    """The entry of a function that makes a table; see ``Entry`` and ``table``."""
+) -> Registered[Table]:
+    """The entry of a function that makes a table; see ``Registered`` and ``table``."""
     file = f"table-{name}" if name.isdigit() else name
 
     def titled(records: pd.DataFrame, **options: Any) -> Table:  # noqa: ANN401
         made = make(records, **options)
         return replace(made, name=file, title=made.title or title, about=caption)
 
-    return Entry(what, name, _about(make, title), titled, needs, reads, family)
+    return Registered(what, name, _about(make, title), titled, needs, reads, family)
 
 
 def figure(
-    name: str, *needs: Kind, family: Family | None = None
+    name: str, *needs: RecordKind, family: Family | None = None
 ) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
     """Register a function as a figure, of one plot or several, like ``table``."""
 
     def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
-        FIGURES[name] = Entry("figure", name, _about(make, name), make, needs, (), family)
+        FIGURES[name] = Registered("figure", name, _about(make, name), make, needs, (), family)
         return make
 
     return register
@@ -160,13 +160,13 @@ def _about(make: Callable[..., object], title: str) -> str:
     return (make.__doc__ or title).splitlines()[0].rstrip(".")
 
 
-def tables() -> dict[str, Entry[Table]]:
+def tables() -> dict[str, Registered[Table]]:
     """All tables, by name."""
     _find("tables")
     return dict(sorted(TABLES.items()))
 
 
-def figures() -> dict[str, Entry[list[Plot]]]:
+def figures() -> dict[str, Registered[list[Plot]]]:
     """All figures, by name."""
     _find("plots")
     return dict(sorted(FIGURES.items()))
@@ -178,7 +178,9 @@ def _find(part: str) -> None:
         list(found("fala_sim.experiments", each))
 
 
-def shown(entries: Iterable[Entry[Shown]], records: pd.DataFrame) -> tuple[list[Shown], list[str]]:
+def shown(
+    entries: Iterable[Registered[Shown]], records: pd.DataFrame
+) -> tuple[list[Shown], list[str]]:
     """The entries that have records, and a line for each that has none, saying why."""
     results: list[Shown] = []
     reasons: list[str] = []

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fala_sim.metric.value import Value, number
+from fala_sim.metric.value import UserMean, number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Cell: TypeAlias = Value | str | float | int | None
+Cell: TypeAlias = UserMean | str | float | int | None
 TableRow: TypeAlias = Mapping[str, Cell]
 
 #: The text of a cell without records.
@@ -111,7 +111,7 @@ class Table:
             "caption": self.caption,
             "header": self.header,
             "rows": [
-                [asdict(cell) if isinstance(cell, Value) else cell for cell in row]
+                [asdict(cell) if isinstance(cell, UserMean) else cell for cell in row]
                 for row in self.rows
             ],
             "notes": list(self.notes),
@@ -119,7 +119,7 @@ class Table:
 
     def is_numeric(self, column: str) -> bool:
         """Whether a column contains a number."""
-        return any(isinstance(cell, Value | float | int) for cell in self.cells[column])
+        return any(isinstance(cell, UserMean | float | int) for cell in self.cells[column])
 
 
 def _plain(cell: object) -> object:

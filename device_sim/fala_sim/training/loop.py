@@ -21,7 +21,7 @@ from fala.base.examples import document_of
 from fala.model.heads import Head, PersonalModel
 from fala_export import Encoder
 from fala_export.accelerator import device
-from fala_sim.situation import Example, Logits, Situation, distinct_texts
+from fala_sim.situation import LogitArray, Situation, UserExample, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.training.transformer import Adapt, open_encoder
 
@@ -54,7 +54,7 @@ class Network(nn.Module):
         query = torch.zeros(head.dimension) if head.query is None else torch.tensor(head.query)
         self.register_buffer("query", query)
 
-    def forward(self, examples: Sequence[Example], tokens: dict[str, list[int]]) -> Tensor:
+    def forward(self, examples: Sequence[UserExample], tokens: dict[str, list[int]]) -> Tensor:
         """Logits of n examples, shape (n, C); each of their texts is embedded once.
 
         Args:
@@ -73,7 +73,7 @@ class Network(nn.Module):
 
 
 def head_inputs(
-    examples: Sequence[Example], vectors: Tensor, row: Mapping[str, int], query: Tensor
+    examples: Sequence[UserExample], vectors: Tensor, row: Mapping[str, int], query: Tensor
 ) -> Tensor:
     """A head's inputs of n examples, shape (n, d).
 
@@ -152,7 +152,7 @@ def warm_up(step: int, batches: int) -> float:
     return min(1.0, step / max(1.0, _WARMUP * batches))
 
 
-class Training:
+class UserTraining:
     """One training on the accelerator, with scores after each epoch.
 
     AdamW; the rate rises linearly over the first tenth of the first epoch and then is constant, so
@@ -215,7 +215,7 @@ class Training:
             time.perf_counter() - start,
         )
 
-    def scores(self, examples: Sequence[Example]) -> Logits:
+    def scores(self, examples: Sequence[UserExample]) -> LogitArray:
         """Logits (n, C) of the current model."""
         network, head = self._network.eval(), self._situation.new.head
         texts = distinct_texts(examples)
@@ -223,7 +223,7 @@ class Training:
         embeddings = dict(zip(texts, vectors, strict=True))
         weight, bias = (p.detach().cpu().numpy() for p in (network.weight, network.bias))
         personal = PersonalModel(head, weight, bias)
-        logits: Logits = personal.logits(head.inputs(examples, embeddings)).astype(np.float64)
+        logits: LogitArray = personal.logits(head.inputs(examples, embeddings)).astype(np.float64)
         return logits
 
     def count_flops(self) -> None:
@@ -249,7 +249,7 @@ class Training:
             "backward_flops": backward,
         }
 
-    def _step(self, examples: Sequence[Example], shares: Tensor) -> Tensor:
+    def _step(self, examples: Sequence[UserExample], shares: Tensor) -> Tensor:
         logits = self._network(examples, self._batches.tokens)
         loss = losses_of(self._situation.new.head, logits, shares).mean()
         self._optimizer.zero_grad()
@@ -265,7 +265,7 @@ class Training:
             group["lr"] = self._rate * warm_up(self._steps, batches)
 
 
-def by_length(examples: Sequence[Example], tokens: dict[str, list[int]]) -> list[list[str]]:
+def by_length(examples: Sequence[UserExample], tokens: dict[str, list[int]]) -> list[list[str]]:
     """The distinct texts of some examples in groups of similar length, the longest of each last.
 
     A batch of matches has histories and candidates; padded to the longest text, half of the work

@@ -14,13 +14,15 @@ from fala_sim.experiments.scoring import outcome
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_paper import FalaPaper
-from fala_sim.methods.method import Settings
-from fala_sim.records import Key, Kind
+from fala_sim.methods.method import MethodSettings
+from fala_sim.records import RecordKey, RecordKind
 from studies.ablation.variants import ablations, variants
 
 
 @timed
-def ablation(key: Key, path: Path, settings: Settings, done: frozenset[Key]) -> Records:
+def ablation(
+    key: RecordKey, path: Path, settings: MethodSettings, done: frozenset[RecordKey]
+) -> Records:
     """Every variant of one user."""
     subject = Subject.of(key, path)
     situation = subject.situation(cached=True)
@@ -41,6 +43,6 @@ EXPERIMENTS = (
 )
 
 
-def run(plan: Plan, _kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: Plan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the variants of a plan's people that are not recorded; see ``options.Run``."""
     return people.run(plan, EXPERIMENTS, engine, log)

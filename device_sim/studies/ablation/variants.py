@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
 from fala.selection.graph import unit_vectors
 from fala.selection.representatives import representatives
 from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
-from fala_sim.methods.method import Scores, Settings
-from fala_sim.situation import Situation, Vectors
+from fala_sim.methods.method import MethodSettings, Scores
+from fala_sim.situation import Situation
 from studies.ablation.objectives import fit_left_out, fit_objective
 
 #: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.
@@ -52,7 +52,7 @@ def variants() -> list[str]:
     ]
 
 
-def ablations(situation: Situation, settings: Settings) -> Iterator[Variant]:
+def ablations(situation: Situation, settings: MethodSettings) -> Iterator[Variant]:
     """All rows of one user.
 
     Each start of the matrix (Table 4) and each objective (Table 5) is followed by the same gradient
@@ -93,12 +93,12 @@ class _User:
     """
 
     situation: Situation
-    settings: Settings
+    settings: MethodSettings
     inputs: Vectors
     chosen: NDArray[np.int64]
 
     @classmethod
-    def of(cls, situation: Situation, settings: Settings) -> _User:
+    def of(cls, situation: Situation, settings: MethodSettings) -> _User:
         """The user with the representatives for the settings."""
         inputs = situation.new.inputs(situation.user.train)
         chosen = medoids(situation, inputs, int(settings["top_k"]))

@@ -13,7 +13,7 @@ from fala import Budget, DataError, Device
 from fala.model.heads import PersonalModel
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
-from fala_sim.experiments.people import Experiment, Participants, Study
+from fala_sim.experiments.people import Experiment, Participants, PeopleStudy
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
@@ -21,8 +21,8 @@ from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.quality import figures, positions
 from fala_sim.preparation.releases import load
-from fala_sim.records import Key, Kind
-from fala_sim.situation import Release, User
+from fala_sim.records import RecordKey, RecordKind
+from fala_sim.situation import MeasuredRelease, User
 
 #: The successive releases; the last is the plan's new backbone. `fala-sim models get` downloads
 #: them.
@@ -33,7 +33,9 @@ PASSES = {"0": 0, "20": 20, "all": sys.maxsize}
 
 
 @timed
-def history(key: Key, path: Path, through: Sequence[Path], done: frozenset[Key]) -> Records:
+def history(
+    key: RecordKey, path: Path, through: Sequence[Path], done: frozenset[RecordKey]
+) -> Records:
     """A device that goes through all releases, and for comparison one that begins at each.
 
     A part of the user's labels is learned before each release. Devices are compared with the same
@@ -60,7 +62,7 @@ class _Life:
     """A user and the successive releases; the device begins with the first."""
 
     user: User
-    releases: Sequence[Release]
+    releases: Sequence[MeasuredRelease]
 
     def begun(self, first: int, last: int, passes: int = 0) -> dict[str, float | None]:
         """Figures of a device that begins at one release and goes directly to another.
@@ -143,7 +145,7 @@ class _Life:
         return figures(scores, positions(self.user.test_labels, release.head.labels))
 
 
-def _through(study: Study, division: Participants) -> dict[str, Any]:
+def _through(study: PeopleStudy, division: Participants) -> dict[str, Any]:
     return {
         "through": [
             study.prepared(division.data, division.seed, "test", name, earlier=RELEASES[:number])
@@ -163,7 +165,7 @@ EXPERIMENTS = (
 )
 
 
-def run(plan: Plan, _kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: Plan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the lives of a plan's people that are not recorded; see ``options.Run``.
 
     Raises:

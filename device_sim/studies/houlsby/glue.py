@@ -38,7 +38,7 @@ _Labelled = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class BenchmarkRows:
     """A task's rows, each a text (or ``fala.Pair``) with its label.
 
     Attributes:
@@ -52,26 +52,26 @@ class Benchmark:
     test: Sequence[_Labelled]
 
 
-def read_cola(folder: Path, left_out: LeftOut) -> Benchmark:
+def read_cola(folder: Path, left_out: LeftOut) -> BenchmarkRows:
     """Read CoLA.
 
     Raises:
         DataError: A file cannot be read.
     """
-    return Benchmark(*(_read(folder / name, "cola", left_out) for name in COLA))
+    return BenchmarkRows(*(_read(folder / name, "cola", left_out) for name in COLA))
 
 
-def read_mrpc(folder: Path, left_out: LeftOut) -> Benchmark:
+def read_mrpc(folder: Path, left_out: LeftOut) -> BenchmarkRows:
     """Read MRPC.
 
     Raises:
         DataError: A file cannot be read.
     """
     training, test = (_read(folder / name, "mrpc", left_out) for name in MRPC)
-    return Benchmark(training, (), test)
+    return BenchmarkRows(training, (), test)
 
 
-def convert(benchmark: Benchmark, *, seed: int, left_out: LeftOut) -> Conversion:
+def convert(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut) -> Conversion:
     """Make rows of a benchmark.
 
     Test texts are in no other rows, and validation texts in no public rows.
@@ -105,7 +105,7 @@ def convert(benchmark: Benchmark, *, seed: int, left_out: LeftOut) -> Conversion
 
 
 @dataclass(frozen=True)
-class Source:
+class BenchmarkFiles:
     """The files of a benchmark.
 
     Attributes:
@@ -115,7 +115,7 @@ class Source:
     """
 
     files: tuple[str, ...]
-    read: Callable[[Path, LeftOut], Benchmark]
+    read: Callable[[Path, LeftOut], BenchmarkRows]
     page: str
 
     def digest(self, folder: Path) -> str:
@@ -142,14 +142,14 @@ def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
 
 #: The benchmarks by name, which is also that of their folder.
 SOURCES = {
-    "cola": Source(COLA, read_cola, "https://nyu-mll.github.io/CoLA/"),
-    "mrpc": Source(
+    "cola": BenchmarkFiles(COLA, read_cola, "https://nyu-mll.github.io/CoLA/"),
+    "mrpc": BenchmarkFiles(
         MRPC, read_mrpc, "https://www.microsoft.com/en-us/download/details.aspx?id=52398"
     ),
 }
 
 
-def find(name: str, data_dir: Path | None) -> tuple[Source, Path]:
+def find(name: str, data_dir: Path | None) -> tuple[BenchmarkFiles, Path]:
     """A benchmark's source, and the folder of its files.
 
     Args:

@@ -21,9 +21,9 @@ from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
-from fala_sim.metric.quality import Positions, decisions, figures, positions
-from fala_sim.records import Key
-from fala_sim.situation import Logits
+from fala_sim.metric.quality import LabelPositions, decisions, figures, positions
+from fala_sim.records import RecordKey
+from fala_sim.situation import LogitArray
 
 #: The span that leaves nothing out.
 WHOLE = "none"
@@ -62,7 +62,9 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
     return {WHOLE: (0, -1), **splits}
 
 
-def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], rate: str) -> Records:
+def validate(
+    task: Benchmark, key: RecordKey, trained: RecordKey, options: Sequence[str], rate: str
+) -> Records:
     """Train a task at a learning rate, and yield its accuracy on the validation rows.
 
     The training is kept, and reused if this rate is chosen.
@@ -88,7 +90,7 @@ def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], ra
     yield Made(key, content)
 
 
-def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) -> Records:
+def train(task: Benchmark, key: RecordKey, options: Sequence[str], rate: str = USUAL) -> Records:
     """Train a task by one method, and evaluate the bundle on the held-out rows.
 
     Args:
@@ -128,10 +130,10 @@ def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) 
 
 def leave_out(
     task: Benchmark,
-    trained: Key,
+    trained: RecordKey,
     options: Sequence[str],
     rate: str = USUAL,
-    done: frozenset[Key] = frozenset(),
+    done: frozenset[RecordKey] = frozenset(),
 ) -> Records:
     """Yield an adapter's figures without the adapters, and norms, of every span of layers.
 
@@ -152,7 +154,7 @@ def leave_out(
         raise DataError(f"{bundle}: is no adapter; remove it to train it again")
     inputs = evaluation.adapter.inputs
     for name, (first, last) in spans(_layers(inputs)).items():
-        key = Key("adapter-span", task.data, "adapters", "all", trained.seed, name)
+        key = RecordKey("adapter-span", task.data, "adapters", "all", trained.seed, name)
         if key in done:
             continue
         start = time.perf_counter()
@@ -187,7 +189,7 @@ class _Evaluation:
         self._examples = [row.example for row in test]
         self._texts = unique_texts(self._examples)
 
-    def logits(self, adapter: AdapterWeights | None) -> Logits:
+    def logits(self, adapter: AdapterWeights | None) -> LogitArray:
         """The logits of the rows, shape (n, 1) of two labels."""
         if adapter is None:
             vectors = self._backbone.encode(self._texts)
@@ -202,7 +204,7 @@ class _Evaluation:
 
 
 def _trained(
-    task: Benchmark, key: Key, options: Sequence[str], rate: str, *, needed: bool = True
+    task: Benchmark, key: RecordKey, options: Sequence[str], rate: str, *, needed: bool = True
 ) -> tuple[Path, dict[str, Any]]:
     """The bundle of a training and the command's summary; an earlier run's training is reused.
 
@@ -242,7 +244,7 @@ def _about(task: Benchmark, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _scored(logits: Logits, truth: Positions) -> dict[str, Any]:
+def _scored(logits: LogitArray, truth: LabelPositions) -> dict[str, Any]:
     """``scores``: the laboratory's figures, and Matthews' correlation coefficient."""
     # Late: it takes a second to load.
     from sklearn.metrics import matthews_corrcoef
@@ -251,7 +253,9 @@ def _scored(logits: Logits, truth: Positions) -> dict[str, Any]:
     return {"scores": {**figures(logits, truth), "matthews": matthews}}
 
 
-def _majority(rows: Sequence[Row], truth: Positions, labels: Sequence[HeadLabel]) -> dict[str, Any]:
+def _majority(
+    rows: Sequence[Row], truth: LabelPositions, labels: Sequence[HeadLabel]
+) -> dict[str, Any]:
     """The figures of always predicting the most frequent label of the training rows."""
     public = [str(row.label) for row in rows if row.split == "public"]
     counts = [public.count(str(label)) for label in labels]

@@ -20,12 +20,12 @@ from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_job
-from fala_sim.preparation.sources import SHORT, Source, export_int8, find_source
-from fala_sim.records import Key, Kind, Store
+from fala_sim.preparation.sources import SHORT, RunBackbone, export_int8, find_source
+from fala_sim.records import RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.glue import SOURCES, convert, find
 from studies.houlsby.jobs import Benchmark
-from studies.houlsby.rates import Trial, chosen, searches
+from studies.houlsby.rates import RateTrial, chosen, searches
 from studies.houlsby.study import STUDY
 
 #: The adapters' size for spans and initial scales (the paper, section 3.6).
@@ -42,7 +42,7 @@ _FORM = 1
 _SPLIT_SEED = 0  # of the draw of validation rows, for all seeds of the training
 
 
-def trials(kind: Kind, layers: int) -> list[Trial]:
+def trials(kind: RecordKind, layers: int) -> list[RateTrial]:
     """The trainings of a kind of record, the most useful first.
 
     Args:
@@ -51,20 +51,20 @@ def trials(kind: Kind, layers: int) -> list[Trial]:
     """
     if kind == "adapter":
         sizes = [_adapters(kind, size) for size in COMPARED]
-        return [sizes[0], Trial(kind, "full", "", ("--method", "full")), *sizes[1:]]
+        return [sizes[0], RateTrial(kind, "full", "", ("--method", "full")), *sizes[1:]]
     if kind == "adapter-size":
         tops = [
-            Trial(kind, "top-k", str(count), ("--method", "top-k", "--layers", str(count)))
+            RateTrial(kind, "top-k", str(count), ("--method", "top-k", "--layers", str(count)))
             for count in TOP_LAYERS
             if count < layers
         ]
-        norms = Trial(kind, "norms", "", ("--method", "norms"))
+        norms = RateTrial(kind, "norms", "", ("--method", "norms"))
         return [norms, *tops, *(_adapters(kind, size) for size in SIZES)]
     options = ("--size", str(SIZE), "--init-scale")
-    return [Trial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
+    return [RateTrial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the missing trainings of a plan's benchmarks; see ``options.Run``.
 
     Raises:
@@ -73,7 +73,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     """
     if set(plan.data) - set(SOURCES):
         raise DataError(f"adapters need a benchmark; use --data {' or --data '.join(SOURCES)}")
-    store, work = Store(plan.results), plan.work()
+    store, work = RecordStore(plan.results), plan.work()
     model = find_source(plan.new, work)
     transformer = model.trained_folder()
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
@@ -96,11 +96,13 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     return list(dict.fromkeys(failures))
 
 
-def _adapters(kind: Kind, size: int) -> Trial:
-    return Trial(kind, "adapters", str(size), ("--size", str(size)))
+def _adapters(kind: RecordKind, size: int) -> RateTrial:
+    return RateTrial(kind, "adapters", str(size), ("--size", str(size)))
 
 
-def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind) -> Iterator[Job]:
+def _trainings(
+    plan: Plan, store: RecordStore, tasks: Sequence[Benchmark], kind: RecordKind
+) -> Iterator[Job]:
     """Every training of a kind, after the adapters that it is compared with."""
     rate_of = cache(partial(chosen, store))  # it reads all records
     needed = [*trials("adapter", 0)[:1], *trials(kind, _layers(tasks))]
@@ -115,7 +117,7 @@ def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind)
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 
-def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Job]:
+def _spans(plan: Plan, store: RecordStore, tasks: Sequence[Benchmark]) -> Iterator[Job]:
     """Tasks that leave every span of layers out, for every seed's adapters."""
     adapters = _adapters("adapter", SIZE)
     for seed in range(plan.seeds):
@@ -124,7 +126,7 @@ def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Job
             if rate is None:
                 continue
             trained = adapters.key(task.data, seed)
-            key = Key("adapter-span", task.data, "adapters", "all", seed)
+            key = RecordKey("adapter-span", task.data, "adapters", "all", seed)
             keys = [key.of(name) for name in jobs.spans(_layers(tasks))]
             job = partial(jobs.leave_out, task, trained, adapters.options, rate)
             yield training_job(store, key, job, (task.transformer, task.folder), keys)
@@ -142,7 +144,9 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
         raise DataError(f"{path}: has no number of layers") from error
 
 
-def _prepare(plan: Plan, store: Store, name: str, *, model: Source, base: Path) -> Benchmark:
+def _prepare(
+    plan: Plan, store: RecordStore, name: str, *, model: RunBackbone, base: Path
+) -> Benchmark:
     """The rows of a benchmark, in a folder of the run's work."""
     source, files = find(name, plan.data_dir)
     digests = {"data": source.digest(files), "new": model.digest}

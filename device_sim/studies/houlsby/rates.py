@@ -13,7 +13,7 @@ from functools import partial
 from fala import DataError
 from fala_sim.engine.job import Job
 from fala_sim.experiments.trainings import training_job
-from fala_sim.records import Key, Kind, Record, Store
+from fala_sim.records import Record, RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark
 
@@ -26,7 +26,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True)
-class Trial:
+class RateTrial:
     """One training.
 
     Attributes:
@@ -36,17 +36,19 @@ class Trial:
         options: Of the exporter's command.
     """
 
-    kind: Kind
+    kind: RecordKind
     method: str
     variant: str = ""
     options: tuple[str, ...] = ()
 
-    def key(self, data: str, seed: int) -> Key:
+    def key(self, data: str, seed: int) -> RecordKey:
         """The key of its record."""
-        return Key(self.kind, data, self.method, "all", seed, self.variant)
+        return RecordKey(self.kind, data, self.method, "all", seed, self.variant)
 
 
-def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) -> Iterator[Job]:
+def searches(
+    store: RecordStore, tasks: Sequence[Benchmark], trials: Sequence[RateTrial]
+) -> Iterator[Job]:
     """A task for every rate of every trial.
 
     Args:
@@ -63,7 +65,7 @@ def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) 
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 
-def chosen(store: Store, data: str, method: str) -> str | None:
+def chosen(store: RecordStore, data: str, method: str) -> str | None:
     """The rate for a method's trainings, as a value of the exporter's option.
 
     Args:
@@ -93,11 +95,11 @@ def chosen(store: Store, data: str, method: str) -> str | None:
     return best
 
 
-def _key(data: str, method: str, rate: str) -> Key:
-    return Key("adapter-search", data, method, "all", _SEED, rate or "usual")
+def _key(data: str, method: str, rate: str) -> RecordKey:
+    return RecordKey("adapter-search", data, method, "all", _SEED, rate or "usual")
 
 
-def _check(store: Store, best: Record) -> None:
+def _check(store: RecordStore, best: Record) -> None:
     """Check that all records of a method were trained at the best rate."""
     rate = best["recipe"]["learning_rate"]
     for record in store.read("adapter", "adapter-size", "adapter-init"):

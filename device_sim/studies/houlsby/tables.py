@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fala_sim.metric.statistics import describe
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import measured, of, parts, seeds_of
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 from studies.houlsby import reported
@@ -265,7 +265,7 @@ def trained(runs: pd.DataFrame) -> int:
 
 def difference(
     runs: pd.DataFrame, reference: pd.DataFrame | None, metric: str = "accuracy"
-) -> Value | None:
+) -> UserMean | None:
     """The difference from another trial's score, over common seeds; None for the same trial."""
     if reference is None or runs.index.equals(reference.index):
         return None

@@ -17,7 +17,7 @@ from torch.nn import functional
 from fala import DataError
 from fala.cli import counted
 from fala.text.ngrams import lexical_rows
-from fala_export import EpochPlan, Row, Texts, TransformerLearner, length_batches, pad
+from fala_export import EpochPlan, Row, TextTokens, TransformerLearner, length_batches, pad
 from fala_export.fit.joint_rows import sparse_array
 from fala_export.fit.words import fit_idf
 from studies.perplm.prompts import SOFT, PromptSettings
@@ -35,7 +35,7 @@ _FEWEST_WRITERS = 2
 
 
 @dataclass(frozen=True)
-class Writers:
+class WriterNames:
     """The writers of a training, numbered from 1 on; see ``UNKNOWN`` and ``PLAIN``.
 
     Attributes:
@@ -45,7 +45,7 @@ class Writers:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Writers:
+    def of(cls, rows: Sequence[Row]) -> WriterNames:
         """Find the writers of training rows.
 
         Raises:
@@ -80,7 +80,7 @@ class Contexts:
         learner: The backbone.
         texts: The distinct texts of each writer.
         length: Tokens of a prompt, at most.
-        corpus: Texts to count n-grams in, for a dynamic prompt; None for a static one.
+        corpus: TextTokens to count n-grams in, for a dynamic prompt; None for a static one.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Contexts:
         return [other for other in texts if other != text]
 
 
-class Inputs:
+class WriterInputs:
     """Rows as tokens and writers.
 
     Args:
@@ -162,11 +162,11 @@ class Inputs:
         self,
         learner: TransformerLearner,
         rows: Sequence[Row],
-        writers: Writers,
+        writers: WriterNames,
         contexts: Contexts | None = None,
     ) -> None:
         self._text = [str(row.example) for row in rows]
-        self._texts = Texts(learner, list(dict.fromkeys(self._text)))
+        self._texts = TextTokens(learner, list(dict.fromkeys(self._text)))
         self._index = [self._texts.position[text] for text in self._text]
         self._names, self._contexts, self._pad_id = writers.names, contexts, learner.pad_id
         self.numbers = writers.numbers([row.user for row in rows])
@@ -235,7 +235,7 @@ class WriterBatches:
 
     def __init__(
         self,
-        inputs: Inputs,
+        inputs: WriterInputs,
         batch: int,
         seed: int,
         dropping: PromptSettings | None,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import fala_export
 from fala import Bundle, DataError
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
 from fala_export import Row, write_release
 from fala_export.fit.device_fit import Block, Inputs, TrainingSet, decide, fit_device
 from fala_sim.encoding import KnownEncoder
@@ -22,21 +22,21 @@ from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of
-from fala_sim.methods.method import Settings
+from fala_sim.methods.method import MethodSettings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures, positions
 from fala_sim.preparation import exporter
-from fala_sim.records import Key
-from fala_sim.situation import Logits, Release, Situation, User, Vectors
+from fala_sim.records import RecordKey
+from fala_sim.situation import LogitArray, MeasuredRelease, Situation, User
 from studies.perplm.inputs import UNKNOWN
 from studies.perplm.model import predict
 from studies.perplm.prompts import NONE, PromptSettings
-from studies.perplm.rows import Group, Written
-from studies.perplm.training import Model, train_prompts
+from studies.perplm.rows import WriterGroup, Written
+from studies.perplm.training import PromptedModel, train_prompts
 
 #: Methods trained for each writer alone, starting from the vendor's model without prompts, with
 #: the settings that validation users of MD-Agreement chose (the table ``search``).
-PEERS: Mapping[str, Settings] = {
+PEERS: Mapping[str, MethodSettings] = {
     "lora": {"learning_rate": 2e-3, "epochs": 3},
     "adapter": {"learning_rate": 5e-4, "epochs": 2},
 }
@@ -81,18 +81,21 @@ class Predictions:
     """
 
     labels: list[str]
-    logits: Logits
-    unknown_logits: Logits
+    logits: LogitArray
+    unknown_logits: LogitArray
     embeddings: Vectors
 
 
-def training_key(key: Key) -> Key:
+def training_key(key: RecordKey) -> RecordKey:
     """The key of a training's record, from the key of its writers' records."""
     return replace(key, kind="prompt-training", user="all")
 
 
 def train(
-    task: Writers, key: Key, settings: PromptSettings, done: frozenset[Key] = frozenset()
+    task: Writers,
+    key: RecordKey,
+    settings: PromptSettings,
+    done: frozenset[RecordKey] = frozenset(),
 ) -> Records:
     """Train writers' prompts, or a baseline, and yield every writer's figures.
 
@@ -121,7 +124,9 @@ def train(
     yield Made(training_key(key), content, spent=tuple(spent))
 
 
-def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Records:
+def compare(
+    task: Writers, key: RecordKey, base: RecordKey, done: frozenset[RecordKey] = frozenset()
+) -> Records:
     """Train one of ``PEERS`` for every writer, starting from the training without prompts.
 
     Args:
@@ -135,7 +140,7 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
     if not bundle.is_file():
         _save_base(task, folder, _trained(task, base, PromptSettings(NONE)))
     head = head_of(Bundle.open(bundle))
-    release = Release(task.new, bundle, head, {}, {})
+    release = MeasuredRelease(task.new, bundle, head, {}, {})
     rows = rows_of(task.written.evaluation)
     stored = 0
     for name, group in task.written.writers.items():
@@ -178,7 +183,7 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
     yield Made(training_key(key), content)
 
 
-def predict_rows(model: Model, rows: Sequence[Row]) -> dict[str, dict[str, Predictions]]:
+def predict_rows(model: PromptedModel, rows: Sequence[Row]) -> dict[str, dict[str, Predictions]]:
     """A model's predictions by writer and split.
 
     A writer of the training is known. Any other writer has the unknown writer's prompt, or a hard
@@ -259,7 +264,7 @@ def personal_head(
     return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
 
 
-def _trained(task: Writers, key: Key, settings: PromptSettings) -> Model:
+def _trained(task: Writers, key: RecordKey, settings: PromptSettings) -> PromptedModel:
     """A training's model; one that was killed continues from its last checkpoint."""
     folder = local_path(task.transformer)
     encoder = fala_export.load(str(folder), "own")
@@ -274,7 +279,7 @@ def _trained(task: Writers, key: Key, settings: PromptSettings) -> Model:
         )  # fmt: skip
 
 
-def _save_base(task: Writers, folder: Path, model: Model) -> None:
+def _save_base(task: Writers, folder: Path, model: PromptedModel) -> None:
     """Write the model without prompts, from which peers start, as a folder and as a release."""
     transformer, backbone = folder / "model", folder / "backbone.fala"
     fala_export.save_model(model.learner.encoder, transformer)
@@ -285,7 +290,7 @@ def _save_base(task: Writers, folder: Path, model: Model) -> None:
     backbone.unlink()
 
 
-def _label(task: Writers, key: Key) -> str:
+def _label(task: Writers, key: RecordKey) -> str:
     return f"{task.data} {folder_name(key)}: "
 
 
@@ -296,6 +301,6 @@ def _task_fields(task: Writers) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _about(task: Writers, group: Group, rows: Mapping[str, Predictions]) -> dict[str, Any]:
+def _about(task: Writers, group: WriterGroup, rows: Mapping[str, Predictions]) -> dict[str, Any]:
     counts = {split: len(rows[split].labels) if split in rows else 0 for split in ("train", "test")}
     return {**_task_fields(task), "group": group, **counts}

@@ -18,7 +18,7 @@ from fala.cli import progress, with_article
 from fala.model.heads import Head
 from fala_export import Encoder, ExportError, cross_entropies
 from fala_export.accelerator import device
-from studies.perplm.inputs import PLAIN, Inputs
+from studies.perplm.inputs import PLAIN, WriterInputs
 
 _VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
 # The argument of keys and values that were computed before.
@@ -331,7 +331,7 @@ class PromptedClassifier(nn.Module):
 
 
 def predict(
-    module: PromptedClassifier, inputs: Inputs, numbers: list[int], label: str
+    module: PromptedClassifier, inputs: WriterInputs, numbers: list[int], label: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Logits (n, C) and embeddings (n, dim) of rows, each after the prompt of a writer.
 

@@ -18,8 +18,8 @@ from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.runner import Records, prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_job
-from fala_sim.preparation.sources import SHORT, Source, find_source
-from fala_sim.records import Key, Kind, Store
+from fala_sim.preparation.sources import SHORT, RunBackbone, find_source
+from fala_sim.records import RecordKey, RecordKind, RecordStore
 from studies.perplm import jobs
 from studies.perplm.jobs import PEERS, Writers
 from studies.perplm.prompts import HARD, KINDS, NONE, SOFT, SOFT_ALL, USER_BIAS, PromptSettings
@@ -40,7 +40,7 @@ _FORM = 1
 
 
 @dataclass(frozen=True)
-class Trial:
+class PromptTrial:
     """One training.
 
     Attributes:
@@ -49,16 +49,18 @@ class Trial:
         variant: Distinguishes trainings of the same kind of prompts.
     """
 
-    kind: Kind
+    kind: RecordKind
     settings: PromptSettings
     variant: str = ""
 
-    def key(self, data: str, seed: int) -> Key:
+    def key(self, data: str, seed: int) -> RecordKey:
         """The key of its record."""
-        return Key(self.kind, data, self.settings.kind, "all", seed, self.variant)
+        return RecordKey(self.kind, data, self.settings.kind, "all", seed, self.variant)
 
 
-def trials(kinds: Sequence[Kind], *, hard: bool = True, mlm_epochs: int = 2) -> list[Trial]:
+def trials(
+    kinds: Sequence[RecordKind], *, hard: bool = True, mlm_epochs: int = 2
+) -> list[PromptTrial]:
     """The trainings of some kinds of record, the most useful first.
 
     Args:
@@ -68,8 +70,8 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True, mlm_epochs: int = 2) -> 
     """
     prompts = (*SOFT, *HARD) if hard else SOFT
 
-    def variants(name: str, of: Sequence[str], **options: Any) -> list[Trial]:  # noqa: ANN401
-        return [Trial("prompt", PromptSettings(kind, **options), name) for kind in of]
+    def variants(name: str, of: Sequence[str], **options: Any) -> list[PromptTrial]:  # noqa: ANN401
+        return [PromptTrial("prompt", PromptSettings(kind, **options), name) for kind in of]
 
     trials_of = variants("", (NONE, *prompts))
     if "prompt" in kinds:
@@ -84,14 +86,14 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True, mlm_epochs: int = 2) -> 
         trials_of += sorted(others, key=lambda trial: trial.settings.kind not in (NONE, SOFT_ALL))
     if "prompt-length" in kinds:
         trials_of += [
-            Trial("prompt-length", PromptSettings(kind, length), f"length-{length}")
+            PromptTrial("prompt-length", PromptSettings(kind, length), f"length-{length}")
             for kind in prompts
             for length in LENGTHS[kind]
         ]
     return trials_of
 
 
-def run(plan: WritersPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: WritersPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the missing trainings of some kinds of record on a plan's data sets.
 
     Args:
@@ -106,7 +108,7 @@ def run(plan: WritersPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> l
     Raises:
         DataError: The backbone cannot be trained, or the folder holds the records of another plan.
     """
-    store, work = Store(plan.results), plan.work()
+    store, work = RecordStore(plan.results), plan.work()
     model = find_source(plan.new, work)
     model.trained_folder()  # a mistake in a name ends here, before anything is prepared
     failures: list[str] = []
@@ -127,9 +129,9 @@ def run(plan: WritersPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> l
 
 def _trainings(
     plan: WritersPlan,
-    store: Store,
+    store: RecordStore,
     tasks: Sequence[Writers],
-    kinds: Sequence[Kind],
+    kinds: Sequence[RecordKind],
     *,
     variants: bool,
 ) -> Iterator[Job]:
@@ -141,22 +143,24 @@ def _trainings(
                 yield _job(store, task, key, partial(jobs.train, task, key, trial.settings))
 
 
-def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Job]:
+def _peers(store: RecordStore, tasks: Sequence[Writers]) -> Iterator[Job]:
     for task in tasks:
-        base = Key("prompt", task.data, NONE, "all", task.seed)
+        base = RecordKey("prompt", task.data, NONE, "all", task.seed)
         for method in PEERS:
             key = replace(base, method=method)
             yield _job(store, task, key, partial(jobs.compare, task, key, base))
 
 
-def _job(store: Store, task: Writers, key: Key, job: partial[Records]) -> Job:
+def _job(store: RecordStore, task: Writers, key: RecordKey, job: partial[Records]) -> Job:
     """A job with a record for each writer; the training's record is its last."""
     keys = [replace(key, user=user) for user in task.written.writers]
     folders = (task.transformer, task.folder)
     return training_job(store, key, job, folders, keys, jobs.training_key(key))
 
 
-def _prepare(plan: WritersPlan, name: str, *, store: Store, model: Source, seed: int) -> Writers:
+def _prepare(
+    plan: WritersPlan, name: str, *, store: RecordStore, model: RunBackbone, seed: int
+) -> Writers:
     """The rows of a data set, in a folder of the run's work."""
     extent = EXTENTS[plan.extent]
     data = find_location(name, plan.data_dir)

@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeAlias
 
 from fala import DataError
 from fala_sim.convert.conversion import TextRow, folded
-from fala_sim.convert.format import Opened
+from fala_sim.convert.format import OpenedDataSet
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 from fala_sim.data.location import Location, find_location
 
-Group: TypeAlias = Literal["known", "new", "elsewhere"]
+WriterGroup: TypeAlias = Literal["known", "new", "elsewhere"]
 
 #: For a data set, another one with similar labels whose writers are evaluated, too.
 ELSEWHERE = {"md-agreement": "hs-brexit"}
@@ -79,7 +79,7 @@ class Written:
 
     training: Path
     evaluation: Path
-    writers: Mapping[str, Group]
+    writers: Mapping[str, WriterGroup]
 
 
 def is_reviews(location: Location) -> bool:
@@ -125,7 +125,7 @@ def write_rows(
 
 def _divided(
     name: str, location: Location, extent: Extent, users: int, seed: int
-) -> tuple[list[TextRow], dict[str, Group]]:
+) -> tuple[list[TextRow], dict[str, WriterGroup]]:
     """The selected rows of a data set, and the evaluated writers, the busiest first."""
     opened = location.format.open(location.path, LeftOut())
     people = opened.people
@@ -134,7 +134,7 @@ def _divided(
     others = extent.others and known + new < len(people)
     rows = _rows(name, opened, people[: known + new], seed, public=None if others else 0)
     writers = dict.fromkeys(row.user for row in rows if row.split != "public")
-    groups: dict[str, Group] = {
+    groups: dict[str, WriterGroup] = {
         user: "known" if position < known else "new" for position, user in enumerate(writers)
     }
     return [*_capped(rows, (extent.train, extent.test), seed)], groups
@@ -152,7 +152,7 @@ def _elsewhere(name: str, data_dir: Path | None, extent: Extent, seed: int) -> I
 
 
 def _rows(
-    name: str, opened: Opened, users: Sequence[str], seed: int, *, public: int | None
+    name: str, opened: OpenedDataSet, users: Sequence[str], seed: int, *, public: int | None
 ) -> list[TextRow]:
     options = {} if public is None else {"public": public}
     conversion = opened.convert(users=users, seed=seed, **options)

@@ -20,7 +20,7 @@ from fala_export import (
     divide,
     fit_head,
 )
-from studies.perplm.inputs import Contexts, Inputs, WriterBatches, Writers
+from studies.perplm.inputs import Contexts, WriterBatches, WriterInputs, WriterNames
 from studies.perplm.masked import MaskedBatches, MaskedModule
 from studies.perplm.model import PromptedClassifier, PromptedEncoder, SoftPrompts, prefix_shape
 from studies.perplm.prompts import (
@@ -39,7 +39,7 @@ _PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
 
 
 @dataclass(frozen=True)
-class Model:
+class PromptedModel:
     """A backbone with its writers' prompts, and everything needed to predict.
 
     Attributes:
@@ -55,13 +55,13 @@ class Model:
     module: PromptedClassifier
     learner: TransformerLearner
     settings: PromptSettings
-    writers: Writers
+    writers: WriterNames
     texts: Mapping[str, Sequence[str]]
     about: Mapping[str, Any]
 
     def inputs(
         self, rows: Sequence[Row], new_texts: Mapping[str, Sequence[str]] | None = None
-    ) -> Inputs:
+    ) -> WriterInputs:
         """Rows as this model's input.
 
         Args:
@@ -69,11 +69,11 @@ class Model:
             new_texts: Texts of writers who are not in the training, for hard prompts.
         """
         if self.settings.kind not in HARD:
-            return Inputs(self.learner, rows, self.writers)
+            return WriterInputs(self.learner, rows, self.writers)
         texts = {**(new_texts or {}), **self.texts}
         new = [name for name in texts if name not in self.texts]
         contexts = contexts_of(self.learner, self.settings, texts, self.texts)
-        return Inputs(self.learner, rows, Writers((*self.writers.names, *new)), contexts)
+        return WriterInputs(self.learner, rows, WriterNames((*self.writers.names, *new)), contexts)
 
 
 def contexts_of(
@@ -105,7 +105,7 @@ def train_prompts(
     *,
     tuned: LoopSettings = _TUNED,
     fixed: LoopSettings = _FIXED,
-) -> Model:
+) -> PromptedModel:
     """Train one backbone, one head and the writers' prompts together.
 
     Documents are divided, not users: a writer's prompt is validated on texts without any training
@@ -133,7 +133,7 @@ def train_prompts(
     learner = TransformerLearner(source, source.length(max_length))
     # The exporter's division: a tenth for validation, and a tenth for a report that is not made.
     division = divide(rows, seed, validation=True, owners=("documents",))
-    writers = Writers.of(division.training)
+    writers = WriterNames.of(division.training)
     recipe = {
         "data": rows.digest,
         "backbone": learner.digest,
@@ -150,8 +150,8 @@ def train_prompts(
     prompted = make_encoder(source, prompts, len(writers.names), seed)
     source.module.requires_grad_(not prompts.fixed)
     contexts = contexts_of(learner, prompts, texts, texts) if texts else None
-    training = Inputs(learner, division.training, writers, contexts)
-    validation = Inputs(learner, division.validation, writers, contexts)
+    training = WriterInputs(learner, division.training, writers, contexts)
+    validation = WriterInputs(learner, division.validation, writers, contexts)
     history: dict[str, Any] = {}
     if prompts.mlm:
         stage = mlm.run(
@@ -186,7 +186,7 @@ def train_prompts(
         "history": history,
         "recipe": {**recipe, **asdict(loop), "seed": seed},
     }
-    return Model(module, learner, prompts, writers, texts, about)
+    return PromptedModel(module, learner, prompts, writers, texts, about)
 
 
 def make_encoder(
@@ -218,7 +218,7 @@ def make_encoder(
     )
 
 
-def _texts(rows: Sequence[Row], writers: Writers) -> dict[str, list[str]]:
+def _texts(rows: Sequence[Row], writers: WriterNames) -> dict[str, list[str]]:
     """The distinct texts of every writer, in the order of the data."""
     by_writer: dict[str, dict[str, None]] = {name: {} for name in writers.names}
     for row in rows:

@@ -18,7 +18,7 @@ _COMPARED = 192  # texts, as many as without a file
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backbone:
+class BackboneCommand:
     """A model to export.
 
     Attributes:
@@ -44,8 +44,8 @@ class Backbone:
     trim_vocabulary: File | None = None
 
 
-@command(Backbone)
-def backbone(settings: Backbone) -> Summary:
+@command(BackboneCommand)
+def backbone(settings: BackboneCommand) -> Summary:
     """Export a Hugging Face encoder of any family, static embeddings, or an encoder's ONNX file.
 
     What PyTorch can trace is taken if the bundle's embeddings are the model's. A folder with

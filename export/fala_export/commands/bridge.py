@@ -25,7 +25,7 @@ def table(summary: Summary) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bridge:
+class BridgeCommand:
     """The backbones, and the text to learn from.
 
     Attributes:
@@ -45,8 +45,8 @@ class Bridge:
     seed: Seed = 0
 
 
-@command(Bridge, table)
-def bridge(settings: Bridge) -> Summary:
+@command(BridgeCommand, table)
+def bridge(settings: BridgeCommand) -> Summary:
     """Learn the map from an earlier backbone's embeddings to a new one's, on public text.
 
     The new bundle contains the bridge, so that a device can estimate the new embeddings of all its

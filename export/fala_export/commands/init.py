@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fala.cli import progress
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File, FileOrFolder, Folder
+from fala_export.options import File, FileOrFolder, FolderPath, PositionalArgument
 from fala_export.rows.columns import Columns
 from fala_export.training.settings import LabelSettings
 
@@ -28,13 +28,13 @@ class Init:
         publish: Folder of the repository to publish in.
     """
 
-    data: Annotated[FileOrFolder, Argument("ROWS")]
+    data: Annotated[FileOrFolder, PositionalArgument("ROWS")]
     out: File = Path("recipe.toml")
     source: Annotated[str | None, "--from"] = None
     revision: str | None = None
     name: str | None = None
     old: File | None = None
-    publish: Folder | None = None
+    publish: FolderPath | None = None
     columns: Columns
     labels: LabelSettings
 

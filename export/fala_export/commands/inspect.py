@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File
+from fala_export.options import File, PositionalArgument
 
 _MEGABYTE = 1_000_000
 _MILLION = 1_000_000
@@ -114,7 +114,7 @@ class Inspect:
         bundle: The bundle.
     """
 
-    bundle: Annotated[File, Argument("BUNDLE")]
+    bundle: Annotated[File, PositionalArgument("BUNDLE")]
 
 
 @command(Inspect, _to_text)

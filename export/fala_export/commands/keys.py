@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File
+from fala_export.options import File, PositionalArgument
 from fala_export.settings import Passphrase, SignSettings
 
 
@@ -18,7 +18,7 @@ class NewKey:
         file: File of the private half.
     """
 
-    file: Annotated[File, Argument("KEY.pem")]
+    file: Annotated[File, PositionalArgument("KEY.pem")]
     passphrase: Passphrase
 
 
@@ -47,7 +47,7 @@ class Sign:
         bundle: The release.
     """
 
-    bundle: Annotated[File, Argument("x.fala")]
+    bundle: Annotated[File, PositionalArgument("x.fala")]
     sign: SignSettings
 
 

@@ -13,7 +13,7 @@ import click
 from fala.cli import Group
 from fala_export.commands.command import Summary, command
 from fala_export.errors import ExportError
-from fala_export.options import Argument, Count, File, Folder
+from fala_export.options import Count, File, FolderPath, PositionalArgument
 from fala_export.settings import Keys, Passphrase, keys_beside
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Repository:
         folder: Its public folder.
     """
 
-    folder: Annotated[Folder, Argument("REPO")]
+    folder: Annotated[FolderPath, PositionalArgument("REPO")]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class NewKeys:
         keys_to: Folder for the new private keys, outside REPO (default: REPO.keys).
     """
 
-    keys_to: Folder | None = None
+    keys_to: FolderPath | None = None
 
     def of(self, repository: Path) -> Path:
         """The folder of a repository's new keys."""
@@ -80,7 +80,7 @@ class Publish:
     """
 
     repository: Repository
-    bundle: Annotated[File, Argument("x.fala")]
+    bundle: Annotated[File, PositionalArgument("x.fala")]
     product: str | None = None
     version: Count | None = None
     republish: bool = False
@@ -211,7 +211,7 @@ class Delegate:
     """
 
     repository: Repository
-    product: Annotated[str, Argument("PRODUCT")]
+    product: Annotated[str, PositionalArgument("PRODUCT")]
     threshold: str | None = None
     new_keys: NewKeys
     keys: Keys

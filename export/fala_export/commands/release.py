@@ -8,12 +8,12 @@ from typing import Annotated
 from fala.cli import progress
 from fala_export.commands.command import Summary, command
 from fala_export.errors import ExportError
-from fala_export.options import Argument, Count, File, Folder
-from fala_export.training.settings import Lexical
+from fala_export.options import Count, File, FolderPath, PositionalArgument
+from fala_export.training.settings import WithLexical
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class ReleaseCommand:
     """A recipe, and the output.
 
     Attributes:
@@ -28,17 +28,17 @@ class Release:
             already, or is older than the newest one: devices go back to it.
     """
 
-    recipe: Annotated[File, Argument("RECIPE.toml")]
+    recipe: Annotated[File, PositionalArgument("RECIPE.toml")]
     out: File | None = None
-    work: Folder | None = None
+    work: FolderPath | None = None
     dry_run: bool = False
-    lexical: Lexical | None = None
+    lexical: WithLexical | None = None
     users: Count | None = None
     republish: bool = False
 
 
-@command(Release)
-def release(settings: Release) -> Summary:
+@command(ReleaseCommand)
+def release(settings: ReleaseCommand) -> Summary:
     """Make a release from a recipe: from rows to a signed update.
 
     The steps are the backbone's bundle, the head, bridges, scales, and the check on

@@ -12,7 +12,7 @@ from fala_export.settings import ScalesSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scales:
+class ScalesCommand:
     """A release, and rows of public annotators.
 
     Attributes:
@@ -28,8 +28,8 @@ class Scales:
     learned: ScalesSettings
 
 
-@command(Scales)
-def scales(settings: Scales) -> Summary:
+@command(ScalesCommand)
+def scales(settings: ScalesCommand) -> Summary:
     """Choose how far devices move from a release's head, as public annotators differ from it.
 
     By number of labels, the scales with the least loss on annotators are written: of the fit's

@@ -17,14 +17,14 @@ from fala.cli import progress
 from fala_export.checks import check_name, check_room
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.errors import ExportError
-from fala_export.options import File, FileOrFolder, Folder, Only
+from fala_export.options import File, FileOrFolder, FolderPath, Only
 from fala_export.rows.columns import Columns
 from fala_export.rows.table import Rows
 from fala_export.settings import AnyPooling, ExportOptions, ModelSource
-from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
+from fala_export.training.settings import LabelSettings, TrainingSettings, WithLexical
 
 if TYPE_CHECKING:
-    from fala_export.models.load import Source
+    from fala_export.models.load import AnyEncoder
     from fala_export.rows.table import Rows
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
@@ -55,13 +55,13 @@ class Train:
     columns: Columns
     labels: LabelSettings
     out: File
-    work: Folder | None = None
+    work: FolderPath | None = None
     frozen: bool = False
     resume: bool = False
     training: TrainingSettings
     pooling: AnyPooling | None = None
     export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length")]
-    lexical: Lexical = True
+    lexical: WithLexical = True
 
 
 @command(Train)
@@ -93,7 +93,7 @@ def train(settings: Train) -> Summary:
 
 
 def _fit_frozen(
-    settings: Train, backbone: Source | Bundle, rows: Rows, options: ExportOptions, out: Path
+    settings: Train, backbone: AnyEncoder | Bundle, rows: Rows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.training.release import write_head
     from fala_export.training.saving import export_learned
@@ -110,7 +110,7 @@ def _fit_frozen(
 
 
 def _train(
-    settings: Train, backbone: Source | Bundle, rows: Rows, options: ExportOptions, out: Path
+    settings: Train, backbone: AnyEncoder | Bundle, rows: Rows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.models.encoder import Encoder
     from fala_export.training.global_model import train as train_model
@@ -126,7 +126,7 @@ def _train(
     return summary
 
 
-def _load(settings: Train, rows: Rows) -> Source | Bundle:
+def _load(settings: Train, rows: Rows) -> AnyEncoder | Bundle:
     source = settings.model.source
     if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):

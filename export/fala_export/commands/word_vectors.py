@@ -7,13 +7,13 @@ from typing import Annotated
 
 from fala_export.bundles import write_admitted
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File, Share
+from fala_export.options import File, PositionalArgument, Share
 from fala_export.settings import VectorOptions
 from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordVectors:
+class WordVectorsCommand:
     """A file of vectors, and the vectors to take.
 
     Attributes:
@@ -23,15 +23,15 @@ class WordVectors:
         name: Name in the manifest (default: the source's).
     """
 
-    source: Annotated[File, Argument("SOURCE")]
+    source: Annotated[File, PositionalArgument("SOURCE")]
     out: File
     vectors: VectorOptions
     max_damaged: Share = MAX_DAMAGED
     name: str | None = None
 
 
-@command(WordVectors)
-def word_vectors(settings: WordVectors) -> Summary:
+@command(WordVectorsCommand)
+def word_vectors(settings: WordVectorsCommand) -> Summary:
     """Export static word vectors: a text file of GloVe, word2vec or fastText.
 
     The file may be a .gz or a .zip, and may begin with word2vec's header line. Take vectors of

@@ -2,6 +2,6 @@
 
 from fala_export.embedding.embedder import Embedder, Embeddings, open_earlier
 from fala_export.embedding.encoding import embed
-from fala_export.embedding.table import Table
+from fala_export.embedding.table import VectorFile
 
-__all__ = ["Embedder", "Embeddings", "Table", "embed", "open_earlier"]
+__all__ = ["Embedder", "Embeddings", "VectorFile", "embed", "open_earlier"]

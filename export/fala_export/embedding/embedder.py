@@ -19,7 +19,7 @@ from fala.model.heads import Vectors
 from fala_export.checks import check_room
 from fala_export.embedding.encoding import embed, encoded
 from fala_export.embedding.ranks import Ranks
-from fala_export.embedding.table import Keys, Positions, Table, key_of, keys_of
+from fala_export.embedding.table import TextKeys, TextPositions, VectorFile, key_of, keys_of
 from fala_export.errors import ExportError
 
 # Texts of a stream that are in memory, and are sorted by length.
@@ -52,7 +52,7 @@ class Embeddings(Mapping[str, Vectors]):
         texts: The texts, all of which have an entry. They are only counted and iterated.
     """
 
-    def __init__(self, table: Table, texts: Collection[str]) -> None:
+    def __init__(self, table: VectorFile, texts: Collection[str]) -> None:
         self.table, self.texts = table, texts
 
     @classmethod
@@ -64,7 +64,7 @@ class Embeddings(Mapping[str, Vectors]):
             dimension: Length of an embedding.
             texts: The texts.
         """
-        return cls(Table(folder, dimension), texts)
+        return cls(VectorFile(folder, dimension), texts)
 
     @classmethod
     def write(cls, folder: Path, texts: Sequence[str], vectors: Vectors) -> Embeddings:
@@ -73,7 +73,7 @@ class Embeddings(Mapping[str, Vectors]):
         Raises:
             ExportError: It cannot be written.
         """
-        table = Table(folder, vectors.shape[1])
+        table = VectorFile(folder, vectors.shape[1])
         table.add(keys_of(texts), vectors)
         return cls(table, texts)
 
@@ -121,7 +121,7 @@ class Stream:
         shape: (n, dimension).
     """
 
-    def __init__(self, table: Table, rows: Positions) -> None:
+    def __init__(self, table: VectorFile, rows: TextPositions) -> None:
         self._table, self._rows = table, rows
         self.shape = (len(rows), table.dimension)
 
@@ -132,7 +132,7 @@ class Stream:
         return _read(self._table, self._rows[positions])
 
 
-def _read(table: Table, rows: Positions) -> Vectors:
+def _read(table: VectorFile, rows: TextPositions) -> Vectors:
     """The embeddings of some rows.
 
     Raises:
@@ -149,8 +149,8 @@ def _read(table: Table, rows: Positions) -> Vectors:
 class Embedder:
     """Embeds texts, and keeps the embeddings by digest of backbone and text.
 
-    The folder has a ``Table`` for each backbone. A text with a damaged entry is encoded again. Of
-    processes that ``accelerate launch`` started, each encodes its share.
+    The folder has a ``VectorFile`` for each backbone. A text with a damaged entry is encoded again.
+    Of processes that ``accelerate launch`` started, each encodes its share.
 
     Args:
         folder: Folder of the tables; None keeps none.
@@ -158,7 +158,7 @@ class Embedder:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, VectorFile] = {}
 
     def embed(self, backbone: Backbone, digest: str, texts: Sequence[str], label: str) -> Vectors:
         """Embed n texts, of which the pending ones are encoded; shape (n, dimension).
@@ -208,16 +208,18 @@ class Embedder:
             pending |= dict.fromkeys(block[position] for position in np.flatnonzero(is_pending))
         return list(pending)
 
-    def _table(self, dimension: int, digest: str) -> Table:
+    def _table(self, dimension: int, digest: str) -> VectorFile:
         if self._folder is None:
-            table = Table(Path(tempfile.mkdtemp(prefix="fala-embeddings-")), dimension)
+            table = VectorFile(Path(tempfile.mkdtemp(prefix="fala-embeddings-")), dimension)
             weakref.finalize(table, shutil.rmtree, table.folder, ignore_errors=True)
             return table
         if digest not in self._tables:
-            self._tables[digest] = Table(self._folder / digest, dimension)
+            self._tables[digest] = VectorFile(self._folder / digest, dimension)
         return self._tables[digest]
 
-    def _add(self, table: Table, backbone: Backbone, texts: Iterable[str], label: str) -> Positions:
+    def _add(
+        self, table: VectorFile, backbone: Backbone, texts: Iterable[str], label: str
+    ) -> TextPositions:
         """Encode the pending texts; the rows of all, shape (n,)."""
         ranks = Ranks()
         # Without a folder, each process has a table of its own.
@@ -254,7 +256,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _found(table: Table, keys: Keys) -> tuple[Positions, NDArray[np.bool_]]:
+def _found(table: VectorFile, keys: TextKeys) -> tuple[TextPositions, NDArray[np.bool_]]:
     """The rows of keys, and which of them have no undamaged entry."""
     rows = table.find(keys)
     is_pending = rows < 0

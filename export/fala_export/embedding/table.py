@@ -30,9 +30,9 @@ from fala_export.errors import ExportError
 from fala_export.writing import writing
 
 #: n keys, structured; see ``keys_of``.
-Keys: TypeAlias = NDArray[np.void]
+TextKeys: TypeAlias = NDArray[np.void]
 #: Rows of a table, shape (n,); -1 for a text without an entry.
-Positions: TypeAlias = NDArray[np.int64]
+TextPositions: TypeAlias = NDArray[np.int64]
 
 _KEY = np.dtype([("first", "<u8"), ("last", "<u8")])
 _ENTRY = np.dtype([("key", _KEY), ("checksum", "<u4")])
@@ -45,12 +45,12 @@ def key_of(text: str) -> bytes:
     return hashlib.blake2b(data, digest_size=_KEY.itemsize).digest()
 
 
-def keys_of(texts: Iterable[str]) -> Keys:
+def keys_of(texts: Iterable[str]) -> TextKeys:
     """The keys of texts."""
     return np.frombuffer(b"".join(map(key_of, texts)), _KEY)
 
 
-class Table:
+class VectorFile:
     """The embeddings of one backbone.
 
     Args:
@@ -65,12 +65,12 @@ class Table:
         self._vectors: Vectors = np.empty((0, dimension), np.float32)
         # The keys' first halves in rising order, and their entries' rows.
         self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
-        self._rows: Positions = np.empty(0, np.int64)
+        self._rows: TextPositions = np.empty(0, np.int64)
         self._is_behind = True  # of the entries on disk
         self._files: tuple[int, ...] = ()  # the mapped files; see ``_identity``
 
-    def __reduce__(self) -> tuple[type[Table], tuple[Path, int]]:
-        return Table, (self.folder, self.dimension)
+    def __reduce__(self) -> tuple[type[VectorFile], tuple[Path, int]]:
+        return VectorFile, (self.folder, self.dimension)
 
     @property
     def entry_bytes(self) -> int:
@@ -82,7 +82,7 @@ class Table:
         self._refresh()
         return len(self._entries)
 
-    def find(self, keys: Keys) -> Positions:
+    def find(self, keys: TextKeys) -> TextPositions:
         """The row of each key, shape (n,), of several the newest; -1 where it has none."""
         rows = self._indexed(keys)
         if self._is_behind or (rows < 0).any():
@@ -101,7 +101,7 @@ class Table:
             place += 1
         return int(self.find(np.frombuffer(key, _KEY))[0]) if row < 0 or self._is_behind else row
 
-    def _indexed(self, keys: Keys) -> Positions:
+    def _indexed(self, keys: TextKeys) -> TextPositions:
         # Sorted keys are found ten times faster.
         order = np.argsort(keys["first"])
         first, last = keys["first"][order], keys["last"][order]
@@ -122,7 +122,7 @@ class Table:
         result[order] = rows
         return result
 
-    def read(self, rows: Positions) -> tuple[Vectors, NDArray[np.bool_]]:
+    def read(self, rows: TextPositions) -> tuple[Vectors, NDArray[np.bool_]]:
         """Read entries in one gather.
 
         Returns:
@@ -132,7 +132,7 @@ class Table:
         entries = self._entries[rows]
         return vectors, entries["checksum"] == _checksums(entries["key"], vectors)
 
-    def add(self, keys: Keys, vectors: Vectors) -> None:
+    def add(self, keys: TextKeys, vectors: Vectors) -> None:
         """Append entries.
 
         Args:
@@ -218,7 +218,7 @@ def _reading(folder: Path) -> Iterator[None]:
         raise ExportError(f"{folder}: cannot be read ({why}); remove it") from error
 
 
-def _checksums(keys: Keys, vectors: Vectors) -> NDArray[np.uint32]:
+def _checksums(keys: TextKeys, vectors: Vectors) -> NDArray[np.uint32]:
     """The checksums of entries' keys and embeddings."""
     pairs = zip(np.ascontiguousarray(keys), vectors, strict=True)
     return np.fromiter((crc32(vector, crc32(key)) for key, vector in pairs), np.uint32, len(keys))

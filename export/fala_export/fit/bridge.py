@@ -47,7 +47,7 @@ def check_enough(documents: int, dimension: int) -> None:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedBridge:
     """A bridge, and what held-out documents say of it.
 
     Attributes:
@@ -87,7 +87,7 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     return learn_bridge(source, old, new).bridge
 
 
-def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitted:
+def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> FittedBridge:
     """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
 
     Of more than 10,000 texts, or than twice the fewest, that many are drawn. A fifth determines the
@@ -137,7 +137,7 @@ def learn_bridge(source: str, old: Vectors, new: Vectors, seed: int = 0) -> Fitt
         errors[best].astype(np.float32),
     )
     explained = 1 - float(errors[best].sum() / about_mean)
-    return Fitted(bridge, float(_STRENGTHS[best]), explained, len(x), len(held_out))
+    return FittedBridge(bridge, float(_STRENGTHS[best]), explained, len(x), len(held_out))
 
 
 def _ridge(

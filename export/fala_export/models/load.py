@@ -17,7 +17,7 @@ from fala_export.models.sentence_encoder import LAYERS, AttentionPooling, has_la
 from fala_export.models.static import is_static, load_static
 from fala_export.settings import AnyPooling, ExportOptions, HubName, ModelSource
 
-Source: TypeAlias = Encoder | OnnxFile
+AnyEncoder: TypeAlias = Encoder | OnnxFile
 
 _GRAPHS = ("model.onnx", "encoder_model.onnx")
 """Names of an exported graph in full precision; those in another have longer ones."""
@@ -38,7 +38,7 @@ def load(
     *,
     tokenizer: Path | None = None,
     seed: int = 0,
-) -> Source:
+) -> AnyEncoder:
     """Load a model of any form: a transformer, an exported graph, or static embeddings.
 
     A folder with weights and graphs is loaded by its weights. Of several graphs the one in full

@@ -24,13 +24,13 @@ from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
 from fala_export.fit.left_out import EVERY_ROW
-from fala_export.models.load import Source, load
+from fala_export.models.load import AnyEncoder, load
 from fala_export.people.fold import checked_public_rows
 from fala_export.release.bridging import build_bridge
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.scales import check_annotators, write_scales
-from fala_export.release.steps import Steps, code_digest
+from fala_export.release.steps import ReleaseSteps, code_digest
 from fala_export.rows.data_set import check_devices
 from fala_export.rows.row_files import FileRows, data_set, file_rows
 from fala_export.rows.table import Rows
@@ -122,7 +122,7 @@ class Pipeline:
             raise TypeError("a recipe without an earlier release")
         return recipe.bridge.from_[0]
 
-    def load(self, table: BackboneTable) -> Source | Bundle:
+    def load(self, table: BackboneTable) -> AnyEncoder | Bundle:
         """Load the recipe's model, or open its bundle.
 
         Raises:
@@ -153,8 +153,8 @@ class Pipeline:
             )
         return earlier
 
-    def _steps(self) -> Steps:
-        recipe, steps = self.recipe, Steps(self._work / "steps")
+    def _steps(self) -> ReleaseSteps:
+        recipe, steps = self.recipe, ReleaseSteps(self._work / "steps")
         inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of, self._files())]
         if (check := recipe.check) is not None and self._read.division:
             inputs.append(self._read.division)
@@ -227,7 +227,7 @@ class Pipeline:
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"
         with temporary_folder() as folder:
-            source: Source | Bundle
+            source: AnyEncoder | Bundle
             if isinstance(table, VectorsTable):
                 vectors = folder / "vectors.fala"
                 self._export_vectors(table, vectors)
@@ -265,7 +265,7 @@ class Pipeline:
         write_again(out, Bundle.open(out), notes)
         return {**summary, "megabytes": megabytes(out)}
 
-    def _loaded(self, table: BackboneTable) -> Source | Bundle:
+    def _loaded(self, table: BackboneTable) -> AnyEncoder | Bundle:
         """The recipe's model, whose bundles fit the disks, or its bundle."""
         source = self.load(table)
         if not isinstance(source, Bundle):

@@ -99,7 +99,7 @@ class Step:
         return hashlib.sha256(content.encode()).hexdigest()
 
 
-class Steps(list[Step]):
+class ReleaseSteps(list[Step]):
     """Steps in order.
 
     Args:

@@ -8,26 +8,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from fala import Bundle
 from fala.backbones.word_vectors import words
 from fala.base.examples import tokenizer_inputs
+from fala.model.heads import Vectors
 from fala_export.embedding.tokens import embed_tokens, half_precision, placed
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import drop_pooler
 from fala_export.vectors.table import bundle_table
 
-Floats = NDArray[np.float32]
-
 _UNKNOWN_WORDS = ("<unk>", "unk")
 
 
-class Learner(ABC):
+class TrainableBackbone(ABC):
     """A trainable backbone; also a ``Backbone`` of the SDK, with its current weights.
 
     Args:
@@ -60,7 +57,7 @@ class Learner(ABC):
             digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str]) -> Vectors:
         """Embed texts; shape (n, dim)."""
         ids = self.token_ids(texts)
         return embed_tokens(self.module, ids, self.pad_id, self.dimension, half=True)
@@ -70,7 +67,7 @@ class Learner(ABC):
         return placed(self.module)
 
 
-class TransformerLearner(Learner):
+class TransformerLearner(TrainableBackbone):
     """A transformer with its pooling, trained in place.
 
     Args:
@@ -119,7 +116,7 @@ class TransformerLearner(Learner):
         return [encoding.ids or [self.pad_id] for encoding in encodings]
 
 
-class WordLearner(Learner):
+class WordLearner(TrainableBackbone):
     """Static word vectors; the vectors of some texts' words are trained.
 
     Args:
@@ -157,7 +154,7 @@ class WordLearner(Learner):
         """The words of each text, as rows of the module's table."""
         return [[self._positions[row] for row in self._table_rows(text)] for text in texts]
 
-    def table(self) -> tuple[list[str], Floats]:
+    def table(self) -> tuple[list[str], Vectors]:
         """All words and their vectors, with the current trained ones."""
         vectors = self._vectors.copy()
         if self._rows:

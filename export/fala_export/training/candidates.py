@@ -20,7 +20,7 @@ from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder
 from fala_export.fit.device_fit import fit_personal
 from fala_export.fit.scales import rows_by_name
-from fala_export.models.load import Source
+from fala_export.models.load import AnyEncoder
 from fala_export.people.draw import drawn, evenly, rows_of_head
 from fala_export.people.fold import Division
 from fala_export.people.interval import margin_of
@@ -32,11 +32,11 @@ from fala_export.training.backbones import WordLearner
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.matcher import MatcherModule
-from fala_export.training.metrics import Positions, margins_over_documents, measure
+from fala_export.training.metrics import ClassPositions, margins_over_documents, measure
 from fala_export.training.saving import export_learned
 
 #: A head, and a manifest's details of it.
-Fitted: TypeAlias = tuple[Head, dict[str, Any]]
+FittedHead: TypeAlias = tuple[Head, dict[str, Any]]
 
 
 LEAST_ROWS = 10  # of a person; a fit learns half of them
@@ -45,7 +45,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TrainedCandidate:
     """An exported backbone with its head.
 
     Attributes:
@@ -94,21 +94,21 @@ class Contest:
     embedder: Embedder
     folder: Path
 
-    def frozen(self, source: Source | WordLearner) -> Candidate:
+    def frozen(self, source: AnyEncoder | WordLearner) -> TrainedCandidate:
         """The backbone before its training, with a head in closed form."""
 
-        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> Fitted:
+        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
             training = self.division.training
             return closed_form(runs, training, self.rows, embeddings, lexical=self.lexical)
 
         return self._candidate("frozen", 0, source, head_of, fits_all=True)
 
     def trained(
-        self, source: Source | WordLearner, module: ClassifierModule | MatcherModule, step: int
-    ) -> Candidate:
+        self, source: AnyEncoder | WordLearner, module: ClassifierModule | MatcherModule, step: int
+    ) -> TrainedCandidate:
         """The trained backbone with the head of its training, and words beside it."""
 
-        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> Fitted:
+        def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
             head = module.head(self.division.validation, embeddings)
             if not self.lexical:
                 return head, {}
@@ -122,11 +122,11 @@ class Contest:
         self,
         name: str,
         step: int,
-        source: Source | WordLearner,
-        head_of: Callable[[Backbone, Mapping[str, Vectors]], Fitted],
+        source: AnyEncoder | WordLearner,
+        head_of: Callable[[Backbone, Mapping[str, Vectors]], FittedHead],
         *,
         fits_all: bool,
-    ) -> Candidate:
+    ) -> TrainedCandidate:
         path, division = self.folder / f"{name}.fala", self.division
         summary = export_learned(source, division.held_out, path, self.options)
         bundle = Bundle.open(path)
@@ -135,7 +135,7 @@ class Contest:
         measured = [*fitted, *division.validation, *division.held_out]
         embeddings = embed_rows(runs, measured, self.embedder, bundle.backbone_digest)
         head, details = head_of(runs, embeddings)
-        return Candidate(
+        return TrainedCandidate(
             name, step, bundle, summary, head, details,
             play(head, division.validation, embeddings),
             measure(head, division.held_out, embeddings),
@@ -177,7 +177,7 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
     probabilities = head.link.values(logits)
     losses = head.link.losses(shares, logits)
 
-    def score(positions: Positions) -> dict[str, float | None]:
+    def score(positions: ClassPositions) -> dict[str, float | None]:
         auc = scores(truth[positions], probabilities[positions])["auc"]
         return {"loss": float(losses[positions].mean()), "auc": auc}
 

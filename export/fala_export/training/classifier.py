@@ -24,8 +24,8 @@ from fala.model.heads import Head, Vectors
 from fala.model.labels import HeadLabel
 from fala_export.rows.table import Rows, by_appearance
 from fala_export.rows.user_rows import Row
-from fala_export.training.backbones import Learner
-from fala_export.training.texts import EpochPlan, Texts, length_batches
+from fala_export.training.backbones import TrainableBackbone
+from fala_export.training.texts import EpochPlan, TextTokens, length_batches
 
 #: Weight of the squares of an annotator's deviation in the loss.
 PRIOR = 1e-3
@@ -43,7 +43,7 @@ class ClassifierModule(nn.Module):
         annotators: Number of annotators' heads, z_a = z + w_a . h + b_a; w_a and b_a start at 0.
     """
 
-    def __init__(self, learner: Learner, head: Head, annotators: int = 0) -> None:
+    def __init__(self, learner: TrainableBackbone, head: Head, annotators: int = 0) -> None:
         super().__init__()
         self.backbone = learner.module
         self.labels = head.labels
@@ -143,7 +143,7 @@ class ClassifierBatches:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: TrainableBackbone,
         rows: Sequence[Row],
         labels: Sequence[HeadLabel],
         batch: int,
@@ -152,7 +152,7 @@ class ClassifierBatches:
         epoch: int | None = None,
     ) -> None:
         rows = Rows.of(rows)
-        self._texts = Texts(learner, rows.texts())
+        self._texts = TextTokens(learner, rows.texts())
         column = {str(label): position for position, label in enumerate(labels)}
         columns = np.array([column.get(str(value), -1) for value in rows.values])
         text, label = by_appearance(rows.documents), columns[rows.label_codes]

@@ -19,18 +19,18 @@ from fala.model.heads import Head
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
-from fala_export.models.load import Source
+from fala_export.models.load import AnyEncoder
 from fala_export.people.draw import drawn
 from fala_export.people.fold import Division, divide
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
 from fala_export.settings import ExportOptions
-from fala_export.training.backbones import Learner, TransformerLearner, WordLearner
+from fala_export.training.backbones import TrainableBackbone, TransformerLearner, WordLearner
 from fala_export.training.candidates import Contest
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.closed_form import Start, start_of
-from fala_export.training.loop import Batches, History, Training
-from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
+from fala_export.training.loop import Batches, Training, TrainingHistory
+from fala_export.training.matcher import MatcherBatches, MatcherModule, OpenedTexts
 from fala_export.training.release import training_details, write_head, write_trained
 from fala_export.training.settings import LoopSettings, TrainingSettings, transformer_loop
 
@@ -45,7 +45,7 @@ _WORD_VECTORS = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
 
 
 def train(
-    backbone: Source | Bundle,
+    backbone: AnyEncoder | Bundle,
     rows: Rows,
     settings: TrainingSettings,
     work: Path,
@@ -121,7 +121,7 @@ def train(
 
 
 def _learner(
-    source: Source | Bundle, rows: Rows, max_length: int | None
+    source: AnyEncoder | Bundle, rows: Rows, max_length: int | None
 ) -> tuple[TransformerLearner | WordLearner, LoopSettings]:
     """A backbone, and the default settings of its training."""
     if isinstance(source, Bundle):
@@ -167,12 +167,12 @@ def _annotators(
 
 def train_from_start(
     training: Training,
-    learner: Learner,
+    learner: TrainableBackbone,
     division: Division,
     rows: Rows,
     *,
     annotators: Sequence[str] = (),
-) -> tuple[ClassifierModule | MatcherModule, Start, History]:
+) -> tuple[ClassifierModule | MatcherModule, Start, TrainingHistory]:
     """Fit the head that a training starts from, and train the backbone with its head in place.
 
     Args:
@@ -198,7 +198,7 @@ def train_from_start(
 
 
 def _objective(
-    learner: Learner,
+    learner: TrainableBackbone,
     division: Division,
     rows: Rows,
     start: Head,
@@ -216,8 +216,8 @@ def _objective(
         label = rows.labels[1]
         return (
             MatcherModule(learner, start),
-            MatcherBatches(learner, Opened(training, label), size, seed),
-            MatcherBatches(learner, Opened(validation, label), size, seed),
+            MatcherBatches(learner, OpenedTexts(training, label), size, seed),
+            MatcherBatches(learner, OpenedTexts(validation, label), size, seed),
         )
     batches = partial(
         ClassifierBatches, learner, labels=rows.labels, batch=size, seed=seed, epoch=loop.epoch
@@ -229,7 +229,7 @@ def _objective(
     )
 
 
-def recipe_of(rows: Rows, learner: Learner) -> dict[str, Any]:
+def recipe_of(rows: Rows, learner: TrainableBackbone) -> dict[str, Any]:
     """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
     return {
         "task": rows.task,

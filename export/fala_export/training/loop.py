@@ -72,7 +72,7 @@ class Batches(Protocol):
 
 
 @dataclass(frozen=True)
-class History:
+class TrainingHistory:
     """The history of a training.
 
     Attributes:
@@ -145,7 +145,7 @@ class Training:
 
     def run(
         self, module: nn.Module, batches: Batches, validation: Batches | None = None
-    ) -> History:
+    ) -> TrainingHistory:
         """Train a module in place; it ends on the CPU, in evaluation mode.
 
         A training that was killed at any time and resumed ends with the same weights as without
@@ -183,7 +183,7 @@ class Training:
         module.cpu().load_state_dict(weights)
         module.eval()
         loss, accuracy = _validated(state, "loss"), _validated(state, "accuracy")
-        return History(steps, best, loss, accuracy, _precision())
+        return TrainingHistory(steps, best, loss, accuracy, _precision())
 
     def _open(self) -> Path | None:
         recipe = self.provenance

@@ -24,8 +24,8 @@ from fala.model.labels import HeadLabel
 from fala_export.embedding.tokens import pad
 from fala_export.fit.calibration import scales_and_biases
 from fala_export.rows.user_rows import Row
-from fala_export.training.backbones import Learner
-from fala_export.training.texts import EpochPlan, Texts
+from fala_export.training.backbones import TrainableBackbone
+from fala_export.training.texts import EpochPlan, TextTokens
 
 NEGATIVES = 4  # candidates that were not opened for each opened one (the paper, section 4.2)
 HISTORY = 50  # latest texts of a history that a training reads
@@ -35,7 +35,7 @@ _TOGETHER = 4  # choices of one user that stay in one batch, as they share the h
 _User: TypeAlias = str | tuple[str, ...]
 
 
-class Opened:
+class OpenedTexts:
     """Rows of a matching task, by user.
 
     Args:
@@ -128,7 +128,7 @@ class MatcherModule(nn.Module):
         head: The initial head; without a query, it starts from the mean of the history.
     """
 
-    def __init__(self, learner: Learner, head: Head) -> None:
+    def __init__(self, learner: TrainableBackbone, head: Head) -> None:
         super().__init__()
         self.backbone = learner.module
         self.labels = head.labels
@@ -216,9 +216,11 @@ class MatcherBatches:
         DataError: There is no opened candidate with a history, or nothing else to choose.
     """
 
-    def __init__(self, learner: Learner, opened: Opened, batch: int, seed: int) -> None:
+    def __init__(
+        self, learner: TrainableBackbone, opened: OpenedTexts, batch: int, seed: int
+    ) -> None:
         self._opened = opened
-        self._texts = Texts(learner, opened.texts)
+        self._texts = TextTokens(learner, opened.texts)
         self._seed = seed
         if not opened.choices:
             raise DataError("no user has a history, an opened candidate and one that is not opened")

@@ -19,7 +19,7 @@ from fala_export.people.score import averaged, defined, scores
 from fala_export.rows.user_rows import Row
 
 #: Positions of rows, (n,).
-Positions: TypeAlias = NDArray[np.intp]
+ClassPositions: TypeAlias = NDArray[np.intp]
 
 _DIGITS = 4
 # Draws of documents for an interval, and the most documents of a draw.
@@ -62,7 +62,7 @@ def measure_logits(head: Head, rows: Sequence[Row], logits: Vectors | Floats) ->
         return measure_probabilities(head.labels, rows, link.values(z))
     truth = head.label_shares([row.label for row in rows])
 
-    def score(positions: Positions) -> Mapping[str, float | None]:
+    def score(positions: ClassPositions) -> Mapping[str, float | None]:
         y, logits = truth[positions], z[positions]
         if link.kind == "rating":
             return link.scores(y, logits)
@@ -91,7 +91,7 @@ def measure_probabilities(
 
 
 def _measure(
-    rows: Sequence[Row], score: Callable[[Positions], Mapping[str, float | None]]
+    rows: Sequence[Row], score: Callable[[ClassPositions], Mapping[str, float | None]]
 ) -> dict[str, Any]:
     """Figures of all rows, and their means over users; ``score`` takes the positions of rows."""
     users: dict[str, list[int]] = {}
@@ -121,7 +121,7 @@ def _measure(
 
 
 def margins_over_documents(
-    rows: Sequence[Row], score: Callable[[Positions], Mapping[str, float | None]]
+    rows: Sequence[Row], score: Callable[[ClassPositions], Mapping[str, float | None]]
 ) -> dict[str, float | None]:
     """Half of each figure's 95 % interval, by drawing documents with replacement.
 

@@ -11,7 +11,7 @@ from typing import Any
 from fala.base.examples import Example
 from fala_export.backbone import convert, pack
 from fala_export.models.encoder import Encoder
-from fala_export.models.load import Source
+from fala_export.models.load import AnyEncoder
 from fala_export.models.saving import save_encoder
 from fala_export.models.sentence_encoder import LAYERS
 from fala_export.rows.table import Rows
@@ -25,7 +25,7 @@ _MOST_EXAMPLES = 300
 
 
 def export_learned(
-    source: Source | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
+    source: AnyEncoder | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
 ) -> dict[str, Any]:
     """Write a loaded or trained backbone as a bundle without a head.
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from fala import DataError
 from fala.base.examples import MATCHING
-from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, Seed, Share
+from fala_export.options import Count, FileOrFolder, FolderPath, Only, Positive, Seed, Share
 
 if TYPE_CHECKING:
     from fala.model.links import Link
 
 #: Whether a head has weights of words.
-Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
+WithLexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
 
 #: Texts that a step reads at a time, with their gradients: a step of many adds those of several
 #: passes, so that its memory stays that of one.
@@ -138,7 +138,7 @@ class LabelSettings:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSettings:
     """The input and the work folder of a training.
 
     Attributes:
@@ -150,7 +150,7 @@ class Run:
     """
 
     data: FileOrFolder
-    work: Folder
+    work: FolderPath
     resume: bool = False
     skip_bad_rows: bool = False
-    lexical: Lexical = True
+    lexical: WithLexical = True

@@ -10,13 +10,13 @@ import numpy as np
 from torch import Tensor
 
 from fala_export.embedding.tokens import pad
-from fala_export.training.backbones import Learner
+from fala_export.training.backbones import TrainableBackbone
 
 _TOGETHER = 4096  # texts that are tokenized together
 _POOL = 50  # batches whose texts are sorted by length together: little padding, still random
 
 
-class Texts:
+class TextTokens:
     """Distinct texts, whose tokens are made when a batch takes them.
 
     Args:
@@ -27,7 +27,7 @@ class Texts:
         lengths: Tokens of each text.
     """
 
-    def __init__(self, learner: Learner, texts: Sequence[str]) -> None:
+    def __init__(self, learner: TrainableBackbone, texts: Sequence[str]) -> None:
         self._learner, self._texts = learner, texts
         self.lengths = array("i")
         for start in range(0, len(texts), _TOGETHER):

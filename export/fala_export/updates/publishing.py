@@ -29,7 +29,7 @@ from fala_export.updates.state import (
     SNAPSHOT,
     TIMESTAMP,
     TOP_ROLES,
-    State,
+    RepositoryState,
     add_product,
     new_state,
     period_of,
@@ -462,7 +462,7 @@ def delegate(
     return {"repository": str(folder), "delegated": product, **show(state, now)}
 
 
-def show(state: State, now: datetime) -> dict[str, Any]:
+def show(state: RepositoryState, now: datetime) -> dict[str, Any]:
     """A repository's roles and releases, in plain values."""
     roles = {}
     for role in (*TOP_ROLES, *state.products):
@@ -482,7 +482,7 @@ def show(state: State, now: datetime) -> dict[str, Any]:
 
 
 def _new_keys(
-    state: State,
+    state: RepositoryState,
     role: str,
     threshold: Threshold,
     new_keys: Path,
@@ -504,7 +504,7 @@ def _new_keys(
     return files
 
 
-def _due(state: State, keys: Keyring, now: datetime) -> list[str]:
+def _due(state: RepositoryState, keys: Keyring, now: datetime) -> list[str]:
     due = []
     for role in (*TOP_ROLES, *state.products):
         half = timedelta(days=period_of(state[role])) / 2

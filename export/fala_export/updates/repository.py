@@ -21,7 +21,7 @@ from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from fala.updates import METADATA
 from fala_export.errors import ExportError
-from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State, check
+from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, RepositoryState, check
 from fala_export.writing import write_file
 
 #: File of a repository that locks it against other writers.
@@ -44,7 +44,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise ExportError(f"{folder}: another process is publishing in it") from error
 
 
-def load(folder: Path) -> State:
+def load(folder: Path) -> RepositoryState:
     """Read a repository, and check its signatures.
 
     Raises:
@@ -59,7 +59,7 @@ def load(folder: Path) -> State:
         for name in sorted(snapshot.signed.meta, key=lambda name: name != f"{TARGETS}.json"):
             meta = snapshot.signed.meta[name]
             targets[name.removesuffix(".json")] = _read(folder, f"{meta.version}.{name}")
-        state = State(root, timestamp, snapshot, targets)
+        state = RepositoryState(root, timestamp, snapshot, targets)
         check(state)
     except (RepositoryError, StorageError, ValueError, KeyError) as error:
         raise ExportError(f"{folder}: not a whole repository: {error}") from error
@@ -81,7 +81,7 @@ def newest_root(folder: Path) -> Metadata[Root]:
 
 
 def write(
-    folder: Path, state: State, metadata: dict[str, bytes], *, root_first: bool = False
+    folder: Path, state: RepositoryState, metadata: dict[str, bytes], *, root_first: bool = False
 ) -> None:
     """Write new metadata.
 

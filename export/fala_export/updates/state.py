@@ -36,7 +36,7 @@ _PERIOD = "x-fala-days"
 
 
 @dataclass
-class State:
+class RepositoryState:
     """All metadata of a repository.
 
     Attributes:
@@ -90,9 +90,9 @@ class State:
         return None
 
 
-def new_state(periods: dict[str, int]) -> State:
+def new_state(periods: dict[str, int]) -> RepositoryState:
     """Metadata without targets and keys."""
-    state = State(
+    state = RepositoryState(
         Metadata(Root(consistent_snapshot=True)),
         Metadata(Timestamp()),
         Metadata(Snapshot()),
@@ -114,7 +114,7 @@ def period_of(metadata: Metadata[Any]) -> int:
     return int(metadata.signed.unrecognized_fields.get(_PERIOD, PERIODS.get(metadata.signed.type)))
 
 
-def set_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
+def set_keys(state: RepositoryState, role: str, keys: Keyring, threshold: int) -> None:
     """Replace the keys that sign for a role.
 
     Raises:
@@ -130,7 +130,7 @@ def set_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
     delegator.get_delegated_role(role).threshold = threshold
 
 
-def add_product(state: State, product: str, days: int) -> None:
+def add_product(state: RepositoryState, product: str, days: int) -> None:
     """Delegate a product to keys of its own, and move its releases there.
 
     Raises:
@@ -156,7 +156,11 @@ def add_product(state: State, product: str, days: int) -> None:
 
 
 def sign(
-    state: State, roles: Iterable[str], keys: Keyring, now: datetime, before: State | None = None
+    state: RepositoryState,
+    roles: Iterable[str],
+    keys: Keyring,
+    now: datetime,
+    before: RepositoryState | None = None,
 ) -> dict[str, bytes]:
     """Sign the next version of some roles' metadata, and of those that name them.
 
@@ -214,7 +218,11 @@ def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> 
 
 
 def _check_signed(
-    state: State, role: str, metadata: Metadata[Any], keys: Keyring, before: State | None
+    state: RepositoryState,
+    role: str,
+    metadata: Metadata[Any],
+    keys: Keyring,
+    before: RepositoryState | None,
 ) -> None:
     # Clients update from each root to the next.
     follows = role != ROOT or before is None or before.verifies(ROOT, metadata)
@@ -228,7 +236,7 @@ def _check_signed(
         )
 
 
-def check(state: State) -> None:
+def check(state: RepositoryState) -> None:
     """Check that every role's metadata are signed by its keys.
 
     Raises:

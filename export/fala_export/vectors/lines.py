@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
+from fala.model.heads import Vectors
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,9 @@ def find_dimension(lines: Sequence[bytes]) -> int:
     return max(((votes, count) for count, votes in counts.items()), default=(0, 1))[1]
 
 
-def parse_lines(lines: Sequence[bytes], dimension: int) -> tuple[list[str], Floats, dict[int, str]]:
+def parse_lines(
+    lines: Sequence[bytes], dimension: int
+) -> tuple[list[str], Vectors, dict[int, str]]:
     """Parse a block of lines. A word may hold spaces itself, as some of glove.840B do.
 
     Args:

@@ -16,13 +16,12 @@ from fala.bundle.format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
 from fala.bundle.manifest import Manifest
 from fala.bundle.writing import write_bundle
 from fala.cli import counted
+from fala.model.heads import Vectors
 from fala_export.errors import ExportError
 from fala_export.writing import megabytes, writing
 
 _LARGEST_INT8 = 127
 _BLOCK = 4_096
-
-Floats = NDArray[np.float32]
 
 
 class VectorTable:
@@ -43,7 +42,7 @@ class VectorTable:
         self._rows = bytearray()
         self._scales = bytearray()
 
-    def add(self, words: Sequence[str], vectors: Floats) -> dict[int, str]:
+    def add(self, words: Sequence[str], vectors: Vectors) -> dict[int, str]:
         """Store a block of words.
 
         Args:
@@ -84,7 +83,7 @@ class VectorTable:
             files[SCALES] = array_bytes(np.frombuffer(self._scales, dtype=np.float32))
         return files
 
-    def _store(self, vectors: Floats) -> None:
+    def _store(self, vectors: Vectors) -> None:
         if self.precision == "float16":
             self._rows += vectors.astype(np.float16).tobytes()
             return
@@ -93,7 +92,7 @@ class VectorTable:
         self._scales += scales.tobytes()
 
 
-def int8_rows(vectors: Floats) -> tuple[NDArray[np.int8], Floats]:
+def int8_rows(vectors: Vectors) -> tuple[NDArray[np.int8], Vectors]:
     """Vectors in int8, shape (n, dim), and the scale of each, shape (n,)."""
     scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(_LARGEST_INT8)
     # A zero vector has scale 0; with a scale so small that float32 rounds it coarsely, a
@@ -141,7 +140,7 @@ def write_table(
 def write_vectors(
     out: Path,
     words: Sequence[str],
-    vectors: Floats,
+    vectors: Vectors,
     precision: str,
     *,
     name: str,
@@ -171,7 +170,7 @@ def write_vectors(
     return write_table(out, table, name, details)
 
 
-def bundle_table(bundle: Bundle) -> tuple[list[str], Floats]:
+def bundle_table(bundle: Bundle) -> tuple[list[str], Vectors]:
     """Read the table of a bundle of word vectors back.
 
     Args:

@@ -3,7 +3,7 @@
 import pytest
 
 from fala import DataError
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 from fala_sim.report.table import NOT_RUN
 from sim_tables import USERS, about, cell, column, frame_of, scores
 from studies.ablation.study import STUDY
@@ -37,7 +37,7 @@ def test_table_3():
     table = TABLES["table-3"](frame_of({"ablation": old("global", 0) + old("personal", 0.1)}))
     assert cell(table, "personal", metric="AUC").mean == pytest.approx(0.8)
     assert cell(table, "p", metric="AUC") == 2 / 32
-    assert cell(table, "paper: personal", metric="accuracy") == Value(0.8386, 0.069, n=5)
+    assert cell(table, "paper: personal", metric="accuracy") == UserMean(0.8386, 0.069, n=5)
     assert cell(table, "paper: personal", metric="AUC") is None
 
 

@@ -9,7 +9,7 @@ from fala_sim.data_frame import framed
 from fala_sim.data_sets import Partition
 from fala_sim.preparation.releases import load, prepare
 from fala_sim.preparation.sources import find_source
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 from fala_sim.study import find_study
 from laboratory import write_data
 from sim_command import failed
@@ -40,7 +40,7 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lives(folders):
     (user,) = load(folders[0]).division.users
-    key = Key("history", "posts", "fala", user.name, 0)
+    key = RecordKey("history", "posts", "fala", user.name, 0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(jobs, "PASSES", PASSES)
         return list(jobs.history(key, folders[0], folders, frozenset()))

@@ -17,19 +17,19 @@ from fala import Bundle, DataError
 from fala_export.commands.adapter import adapter as exporters_command
 from fala_sim import frame
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records import Key, Store, read_records
+from fala_sim.records import RecordKey, RecordStore, read_records
 from public_data import write_rows
 from sim_command import fails, run
 from sim_tables import column
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark, spans
 from studies.houlsby.plan import trials
-from studies.houlsby.rates import RATES, Trial, chosen, searches
+from studies.houlsby.rates import RATES, RateTrial, chosen, searches
 from studies.houlsby.study import STUDY
 from tasks import write_task
 
 TABLES = STUDY.tables()
-ADAPTERS = Key("adapter", "mrpc", "adapters", "all", 0, "3")
+ADAPTERS = RecordKey("adapter", "mrpc", "adapters", "all", 0, "3")
 
 
 def row(split, number, label):
@@ -83,7 +83,7 @@ def trained_earlier(task, key, rate=""):
 def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
     folder = trained_earlier(task, ADAPTERS)
     write(tmp_path / "results", jobs.train(task, ADAPTERS, ()))
-    record = Store(tmp_path / "results").get(ADAPTERS)
+    record = RecordStore(tmp_path / "results").get(ADAPTERS)
     assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert (record["size"], record["parameters"]["trained"]) == (3, 100)
     assert record["truth"] == [0, 1] * 5
@@ -108,9 +108,9 @@ def searched(task, tmp_path, monkeypatch):
         summary = trained_earlier(task, ADAPTERS, rate) / "said.json"
         summary.write_text(summary.read_text().replace("0.75", str(best)))
     results = tmp_path / "results"
-    store = Store(results)
+    store = RecordStore(results)
     assert chosen(store, "mrpc", "adapters") is None
-    tasks = list(searches(store, [task], [Trial("adapter", "adapters", "3")]))
+    tasks = list(searches(store, [task], [RateTrial("adapter", "adapters", "3")]))
     for _ in range(2):  # what is recorded is not run again
         assert run_jobs(tasks, store, engine=InProcess(), log=print) == []
     return results
@@ -123,20 +123,20 @@ def test_the_rate_with_the_best_validation_accuracy_is_chosen(task, searched):
     }  # fmt: skip
     # They have no results on held-out rows.
     assert not {"scores", "logits", "truth"} & set(by_variant["usual"])
-    rate = chosen(Store(searched), "mrpc", "adapters")
+    rate = chosen(RecordStore(searched), "mrpc", "adapters")
     assert rate == "0.0003"
-    assert chosen(Store(searched), "mrpc", "norms") == USUAL
-    assert chosen(Store(searched), "cola", "adapters") is None
+    assert chosen(RecordStore(searched), "mrpc", "norms") == USUAL
+    assert chosen(RecordStore(searched), "cola", "adapters") is None
     # The adapter of the search is the one that is evaluated.
     write(searched, jobs.train(task, ADAPTERS, (), rate))
-    assert Store(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
-    assert chosen(Store(searched), "mrpc", "adapters") == "0.0003"
+    assert RecordStore(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
+    assert chosen(RecordStore(searched), "mrpc", "adapters") == "0.0003"
 
 
 def test_records_at_another_rate_are_rejected(task, searched):
     write(searched, jobs.train(task, ADAPTERS, ()))
     with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
-        chosen(Store(searched), "mrpc", "adapters")
+        chosen(RecordStore(searched), "mrpc", "adapters")
 
 
 def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
@@ -146,7 +146,7 @@ def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     write(results, jobs.leave_out(task, ADAPTERS, ()))
     by_span = {record["variant"]: record for record in read_records(results, "adapter-span")}
     assert set(by_span) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
-    whole = Store(results).get(ADAPTERS)
+    whole = RecordStore(results).get(ADAPTERS)
     assert by_span["none"]["logits"] == whole["logits"]
     logits = [tuple(record["logits"]) for record in by_span.values()]
     assert len(set(logits)) == 4
@@ -160,7 +160,7 @@ def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     expected = head.vendor_model().logits(inputs)[:, 0]
     assert by_span["0-1"]["logits"] == pytest.approx(expected.tolist(), abs=1e-3)
     # What is recorded is not run again.
-    keys = {Key("adapter-span", "mrpc", "adapters", "all", 0, name) for name in by_span}
+    keys = {RecordKey("adapter-span", "mrpc", "adapters", "all", 0, name) for name in by_span}
     (lost,) = keys - (recorded := frozenset(key for key in keys if key.variant != "0-1"))
     (again,) = jobs.leave_out(task, ADAPTERS, (), done=recorded)
     assert (again.key, again.content["logits"]) == (lost, by_span["0-1"]["logits"])

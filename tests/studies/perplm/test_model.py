@@ -14,9 +14,9 @@ from studies.perplm.inputs import (
     PLAIN,
     UNKNOWN,
     Contexts,
-    Inputs,
     WriterBatches,
-    Writers,
+    WriterInputs,
+    WriterNames,
 )
 from studies.perplm.masked import MaskedBatches
 from studies.perplm.model import cache_of
@@ -141,11 +141,11 @@ def test_other_backbones_and_positions_are_refused(tmp_path):
 def test_writers_of_few_rows_are_unknown(tmp_path):
     rows = rows_of(tmp_path / "rows", [*writers_rows(texts=20)])
     few = rows_of(tmp_path / "few", [*writers_rows(texts=4, writers=4, first=90)])
-    writers = Writers.of([*rows, *few])
+    writers = WriterNames.of([*rows, *few])
     assert "w90" not in writers.names and len(writers.names) == 6
     assert writers.numbers([writers.names[0], writers.names[5], "w90", None]) == [1, 6, 0, 0]
     with pytest.raises(DataError, match="have 0 users of 5 rows or more"):
-        Writers.of(few)
+        WriterNames.of(few)
 
 
 def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
@@ -179,7 +179,7 @@ def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
             for text in ("short", "one two three four five six seven eight nine ten " * 4)
         ],
     )
-    inputs = Inputs(learner, rows, Writers(("ann",)), contexts)
+    inputs = WriterInputs(learner, rows, WriterNames(("ann",)), contexts)
     batch = inputs.take([0, 1], [1, 1])
     plain = learner.token_ids([str(row.example) for row in rows])
     assert [
@@ -192,7 +192,7 @@ def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
 
 def test_batches_drop_writers_reproducibly(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=100))
-    inputs = Inputs(learner, rows, Writers.of(rows))
+    inputs = WriterInputs(learner, rows, WriterNames.of(rows))
     settings = PromptSettings("soft-all", writer_dropout=0.3, plain=0.2)
     batches = WriterBatches(inputs, 32, 0, settings, ([1] * len(rows), 2))
     numbers = [batches.batch(1, position)["writers"] for position in range(len(batches))]
@@ -211,7 +211,7 @@ def test_batches_drop_writers_reproducibly(learner, tmp_path):
 
 def test_masking_excludes_special_tokens(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=60))
-    inner = WriterBatches(Inputs(learner, rows, Writers.of(rows)), 32, 0, None)
+    inner = WriterBatches(WriterInputs(learner, rows, WriterNames.of(rows)), 32, 0, None)
     masked = MaskedBatches(learner, inner, 0)
     hidden_count = shown = tokens = 0
     for position in range(len(masked)):

@@ -16,7 +16,7 @@ from fala_sim.convert.conversion import folded
 from fala_sim.digests import file_digest
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.experiments.trainings import check_records
-from fala_sim.records import Key, Store, read_records
+from fala_sim.records import RecordKey, RecordStore, read_records
 from fala_sim.report.table import NOT_RUN
 from families import write_model
 from laboratory import write_data
@@ -144,10 +144,10 @@ def test_a_run_records_every_training_and_none_again(results):
         of_method = [r for r in records if (r["method"], r["variant"]) == (method, "")]
         assert {r["user"]: r["group"] for r in of_method} == writers
     for method, user, equal in (("soft-all", "a3", True), ("hard-static", "a3", False)):
-        record = Store(results).get(Key("prompt", name, method, user, 0))
+        record = RecordStore(results).get(RecordKey("prompt", name, method, user, 0))
         assert (record["unknown_logits"] == record["logits"]) == equal
         assert "personal" in record and str(results) not in json.dumps(record)
-    summary = Store(results).get(Key("prompt-training", name, "soft-all", "all", 0))
+    summary = RecordStore(results).get(RecordKey("prompt-training", name, "soft-all", "all", 0))
     assert summary["parameters"]["trained"] > 1000 and summary["recipe"]["prompts_length"] == 8
     # Only the model that peers start from is left, without its checkpoints.
     (work,) = (results / "work").glob("prompts-*")
@@ -163,9 +163,9 @@ def test_a_run_records_every_training_and_none_again(results):
 def test_records_of_another_plan_are_rejected(results):
     data = data_of(results.parent)
     digests = read_records(results, "prompt")[0]["digests"]
-    check_records(Store(results), STUDY.family.kinds, data, digests)
+    check_records(RecordStore(results), STUDY.family.kinds, data, digests)
     with pytest.raises(OtherPlanError, match="another folder with --results"):
-        check_records(Store(results), STUDY.family.kinds, data, {**digests, "plan": "whole"})
+        check_records(RecordStore(results), STUDY.family.kinds, data, {**digests, "plan": "whole"})
 
 
 def test_a_personal_head_equals_a_devices_model(tmp_path):

@@ -10,9 +10,9 @@ from fala_export import (
     ExportError,
     LoopSettings,
     gather_public,
-    load_encoder,
     read_rows,
 )
+from fala_export.models.encoder import load_encoder
 from families import write_model
 from public_data import matching_rows, text_rows, write_rows
 from studies.perplm.inputs import PLAIN, UNKNOWN

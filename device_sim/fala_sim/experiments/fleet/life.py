@@ -23,7 +23,7 @@ from fala_export.people.score import auc
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
 from fala_sim.playground.sample import new_reader
-from fala_sim.situation import Release
+from fala_sim.situation import MeasuredRelease
 
 #: The day on which a release is published, and the delay of each wave in days.
 PUBLISHED = {"transformer": 20, "broken": 48, "retrained": 65}
@@ -197,7 +197,7 @@ def _replace(life: _Life, path: Path, passes: int) -> Report:
     return life.device.replace(path, budget, accept="better-than-old")
 
 
-def _refuse_damaged(life: _Life, release: Release) -> None:
+def _refuse_damaged(life: _Life, release: MeasuredRelease) -> None:
     """Offer a download with one wrong byte, which the device must refuse."""
     content = bytearray(release.path.read_bytes())
     content[life.rng.randrange(len(content) // 4, len(content) // 2)] ^= 0xFF
@@ -210,7 +210,7 @@ def _refuse_damaged(life: _Life, release: Release) -> None:
     raise RuntimeError("a damaged release was installed")
 
 
-def _kill(life: _Life, release: Release, step: int) -> int:
+def _kill(life: _Life, release: MeasuredRelease, step: int) -> int:
     """Kill the device's process during a replacement, and open the device again.
 
     Args:
@@ -238,7 +238,7 @@ def _kill(life: _Life, release: Release, step: int) -> int:
     return max((done for (done,) in struct.iter_unpack("<I", content)), default=0)
 
 
-def _die(life: _Life, release: Release, step: int, writer: int) -> None:
+def _die(life: _Life, release: MeasuredRelease, step: int, writer: int) -> None:
     calls = 0
 
     def follow(stage: str, done: int, _total: int) -> None:
@@ -254,7 +254,7 @@ def _die(life: _Life, release: Release, step: int, writer: int) -> None:
         device.replace(release.path, budget, accept="better-than-old", progress=follow)
 
 
-def _shadow(life: _Life, release: Release) -> None:
+def _shadow(life: _Life, release: MeasuredRelease) -> None:
     """Try a release on a copy of the device, installing it even if the device refuses it."""
     life.device.close()
     copy = life.folder / "copy"
@@ -287,7 +287,7 @@ def _quality(life: _Life) -> float:
     return _auc(life, release, model)
 
 
-def _auc(life: _Life, release: Release, model: PersonalModel) -> float:
+def _auc(life: _Life, release: MeasuredRelease, model: PersonalModel) -> float:
     """AUC on the held-out posts, from cached embeddings: the device spends no forward pass."""
     area = auc(life.truth, release.logits(model, life.held_out)[:, 0])
     return math.nan if area is None else area

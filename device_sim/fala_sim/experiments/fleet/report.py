@@ -17,7 +17,7 @@ from fala_sim.experiments.fleet.run import chunks
 if TYPE_CHECKING:
     import pandas as pd
 
-Figures: TypeAlias = "dict[str, Any]"
+FleetFigures: TypeAlias = "dict[str, Any]"
 
 #: Power of a working device in watts, and its source.
 WATTS = 3.0
@@ -37,7 +37,7 @@ _PROJECTED, _CHUNK = 1_000_000, 1_000
 _DECIDED = [outcome for outcome in OUTCOMES if outcome not in ("not offered", "gone")]
 
 
-def report(out: Path, watts: float = WATTS) -> Figures:
+def report(out: Path, watts: float = WATTS) -> FleetFigures:
     """The figures of the existing chunks.
 
     Args:
@@ -80,7 +80,7 @@ def _reached(fleet: pd.DataFrame, name: str) -> pd.DataFrame:
     return part[part["outcome"].isin([OUTCOMES.index(outcome) for outcome in _DECIDED])]
 
 
-def _release(fleet: pd.DataFrame, name: str, watts: float) -> Figures:
+def _release(fleet: pd.DataFrame, name: str, watts: float) -> FleetFigures:
     """One release on the devices that it reached."""
     runs = _reached(fleet, name)
     counts = runs["outcome"].value_counts()
@@ -99,7 +99,7 @@ def _release(fleet: pd.DataFrame, name: str, watts: float) -> Figures:
     }
 
 
-def _change(before: pd.Series[float], after: pd.Series[float]) -> Figures:
+def _change(before: pd.Series[float], after: pd.Series[float]) -> FleetFigures:
     """The change from one model's AUC to another's, over users."""
     change = (after - before).dropna()
     return {
@@ -110,7 +110,7 @@ def _change(before: pd.Series[float], after: pd.Series[float]) -> Figures:
     }
 
 
-def _broken(fleet: pd.DataFrame) -> Figures:
+def _broken(fleet: pd.DataFrame) -> FleetFigures:
     """The effect of the broken release on copies, and how it was stopped."""
     copies = fleet[fleet["tried"] == 1]
     canary = _reached(fleet, "broken")
@@ -133,7 +133,7 @@ def _broken(fleet: pd.DataFrame) -> Figures:
     }
 
 
-def _cost(fleet: pd.DataFrame, about: list[dict[str, str]]) -> Figures:
+def _cost(fleet: pd.DataFrame, about: list[dict[str, str]]) -> FleetFigures:
     start = fmean(float(chunk["start"]) for chunk in about)
     per_device = float(fleet["spent"].mean())
     total = _PROJECTED * per_device + math.ceil(_PROJECTED / _CHUNK) * start
@@ -151,7 +151,7 @@ def _mean(values: pd.Series[Any]) -> float | None:
     return float(values.mean()) if values.count() else None
 
 
-def _spread(values: pd.Series[int]) -> Figures:
+def _spread(values: pd.Series[int]) -> FleetFigures:
     return {
         "mean": _mean(values),
         "median": float(values.median()) if len(values) else None,
@@ -159,7 +159,7 @@ def _spread(values: pd.Series[int]) -> Figures:
     }
 
 
-def in_words(figures: Figures) -> list[str]:
+def in_words(figures: FleetFigures) -> list[str]:
     """The figures as lines of text, from the template ``report.txt``."""
     environment = Environment(
         loader=PackageLoader(__package__ or "", ""), undefined=StrictUndefined, trim_blocks=True

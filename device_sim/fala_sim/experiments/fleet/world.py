@@ -20,7 +20,7 @@ from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.playground.releases import BUILT_IN, built_in
 from fala_sim.playground.sample import Post, new_posts, new_reader
-from fala_sim.situation import Release, forward_flops_of
+from fala_sim.situation import MeasuredRelease, forward_flops_of
 
 #: The version of this data; part of its digest.
 FORM = 3
@@ -50,7 +50,7 @@ class World:
     """
 
     folder: Path
-    releases: Mapping[str, Release]
+    releases: Mapping[str, MeasuredRelease]
     posts: Sequence[Post]
 
 
@@ -124,7 +124,7 @@ def load(folder: Path) -> World:
     dumped = json.loads(local_path(folder / "posts.json").read_text(encoding="utf-8"))
     posts = [Post(**fields) for fields in dumped]
     texts = [post.text for post in posts]
-    releases: dict[str, Release] = {}
+    releases: dict[str, MeasuredRelease] = {}
     for name, backbone in RELEASES.items():
         path = local_path(folder / f"{name}.fala")
         bundle = Bundle.open(path)
@@ -133,5 +133,5 @@ def load(folder: Path) -> World:
             raise TypeError("the vendor's releases have heads")
         flops = forward_flops_of(bundle)
         vectors = Embeddings.open(local_path(folder / backbone), bundle.manifest.dimension, texts)
-        releases[name] = Release(name, path, head, vectors, flops)
+        releases[name] = MeasuredRelease(name, path, head, vectors, flops)
     return World(folder, releases, posts)

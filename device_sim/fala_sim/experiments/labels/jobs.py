@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fala_sim.experiments.people import Experiment, Study, validated
+from fala_sim.experiments.people import Experiment, PeopleStudy, validated
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
-from fala_sim.methods.fala_shipped import Replaced
-from fala_sim.methods.method import Settings
+from fala_sim.methods.fala_shipped import ShippedModel
+from fala_sim.methods.method import MethodSettings
 from fala_sim.methods.registry import TRAINED, find_method
 from fala_sim.metric.quality import figures_of
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 from fala_sim.situation import User
 
 #: Numbers of labels when the new backbone arrives, by their name in records.
@@ -50,7 +50,7 @@ def sizes(examples: int) -> list[str]:
 
 
 @timed
-def labels_search(key: Key, path: Path, done: frozenset[Key]) -> Records:
+def labels_search(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Records:
     """Try a method's whole grid on one validation user, at each number of labels."""
     subject = Subject.of(key, path)
     method = find_method(key.method)
@@ -68,7 +68,9 @@ def labels_search(key: Key, path: Path, done: frozenset[Key]) -> Records:
 
 
 @timed
-def labels(key: Key, path: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Records:
+def labels(
+    key: RecordKey, path: Path, settings: Mapping[str, MethodSettings], done: frozenset[RecordKey]
+) -> Records:
     """One user's model by one method, at every number of labels and draw.
 
     Args:
@@ -91,12 +93,12 @@ def labels(key: Key, path: Path, settings: Mapping[str, Settings], done: frozens
         head, truth = situation.new.head, part.user.test_labels
         content = part.about() | {"title": method.title, "settings": chosen}
         content["scores"] = figures_of(head, logits, truth)
-        if isinstance(scores, Replaced):
+        if isinstance(scores, ShippedModel):
             content["decision"] = scores.report.decision
         yield Made(key.of(draw), content)
 
 
-def _methods(study: Study) -> list[str]:
+def _methods(study: PeopleStudy) -> list[str]:
     """The methods named in the options, or all that train no transformer, which takes hours."""
     return [name for name in study.methods if study.plan.methods or name not in TRAINED]
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from fala_sim.experiments.labels.tables import by_size, over_draws
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import compare
-from fala_sim.metric.value import Value
+from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import described, of, parts, title
 from fala_sim.report.plot import MUTED, Plot, draw, legend_below, line, slug
 from fala_sim.report.registry import figure
@@ -28,7 +28,7 @@ def labels(records: pd.DataFrame) -> list[Plot]:
 def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
     """One line per method; None without the vendor's model."""
     sizes: list[str] = []
-    lines: dict[str, dict[str, Value]] = {}
+    lines: dict[str, dict[str, UserMean]] = {}
     titles: dict[str, str] = {}
     for size, groups, vendor in by_size(over_draws(drawn)):
         sizes.append(size)

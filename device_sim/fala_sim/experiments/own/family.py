@@ -11,10 +11,10 @@ from fala_sim.experiments.families import data_option, names_of, seeds_option, u
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Family, run_of
 from fala_sim.playground.releases import BUILT_IN
-from fala_sim.records import Kind
+from fala_sim.records import RecordKind
 
 #: The kind of its records.
-KIND: Kind = "own"
+KIND: RecordKind = "own"
 
 
 def _encoders() -> dict[str, str]:

@@ -15,7 +15,7 @@ from fala_sim.experiments.own.encoders import KnownTexts
 from fala_sim.experiments.own.ways import WAYS, Person
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.metric.quality import figures, flips, positions
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 from fala_sim.situation import UserLabel
 
 #: Numbers of labels.
@@ -25,7 +25,7 @@ TEXTS = 300
 
 
 @dataclass(frozen=True)
-class Rows:
+class OwnRows:
     """A user's texts, none twice, with their labels.
 
     Attributes:
@@ -42,7 +42,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedEncoders:
     """A data set with two encoders, shared by its jobs.
 
     Attributes:
@@ -55,7 +55,7 @@ class Prepared:
     """
 
     labels: tuple[int | str, ...]
-    users: Mapping[str, Rows]
+    users: Mapping[str, OwnRows]
     old: KnownTexts
     new: KnownTexts
     others: Head
@@ -74,16 +74,16 @@ class Prepared:
 
 
 @timed
-def own(key: Key, names: tuple[str, str], path: Path, done: frozenset[Key]) -> Records:
+def own(key: RecordKey, names: tuple[str, str], path: Path, done: frozenset[RecordKey]) -> Records:
     """All users of a data set in every way, at every number of labels that leaves a text over.
 
     Args:
         key: The records' key, without their method, user and variant.
         names: Names of the old and of the new encoder.
-        path: The file of a ``Prepared``.
+        path: The file of a ``PreparedEncoders``.
         done: Keys that are recorded already.
     """
-    prepared: Prepared = pickle.loads(local_path(path).read_bytes())
+    prepared: PreparedEncoders = pickle.loads(local_path(path).read_bytes())
     for user, rows in prepared.users.items():
         truth = positions(rows.test_labels, prepared.labels)
         for labelled in sizes(len(rows.train)):
@@ -111,10 +111,12 @@ def own(key: Key, names: tuple[str, str], path: Path, done: frozenset[Key]) -> R
                     yield Made(keys[name], content)
 
 
-def keys_of(key: Key, user: str, names: tuple[str, str], labelled: int) -> dict[str, Key]:
+def keys_of(
+    key: RecordKey, user: str, names: tuple[str, str], labelled: int
+) -> dict[str, RecordKey]:
     """The keys of a user's records at a number of labels, by way."""
     variant = f"{names[0]}-{names[1]}.{labelled}"
-    return {name: Key(key.kind, key.data, name, user, key.seed, variant) for name in WAYS}
+    return {name: RecordKey(key.kind, key.data, name, user, key.seed, variant) for name in WAYS}
 
 
 def sizes(texts: int) -> list[int]:

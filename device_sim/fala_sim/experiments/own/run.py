@@ -19,11 +19,11 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.job import Call, Engine, Job, Log
 from fala_sim.experiments.own.encoders import digest, encoder
 from fala_sim.experiments.own.family import OwnPlan
-from fala_sim.experiments.own.jobs import Prepared, Rows, keys_of, own, sizes
+from fala_sim.experiments.own.jobs import OwnRows, PreparedEncoders, keys_of, own, sizes
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.preparation.sources import SHORT
-from fala_sim.records import Key, Kind, Store
-from fala_sim.situation import CLASSES, Example, User, UserLabel
+from fala_sim.records import RecordKey, RecordKind, RecordStore
+from fala_sim.situation import CLASSES, User, UserExample, UserLabel
 
 #: Rows of the public to which a head is fitted.
 PUBLIC = 10_000
@@ -31,9 +31,9 @@ PUBLIC = 10_000
 _FORM = 2
 
 
-def run(plan: OwnPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: OwnPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the missing jobs; see ``options.Run``."""
-    store = Store(plan.results)
+    store = RecordStore(plan.results)
     failures: list[str] = []
     for old in plan.olds:
         for seed in range(plan.seeds):
@@ -47,10 +47,12 @@ def run(plan: OwnPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[
     return list(dict.fromkeys(failures))
 
 
-def _job(store: Store, kind: Kind, data: str, seed: int, names: tuple[str, str], path: Path) -> Job:
+def _job(
+    store: RecordStore, kind: RecordKind, data: str, seed: int, names: tuple[str, str], path: Path
+) -> Job:
     """One job a data set: a user takes less time than a process to start."""
-    prepared: Prepared = pickle.loads(path.read_bytes())
-    key = Key(kind, data, "", "all", seed)
+    prepared: PreparedEncoders = pickle.loads(path.read_bytes())
+    key = RecordKey(kind, data, "", "all", seed)
     keys = {
         each
         for user, rows in prepared.users.items()
@@ -100,20 +102,20 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
         label_names=division.labels,
         embeddings=dict(zip(rows, second(rows), strict=True)),
     )
-    prepared = Prepared(division.labels, users, first, second, head, digests)
+    prepared = PreparedEncoders(division.labels, users, first, second, head, digests)
     write_atomically(path, lambda part: part.write_bytes(pickle.dumps(prepared)))
     return data, path
 
 
-def _rows(user: User) -> Rows:
+def _rows(user: User) -> OwnRows:
     """A user's documents, none twice: of a match the candidate."""
     test = _distinct(user.test, user.test_labels)
     train = _distinct(user.train, user.train_labels)
     known = {text: label for text, label in train.items() if text not in test}
-    return Rows([*known], [*known.values()], [*test], [*test.values()])
+    return OwnRows([*known], [*known.values()], [*test], [*test.values()])
 
 
-def _distinct(examples: Sequence[Example], labels: Sequence[UserLabel]) -> dict[str, UserLabel]:
+def _distinct(examples: Sequence[UserExample], labels: Sequence[UserLabel]) -> dict[str, UserLabel]:
     distinct: dict[str, UserLabel] = {}
     for example, label in zip(examples, labels, strict=True):
         distinct.setdefault(document_of(example), label)

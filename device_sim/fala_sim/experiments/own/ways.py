@@ -20,8 +20,8 @@ from fala import Budget, Device
 from fala.model.heads import Head
 from fala_export import write_external
 from fala_sim.experiments.own.encoders import KnownTexts
-from fala_sim.metric.quality import Positions, positions
-from fala_sim.situation import Logits, UserLabel
+from fala_sim.metric.quality import LabelPositions, positions
+from fala_sim.situation import LogitArray, UserLabel
 
 _PROBES = 4
 _MOST_STEPS = 1000
@@ -51,12 +51,12 @@ class Person:
     new: KnownTexts
     others: Head
 
-    def classes(self) -> Positions:
+    def classes(self) -> LabelPositions:
         """Positions of the labels among all, shape (n,)."""
         return positions(self.truth, self.labels)
 
 
-class Outcome(NamedTuple):
+class WayOutcome(NamedTuple):
     """What a way leads to.
 
     Attributes:
@@ -64,17 +64,17 @@ class Outcome(NamedTuple):
         passes: How many texts the new encoder has embedded.
     """
 
-    logits: Logits
+    logits: LogitArray
     passes: int
 
 
-def old(person: Person) -> Outcome:
+def old(person: Person) -> WayOutcome:
     """Keep the personal model on the old encoder."""
     with _learned(person) as device:
-        return Outcome(_logits(device, person.test), 0)
+        return WayOutcome(_logits(device, person.test), 0)
 
 
-def replaced(person: Person, passes: int) -> Outcome:
+def replaced(person: Person, passes: int) -> WayOutcome:
     """Replace the encoder of a device, within a number of forward passes.
 
     ``sys.maxsize`` also refines until every text is embedded anew.
@@ -88,17 +88,17 @@ def replaced(person: Person, passes: int) -> Outcome:
             if not refined.forward_passes:
                 break
             spent += refined.forward_passes
-        return Outcome(_logits(device, person.test), spent)
+        return WayOutcome(_logits(device, person.test), spent)
 
 
-def begun(person: Person, *, words: bool = True) -> Outcome:
+def begun(person: Person, *, words: bool = True) -> WayOutcome:
     """Begin again: a device of the new encoder learns the same labels, with n-grams or without."""
     with _device(person, person.new, words=words) as device:
         device.learn(person.texts, person.truth)
-        return Outcome(_logits(device, person.test), len(person.texts))
+        return WayOutcome(_logits(device, person.test), len(person.texts))
 
 
-def with_others(person: Person) -> Outcome:
+def with_others(person: Person) -> WayOutcome:
     """Begin again with a release whose head the server fitted to other people's labels."""
     inputs = sorted(person.texts, key=len)[:_PROBES]  # a probe has a thousand characters at most
     probes = dict(zip(inputs, person.new(inputs), strict=True))
@@ -107,23 +107,23 @@ def with_others(person: Person) -> Outcome:
         write_external(release, person.new.name, "1", person.others, probes)
         with Device.create(Path(folder) / "device", release, encoder=person.new) as device:
             device.learn(person.texts, person.truth)
-            return Outcome(_logits(device, person.test), len(person.texts))
+            return WayOutcome(_logits(device, person.test), len(person.texts))
 
 
-def others(person: Person) -> Outcome:
+def others(person: Person) -> WayOutcome:
     """Take the head of other people's labels as it is."""
     model, words = person.others.vendor_model(), person.others.words(person.test)
-    return Outcome(model.logits(person.new(person.test), words).astype(np.float64), 0)
+    return WayOutcome(model.logits(person.new(person.test), words).astype(np.float64), 0)
 
 
-def logistic(person: Person) -> Outcome:
+def logistic(person: Person) -> WayOutcome:
     """Fit scikit-learn's LogisticRegression with its defaults."""
     from sklearn.linear_model import LogisticRegression  # slow to load
 
     return _sklearn(person, lambda _: LogisticRegression(max_iter=_MOST_STEPS))
 
 
-def logistic_tuned(person: Person) -> Outcome:
+def logistic_tuned(person: Person) -> WayOutcome:
     """Fit scikit-learn's LogisticRegression, its C by cross-validation on the user's labels."""
     from sklearn.linear_model import LogisticRegression, LogisticRegressionCV  # slow to load
 
@@ -147,7 +147,7 @@ class Way(NamedTuple):
     """
 
     title: str
-    run: Callable[[Person], Outcome]
+    run: Callable[[Person], WayOutcome]
 
 
 #: The ways by name, in the order of the tables.
@@ -189,17 +189,17 @@ def _learned(person: Person) -> Iterator[Device]:
         yield device
 
 
-def _logits(device: Device, texts: Sequence[str]) -> Logits:
+def _logits(device: Device, texts: Sequence[str]) -> LogitArray:
     """Logits (n, C) of a device's probabilities."""
     return _of_probabilities(device.predict_proba(texts))
 
 
-def _of_probabilities(shares: Any) -> Logits:  # noqa: ANN401
+def _of_probabilities(shares: Any) -> LogitArray:  # noqa: ANN401
     logs = np.log(np.maximum(np.asarray(shares, dtype=np.float64), np.finfo(np.float64).tiny))
     return logs[:, 1:] - logs[:, :1] if logs.shape[1] == 2 else logs
 
 
-def _sklearn(person: Person, make: Callable[[int], Any]) -> Outcome:
+def _sklearn(person: Person, make: Callable[[int], Any]) -> WayOutcome:
     """Fit a classifier of scikit-learn; labels of one kind alone are what it always decides.
 
     Args:
@@ -216,4 +216,4 @@ def _sklearn(person: Person, make: Callable[[int], Any]) -> Outcome:
         shares[:, present] = model.predict_proba(person.new(person.test))
     else:
         shares[:, present] = (len(classes) + 1) / (len(classes) + known)
-    return Outcome(_of_probabilities(shares), len(person.texts))
+    return WayOutcome(_of_probabilities(shares), len(person.texts))

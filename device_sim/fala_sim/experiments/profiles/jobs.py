@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fala_sim.experiments.people import Experiment, Study
-from fala_sim.experiments.profiles.profile import PROFILES, Work
+from fala_sim.experiments.people import Experiment, PeopleStudy
+from fala_sim.experiments.profiles.profile import PROFILES, ProfileWork
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import SHIPPED, find_method
-from fala_sim.records import Key
+from fala_sim.records import RecordKey
 
 
 @timed
-def profile(key: Key, path: Path, done: frozenset[Key]) -> Records:
+def profile(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Records:
     """Replace the backbone by the key's method, within each device's limits."""
     subject = Subject.of(key, path)
     prepared, user = subject.prepared, subject.user
     new = prepared.shipped if key.method == SHIPPED else prepared.new
     name = REPLACE if key.method == SHIPPED else key.method
     old, transformer = prepared.installed.path, prepared.transformer
-    work = Work(name, old, new.path, user.train, user.train_labels, transformer, key.seed)
+    work = ProfileWork(name, old, new.path, user.train, user.train_labels, transformer, key.seed)
     for device in PROFILES:
         if key.of(device.name) in done:
             continue
@@ -33,7 +33,7 @@ def profile(key: Key, path: Path, done: frozenset[Key]) -> Records:
         yield Made(key.of(device.name), subject.about() | about | result)
 
 
-def _methods(study: Study) -> list[str]:
+def _methods(study: PeopleStudy) -> list[str]:
     return [SHIPPED, Full.name] if study.trainable else [SHIPPED]
 
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from fala_sim.meter import Meter, folder_size, memory
 
 if TYPE_CHECKING:
-    from fala_sim.experiments.profiles.profile import Limits, Work
-    from fala_sim.situation import Release
+    from fala_sim.experiments.profiles.profile import ProfileLimits, ProfileWork
+    from fala_sim.situation import MeasuredRelease
 
 Emit = Callable[..., None]
 
@@ -51,7 +51,7 @@ def main() -> None:
     """Do the work from standard input."""
     # A killed runner must not leave a training behind.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    limits: Limits = pickle.load(sys.stdin.buffer)
+    limits: ProfileLimits = pickle.load(sys.stdin.buffer)
     # Libraries may print: their output goes to standard error.
     output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
@@ -74,7 +74,7 @@ def main() -> None:
         emit("started", held=held, resident=memory("VmRSS"))
         if held > limits.memory:
             raise MemoryError(f"the interpreter and its libraries alone hold {held / 1e6:.0f} MB")
-        work: Work = pickle.load(sys.stdin.buffer)
+        work: ProfileWork = pickle.load(sys.stdin.buffer)
         if limits.trains:
             train(work, emit, at)
         else:
@@ -105,7 +105,9 @@ def _load(trains: bool) -> None:
     scipy.linalg.cholesky(square @ square + 256 * np.eye(256))
 
 
-def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) -> None:
+def _replace(
+    work: ProfileWork, limits: ProfileLimits, emit: Emit, at: Callable[[str], None]
+) -> None:
     """Create the device with the old release, let it learn, and replace its backbone."""
     from fala import Device
 
@@ -146,7 +148,7 @@ def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) 
     emit("measured", cost=meter.fields(), report=report_fields)
 
 
-def train(work: Work, emit: Emit, at: Callable[[str], None]) -> None:
+def train(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> None:
     """Train all of the transformer for one epoch on the user's first documents.
 
     Args:
@@ -180,15 +182,15 @@ def train(work: Work, emit: Emit, at: Callable[[str], None]) -> None:
     emit("measured", cost=situation.meter.fields(), documents=len(examples))
 
 
-def _release(path: Path) -> Release:
+def _release(path: Path) -> MeasuredRelease:
     from fala import Bundle, DataError
-    from fala_sim.situation import Release
+    from fala_sim.situation import MeasuredRelease
 
     bundle = Bundle.open(path)
     head = bundle.head()
     if head is None:
         raise DataError(f"{path}: has no head; a device needs a release")
-    return Release(bundle.manifest.name, path, head, {}, {})
+    return MeasuredRelease(bundle.manifest.name, path, head, {}, {})
 
 
 def _inherited_peak() -> int:
@@ -201,7 +203,7 @@ def _inherited_peak() -> int:
     return peak if peak > memory("VmHWM") + _ROUNDING else 0
 
 
-def _limit_files(limits: Limits) -> None:
+def _limit_files(limits: ProfileLimits) -> None:
     if limits.storage is not None:
         limit_storage(limits.storage, limits.device)
 

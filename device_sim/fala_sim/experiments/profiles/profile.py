@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fala_sim.csv_rows import csv_rows
 
 if TYPE_CHECKING:
-    from fala_sim.situation import Example, UserLabel
+    from fala_sim.situation import UserExample, UserLabel
 
 MIB = 1024**2
 
@@ -50,7 +50,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProfileLimits:
     """The limits of a device's process.
 
     Attributes:
@@ -69,7 +69,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Work:
+class ProfileWork:
     """The work of a device's process.
 
     Attributes:
@@ -85,7 +85,7 @@ class Work:
     name: str
     old: Path
     new: Path
-    examples: Sequence[Example]
+    examples: Sequence[UserExample]
     labels: Sequence[UserLabel]
     transformer: Path | None = None
     seed: int = 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from fala import DataError, Device, FalaError
 from fala_sim.experiments.profiles.limited import COMPARED, NO_MEMORY, shorten
-from fala_sim.experiments.profiles.profile import Limits, Profile, Work
+from fala_sim.experiments.profiles.profile import Profile, ProfileLimits, ProfileWork
 
 REPLACE = "replace"
 
@@ -25,7 +25,7 @@ _SAME = 1e-4
 
 
 def run_profile(
-    profile: Profile, work: Work, out: Path, *, seconds: float = 3600.0
+    profile: Profile, work: ProfileWork, out: Path, *, seconds: float = 3600.0
 ) -> dict[str, Any]:
     """Replace the backbone of a profile's device, or train a baseline, within its limits.
 
@@ -57,7 +57,7 @@ def run_profile(
         "MALLOC_ARENA_MAX": "1",
     }
     storage = None if profile.storage is None else int(profile.storage.value)
-    limited = Limits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
+    limited = ProfileLimits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
     steps, code, errors = _run(limited, work, environment, seconds)
     ended = _outcome(steps, code, errors, seconds)
     # A record contains no paths of this machine.
@@ -85,7 +85,7 @@ def run_profile(
 
 
 def _run(
-    limits: Limits, work: Work, environment: dict[str, str], seconds: float
+    limits: ProfileLimits, work: ProfileWork, environment: dict[str, str], seconds: float
 ) -> tuple[list[dict[str, Any]], int | None, str]:
     """The steps of the limited process, its exit code (None: out of time) and its errors."""
     process = subprocess.Popen(
@@ -135,7 +135,7 @@ def _outcome(
 
 
 def _check_device(
-    folder: Path, work: Work, answers: Sequence[dict[str, Any]], outcome: str
+    folder: Path, work: ProfileWork, answers: Sequence[dict[str, Any]], outcome: str
 ) -> dict[str, Any]:
     """Whether the device's folder is intact: it is reopened, and its predictions are compared."""
     if not answers:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fala_sim.data_frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
-from fala_sim.metric.mixing import Examples, Weights, as_logits, best
+from fala_sim.metric.mixing import LogitMix, Weights, as_logits, best
 from fala_sim.metric.statistics import SPLIT
 from fala_sim.records import Record
 from fala_sim.report.groups import grouped, having, of, parts, title
@@ -108,8 +108,8 @@ def _with_logits(group: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _examples(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> Examples:
-    return Examples(np.asarray(truth, dtype=np.int64), *map(as_logits, (peer, old, words)))
+def _examples(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> LogitMix:
+    return LogitMix(np.asarray(truth, dtype=np.int64), *map(as_logits, (peer, old, words)))
 
 
 def _blended(run: Record, weights: Weights, about: Record) -> Record:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.methods.unfitted import OldWords
 from fala_sim.metric.mixing import as_logits
-from fala_sim.metric.quality import Positions, flips
+from fala_sim.metric.quality import LabelPositions, flips
 from fala_sim.metric.statistics import SPLIT
 from fala_sim.report.groups import FELT, having, of
 
@@ -66,7 +66,7 @@ def with_flips(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(**{COLUMN: 100 * flipped.to_numpy()})
 
 
-def _share(truth: Positions, logits: ArrayLike, before: ArrayLike) -> float:
+def _share(truth: LabelPositions, logits: ArrayLike, before: ArrayLike) -> float:
     """The share of examples that were right and are wrong."""
     turned = flips(as_logits(logits), as_logits(before), truth)
     return turned["negative"] / len(truth)

@@ -15,10 +15,10 @@ from fala_sim.experiments.scoring import outcome, rounded, truth
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
-from fala_sim.methods.method import Settings
+from fala_sim.methods.method import MethodSettings
 from fala_sim.methods.registry import SHIPPED, find_method
 from fala_sim.metric.quality import figures_of
-from fala_sim.records import Key, Kind, Store
+from fala_sim.records import RecordKey, RecordKind, RecordStore
 
 #: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
@@ -28,7 +28,7 @@ CROSSED = 10
 
 
 @timed
-def replacement(key: Key, path: Path, settings: Settings) -> Records:
+def replacement(key: RecordKey, path: Path, settings: MethodSettings) -> Records:
     """Replace one user's backbone by one method, and measure what it costs."""
     subject = Subject.of(key, path)
     method = find_method(key.method)
@@ -52,7 +52,7 @@ def replacement(key: Key, path: Path, settings: Settings) -> Records:
 
 
 @timed
-def frontier(key: Key, path: Path, done: frozenset[Key]) -> Records:
+def frontier(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Records:
     """Replace one user's backbone by FaLA at every budget of forward passes."""
     subject = Subject.of(key, path)
     for passes in BUDGETS:
@@ -67,21 +67,21 @@ def frontier(key: Key, path: Path, done: frozenset[Key]) -> Records:
 
 
 @timed
-def flops(key: Key) -> Records:
+def flops(key: RecordKey) -> Records:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.experiments.replacement.table_1 import table1
 
     yield Made(key, {"rows": table1()})
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Count the FLOPs of the paper's Table 1 if not recorded yet.
 
     Returns:
         A line if it failed.
     """
-    store = Store(plan.results)
-    key = Key("flops", "none", "table1", "all", 0)
+    store = RecordStore(plan.results)
+    key = RecordKey("flops", "none", "table1", "all", 0)
     call = Call(partial(flops, key))
     task = Job(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
     return run_jobs([task], store, engine=engine, log=log)

@@ -15,7 +15,7 @@ from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
 from fala_sim.metric.statistics import SPLIT, compare, mean_over_users, user_values
-from fala_sim.metric.value import Value, number
+from fala_sim.metric.value import UserMean, number
 from fala_sim.report.groups import (
     METRICS,
     Setting,
@@ -103,7 +103,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
         del groups[VENDOR[-1]]
     groups = {name: shared_by(group, *groups.values()) for name, group in groups.items()}
     vendor = next((name for name in VENDOR if name in groups), "")
-    points: dict[str, tuple[float, Value, Value | None]] = {}
+    points: dict[str, tuple[float, UserMean, UserMean | None]] = {}
     for name, group in groups.items():
         value, passes = mean_over_users(group, "scores.auc"), mean_over_users(group, _PASSES)
         if value is not None and passes is not None and vendor:
@@ -230,7 +230,7 @@ def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
     )
 
 
-def _values(runs: pd.DataFrame, column: str) -> tuple[dict[str, Value], dict[str, str]]:
+def _values(runs: pd.DataFrame, column: str) -> tuple[dict[str, UserMean], dict[str, str]]:
     """The mean over users of every method that has one, and the methods' titles."""
     groups = dict(by_method(runs))
     values = {

@@ -18,7 +18,7 @@ from fala_sim.experiments.replacement import (
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, VENDOR
 from fala_sim.metric.quality import DECIDED
-from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
+from fala_sim.metric.statistics import PairedTest, compare, holm, mean_over_users
 from fala_sim.report.groups import (
     MB,
     by_method,
@@ -40,7 +40,7 @@ from fala_sim.report.groups import (
 )
 from fala_sim.report.registry import table
 from fala_sim.report.table import Cell, Table, TableRow
-from fala_sim.situation import TaskType
+from fala_sim.situation import LabelTask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -333,7 +333,7 @@ def tags(records: pd.DataFrame) -> Table:
 
 def _of_task(
     records: pd.DataFrame,
-    task: TaskType,
+    task: LabelTask,
     quality: Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Cell]],
 ) -> Table:
     """Rows of all methods on one task, with their costs.
@@ -383,7 +383,7 @@ def _best_baseline(runs: pd.DataFrame) -> str:
 
 def _tests(
     methods: Mapping[str, pd.DataFrame], other: pd.DataFrame | None
-) -> dict[str, Comparison]:
+) -> dict[str, PairedTest]:
     """Each method's AUC against another's, if they share users."""
     if other is None:
         return {}
@@ -391,7 +391,7 @@ def _tests(
     return {name: test for name, test in tests.items() if test is not None}
 
 
-def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
+def _note(data: str, best: str, tests: dict[str, PairedTest]) -> str:
     users = min(test.difference.n for test in tests.values())
     smallest = max(test.smallest_p for test in tests.values())
     word = "user" if users == 1 else "users"

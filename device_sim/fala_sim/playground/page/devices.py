@@ -20,7 +20,7 @@ from fala_sim.playground.releases import sample_release
 COLUMNS = ("old", "vendor", "instant", "mine")
 
 
-class Devices:
+class DemoDevices:
     """The device folders of a visit, for one caller at a time.
 
     Args:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fala import Device
 from fala.base.errors import counted
 from fala_sim.meter import memory
-from fala_sim.playground.page.devices import COLUMNS, Devices
+from fala_sim.playground.page.devices import COLUMNS, DemoDevices
 from fala_sim.playground.page.notes import Notes
 from fala_sim.playground.page.posts import PASSES, SHOWN, TASTES, WANTED, Posts
 
@@ -20,7 +20,7 @@ _MEGABYTE = 10**6
 
 
 @dataclass(frozen=True)
-class Column:
+class ViewColumn:
     """One model's predictions.
 
     Attributes:
@@ -42,13 +42,13 @@ class Column:
         return sum(bool(self.decided[post]) != bool(label) for post, label in truth.items())
 
 
-def column_of(device: Device, texts: Sequence[str]) -> Column:
+def column_of(device: Device, texts: Sequence[str]) -> ViewColumn:
     """A device's predictions for posts."""
-    return Column(device.status().release, 2 * device.predict_proba(texts)[:, 1] - 1)
+    return ViewColumn(device.status().release, 2 * device.predict_proba(texts)[:, 1] - 1)
 
 
 def view_of(
-    notes: Notes, devices: Devices, posts: Posts, columns: Mapping[str, Column]
+    notes: Notes, devices: DemoDevices, posts: Posts, columns: Mapping[str, ViewColumn]
 ) -> dict[str, Any]:
     """The page's content for a visit whose devices are open.
 
@@ -100,7 +100,7 @@ def view_of(
 
 
 def verdict(
-    columns: Mapping[str, Column],
+    columns: Mapping[str, ViewColumn],
     truth: Mapping[int, int],
     labelled: int,
     labeller: str | None,
@@ -144,7 +144,7 @@ def _beside(more: int, other: str) -> str:
     return f"{abs(more)} {'more' if more > 0 else 'fewer'} than {other}"
 
 
-def changes(columns: Mapping[str, Column], truth: Mapping[int, int]) -> dict[str, int]:
+def changes(columns: Mapping[str, ViewColumn], truth: Mapping[int, int]) -> dict[str, int]:
     """How many decisions of the old model the user's new one has put right, and made wrong.
 
     Args:
@@ -158,7 +158,7 @@ def changes(columns: Mapping[str, Column], truth: Mapping[int, int]) -> dict[str
 
 
 def _post(
-    post: int, posts: Posts, columns: Mapping[str, Column], truth: Mapping[int, int]
+    post: int, posts: Posts, columns: Mapping[str, ViewColumn], truth: Mapping[int, int]
 ) -> dict[str, Any]:
     decided = {name: bool(column.decided[post]) for name, column in columns.items()}
     return {
@@ -170,7 +170,7 @@ def _post(
     }
 
 
-def _costs(notes: Notes, devices: Devices) -> dict[str, Any]:
+def _costs(notes: Notes, devices: DemoDevices) -> dict[str, Any]:
     """Measured costs: wall seconds, files on the disk, and the process's peak memory."""
     return {
         "learn_seconds": notes.get("learn_seconds", 0.0),

@@ -17,10 +17,10 @@ from typing import Any
 
 from fala import Budget
 from fala.base.errors import DataError, FalaError
-from fala_sim.playground.page.devices import COLUMNS, Devices, remove_devices
+from fala_sim.playground.page.devices import COLUMNS, DemoDevices, remove_devices
 from fala_sim.playground.page.notes import Notes
 from fala_sim.playground.page.posts import PASSES, TASTES, Posts, posts_of
-from fala_sim.playground.page.view import Column, column_of, view_of
+from fala_sim.playground.page.view import ViewColumn, column_of, view_of
 
 _log = logging.getLogger("fala_sim.playground.page")
 
@@ -52,8 +52,8 @@ class Visit:
         self._notes = Notes(folder)
         self._seed = int(self._notes.get("seed", seed))
         self._notes.set(seed=self._seed, reader=self._reader())
-        self._opened: tuple[Devices, Posts] | None = None
-        self._columns: dict[str, Column] = {}
+        self._opened: tuple[DemoDevices, Posts] | None = None
+        self._columns: dict[str, ViewColumn] = {}
         self._worker = Worker(self._show_job)
         self.view: dict[str, Any] = {
             "version": 0, "stage": "preparing", "busy": None, "failed": None, "resume": resume,
@@ -179,12 +179,12 @@ class Visit:
             self._publish({"failed": None})
             self._show()
 
-    def _ready(self) -> tuple[Devices, Posts]:
+    def _ready(self) -> tuple[DemoDevices, Posts]:
         if self._opened is None:
             raise DataError("the device is not ready yet")
         return self._opened
 
-    def _labelling(self) -> tuple[Devices, Posts]:
+    def _labelling(self) -> tuple[DemoDevices, Posts]:
         ready = self._ready()
         self._worker.check_idle()
         if self._notes.get("shipped", False):
@@ -209,7 +209,7 @@ class Visit:
 
     def _open_devices(self) -> None:
         posts = posts_of(self._seed, self._reader())
-        self._opened = Devices(self._folder, posts.documents), posts
+        self._opened = DemoDevices(self._folder, posts.documents), posts
         self._columns.clear()
 
     def _start_again(self, reader: int) -> None:
@@ -222,7 +222,7 @@ class Visit:
         self._open_devices()
 
     def _learn(
-        self, devices: Devices, posts: Posts, positions: list[int], labels: list[int]
+        self, devices: DemoDevices, posts: Posts, positions: list[int], labels: list[int]
     ) -> None:
         start = time.perf_counter()
         devices.mine.learn([posts.documents[position] for position in positions], labels)

@@ -17,11 +17,10 @@ from fala.bundle.content import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
 
 __all__ = ["adapter_files", "config_of", "stored_inputs", "write_adapter"]
 
-Floats = NDArray[np.float32]
 
 _CODES = 127  # the largest code of a weight
 
@@ -122,7 +121,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
     return files
 
 
-def _quantized(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+def _quantized(weight: Vectors) -> tuple[NDArray[np.int8], Vectors]:
     """A matrix in bytes, and the step of each column."""
     if weight.ndim != 2 or not np.isfinite(weight).all():
         raise BundleFormatError("an adapter's weights are finite matrices")

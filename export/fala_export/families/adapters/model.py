@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from fala.cli import counted, with_article
 from fala_export.errors import ExportError
-from fala_export.families.adapters.settings import Method
+from fala_export.families.adapters.settings import AdapterMethod
 
 #: "silu" is the default of the ``adapters`` library, which names it swish.
 Activation: TypeAlias = Literal["silu", "gelu"]
@@ -169,7 +169,7 @@ def _norm(module: nn.Module) -> nn.LayerNorm:
     return module
 
 
-def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Site]:
+def prepare(transformer: PreTrainedModel, method: AdapterMethod, seed: int) -> list[Site]:
     """Freeze the parameters that a method does not train, and insert its adapters.
 
     Returns:
@@ -238,7 +238,7 @@ def _tensors(sites: Sequence[Site]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def configuration(transformer: PreTrainedModel, method: Method, task: str) -> dict[str, Any]:
+def configuration(transformer: PreTrainedModel, method: AdapterMethod, task: str) -> dict[str, Any]:
     """``adapter_config.json`` of adapters, with the keys of the ``adapters`` library.
 
     Args:

@@ -9,7 +9,13 @@ import click
 
 from fala.cli import Described
 from fala_export.options import Cosine, Count, File, Number
-from fala_export.training.settings import SCHEDULE, Best, LoopSettings, Run, TrainingSettings
+from fala_export.training.settings import (
+    SCHEDULE,
+    Best,
+    LoopSettings,
+    RunSettings,
+    TrainingSettings,
+)
 
 #: The paper's adapters, and its baselines: all weights, the top layers', the norms'.
 METHODS = {
@@ -30,7 +36,7 @@ _LOOPS = {
 
 
 @dataclass(frozen=True)
-class Method:
+class AdapterMethod:
     """The part of a model that a task trains.
 
     Attributes:
@@ -81,8 +87,8 @@ class TaskRelease:
     revision: str | None = None
     task: str
     out: File
-    run: Run
-    method: Method
+    run: RunSettings
+    method: AdapterMethod
     training: Annotated[TrainingSettings, SCHEDULE]
     best: Best | None = None
     own_splits: bool = False

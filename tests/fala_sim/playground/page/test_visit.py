@@ -11,7 +11,7 @@ from fala import Budget, DataError, Device
 from fala_sim.playground.page.devices import COLUMNS
 from fala_sim.playground.page.notes import NAME, Notes
 from fala_sim.playground.page.posts import SHOWN, posts_of
-from fala_sim.playground.page.view import Column, changes, column_of, verdict
+from fala_sim.playground.page.view import ViewColumn, changes, column_of, verdict
 from fala_sim.playground.page.visit import READER, Visit
 from fala_sim.playground.releases import sample_release
 from visits import opened, settle
@@ -100,7 +100,7 @@ TRUTH = {0: 1, 1: 1, 2: 0, 3: 0}
 
 
 MODELS = {
-    name: Column("bert", np.array(lean))
+    name: ViewColumn("bert", np.array(lean))
     for name, lean in {
         "old": [0.9, -0.1, 0.1, -0.8],
         "vendor": [-0.5, -0.5, 0.5, -0.5],
@@ -140,7 +140,7 @@ def test_the_verdict_asks_for_what_is_missing():
 
 def test_changed_decisions_are_counted_as_right_or_wrong():
     assert changes(MODELS, TRUTH) == {"right": 2, "wrong": 0}
-    worse = {**MODELS, "mine": Column("bert", np.array([-0.9, -0.1, -0.1, -0.8]))}
+    worse = {**MODELS, "mine": ViewColumn("bert", np.array([-0.9, -0.1, -0.1, -0.8]))}
     assert changes(worse, TRUTH) == {"right": 1, "wrong": 1}
     assert changes(MODELS, {}) == {"right": 0, "wrong": 0}
 
