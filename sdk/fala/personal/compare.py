@@ -12,7 +12,6 @@ import numpy as np
 
 from fala.base.errors import DeviceError, WorseModelError, model_changed
 from fala.base.examples import Example
-from fala.model.heads import Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
@@ -236,11 +235,7 @@ def side_by_side(snapshot: Snapshot, previous: Slot, examples: Sequence[Example]
     """
     # Not inside ``use``, which blames the release on trial for an error.
     z_before = previous.logits(examples)
-
-    def ask(now: Snapshot) -> tuple[Snapshot, Vectors]:
-        return now, now.active.logits(examples)
-
-    now, z_now = use(snapshot.task, ask, examples, snapshot)
+    now, z_now = use(snapshot.task, lambda now: now.active.logits(examples), examples, snapshot)
     if not now.is_of_release(snapshot):
         raise model_changed(snapshot.task.folder.path)
     first, link = previous.model.head, now.head.link

@@ -91,21 +91,23 @@ class Learner:
         Raises:
             BundleError: It cannot predict, and there is nothing to fall back to.
         """
-
-        def predict(snapshot: Snapshot) -> tuple[Snapshot, Vectors]:
-            z = snapshot.active.logits(examples)
-            self.task.folder.trials.count_predictions(len(examples))
-            return snapshot, z
-
-        snapshot, z = use(self.task, predict, examples, snapshot)
+        snapshot, z = self._ask(examples, snapshot)
         self._drop_older(snapshot)
         if snapshot.state.to_fit and self._catch_up(snapshot):
-            return use(self.task, predict, examples)
+            return self._ask(examples)
         return snapshot, z
+
+    def _ask(
+        self, examples: Sequence[Example], snapshot: Snapshot | None = None
+    ) -> tuple[Snapshot, Vectors]:
+        """Ask the active model; its predictions count for a trial."""
+        answer = use(self.task, lambda now: now.active.logits(examples), examples, snapshot)
+        self.task.folder.trials.count_predictions(len(examples))
+        return answer
 
     def ready(self) -> None:
         """Probe a release on trial first; if it fails, the previous one becomes active."""
-        snapshot = use(self.task, lambda snapshot: snapshot)
+        snapshot, _ = use(self.task, lambda _: None)
         self._drop_older(snapshot)
         if snapshot.state.to_fit:
             self._catch_up(snapshot)
@@ -129,8 +131,8 @@ class Learner:
         """Store examples and labels, on the disk when it returns; returns their ids."""
         kept = self._keep(snapshot, examples, labels)
         if not self.store.texts.kept:  # they cannot be encoded later
-            encoded = self._encode(snapshot, examples, kept.new_texts, Run())
-            self.task.keep_embeddings(*encoded)
+            snapshot, encoded = self._encode(snapshot, examples, kept.new_texts, Run())
+            self.task.keep_embeddings(snapshot.backbone, encoded)
         return kept.ids
 
     def learn(
@@ -150,11 +152,11 @@ class Learner:
         """
         # Stored before any computation: a failure there loses no user data.
         kept = self._keep(snapshot, examples, labels)
-        backbone, encoded = self._encode(snapshot, examples, kept.new_texts, run)
+        before, encoded = self._encode(snapshot, examples, kept.new_texts, run)
         with self.store.turn():
             snapshot = opened(self.task)
-            if snapshot.backbone != backbone:
-                self.task.keep_embeddings(backbone, encoded)
+            if snapshot.backbone != before.backbone:
+                self.task.keep_embeddings(before.backbone, encoded)
                 encoded = {}
             report = self._add(snapshot, kept.ids, encoded)
             return self._fit(snapshot, encoded) if report is None else report
@@ -199,14 +201,11 @@ class Learner:
 
     def _encode(
         self, snapshot: Snapshot, examples: Sequence[Example], new: Collection[str], run: Run
-    ) -> tuple[str, Encoded]:
-        """Encode texts without an embedding; returns the backbone's digest, and the embeddings."""
-
-        def encode(snapshot: Snapshot) -> tuple[str, Encoded]:
-            encoded = encode_missing(snapshot, examples, new, run)
-            return snapshot.backbone, encoded
-
-        return use(self.task, encode, examples, snapshot)
+    ) -> tuple[Snapshot, Encoded]:
+        """Encode texts without an embedding; returns the task whose backbone has encoded them."""
+        return use(
+            self.task, lambda now: encode_missing(now, examples, new, run), examples, snapshot
+        )
 
     def _fit(self, snapshot: Snapshot, encoded: Encoded) -> LearnReport:
         """Fit to everything. With the turn to write."""

@@ -39,7 +39,7 @@ def use(
     call: Callable[[Snapshot], _Result],
     examples: Sequence[Example] = (),
     snapshot: Snapshot | None = None,
-) -> _Result:
+) -> tuple[Snapshot, _Result]:
     """Call a function that runs a task's active release, which is probed first if it is on trial.
 
     It is called again, with another snapshot, where another process has changed the task meanwhile
@@ -50,6 +50,9 @@ def use(
         call: The function.
         examples: The app's: the first few are among the probes.
         snapshot: The task's snapshot, where the caller has just read it.
+
+    Returns:
+        The snapshot with which the function was called, and its result.
 
     Raises:
         BundleError: The release fails, and there is nothing to fall back to.
@@ -64,7 +67,7 @@ def use(
             snapshot = None
             continue
         try:
-            return call(snapshot)
+            return snapshot, call(snapshot)
         except (BundleError, DeviceChangedError) as error:
             changed = not task.snapshot().is_of_release(snapshot)
             if not changed and not give_up(folder, error):
