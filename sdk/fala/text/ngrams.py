@@ -99,6 +99,7 @@ Ngrams = tuple[NDArray[np.intp], NDArray[np.int32]]
 
 _CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
 _BLOCK = 10_000  # texts whose n-grams are weighted at a time
+_SHORTEST = 1e-30  # length of a text's features, unless all are 0
 _MOST = BUCKETS - 1  # texts hashed at a time: a text's number and a bucket share 32 bits
 
 # Odd, so that no character is lost: digits of the golden ratio.
@@ -184,7 +185,7 @@ def _of_chunk(texts: list[str]) -> Ngrams:
         mixed >>= _TOP
         keys = mixed.astype(np.uint32)
         if text is not None:
-            keys += text[np.concatenate([first for _, first in kinds])]
+            keys += np.concatenate([text[first] for _, first in kinds])
         keys.sort()
         keys = keys[np.concatenate((_TRUE, keys[1:] != keys[:-1]))]
     return keys.searchsorted(numbers), (keys & _BUCKET).astype(np.int32)
@@ -210,7 +211,7 @@ def _boundaries(
 
 
 #: Hashes of n-grams of one kind before they are mixed, and the positions of their first characters.
-Hashed = tuple[NDArray[np.uint64], NDArray[np.intp]]
+Hashed = tuple[NDArray[np.uint64], NDArray[np.intp] | slice]
 
 
 def _of_tokens(
@@ -239,8 +240,9 @@ def _of_words(codes: NDArray[np.uint64], word: NDArray[np.bool_]) -> tuple[Hashe
     begin = (~last).nonzero()[0]
     four = three[begin] * _BASE + after[begin + 1]
     inner = (~last[begin + 1]).nonzero()[0]
-    five = four[inner] * _BASE + after[begin[inner] + 2]
-    return (three, np.arange(len(codes))), (four, begin), (five, begin[inner])
+    longer = begin[inner]
+    five = four[inner] * _BASE + after[longer + 2]
+    return (three, slice(None)), (four, begin), (five, longer)
 
 
 def lexical_rows(
@@ -257,8 +259,7 @@ def lexical_rows(
     rows = SparseRows(starts, buckets, idf[buckets], BUCKETS)
     for first in range(0, len(rows), _BLOCK):  # in place: the arrays of many texts are large
         part = rows.between(first, first + _BLOCK)
-        lengths = np.sqrt(part.squared_lengths())
-        lengths[lengths == 0] = 1.0
+        lengths = np.maximum(np.sqrt(part.squared_lengths()), _SHORTEST)
         values = part.values
         values /= lengths.repeat(part.starts[1:] - part.starts[:-1])
     return rows
