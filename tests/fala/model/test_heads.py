@@ -4,7 +4,8 @@ import pytest
 from bundles import DIMENSION, make_head
 from fala.base.errors import DataError
 from fala.base.examples import MATCHING, Match
-from fala.model.heads import Head, PersonalModel
+from fala.model.heads import Head, OwnWords, PersonalModel
+from fala.text.ngrams import BUCKETS
 
 rng = np.random.default_rng(0)
 TEXTS = ["one", "two", "three", "four"]
@@ -139,6 +140,20 @@ def test_models_compare_by_their_weights():
     assert head.vendor_model() == make_head().vendor_model() != moved
     assert moved == PersonalModel(make_head(), make_head().weight + 1, head.bias)
     assert "vendor's own" in repr(head.vendor_model()) and "personal" in repr(moved)
+
+
+@pytest.mark.parametrize("own", [0, 1, 500])
+def test_own_weights_of_some_n_grams_are_those_of_all(own):
+    vendor = rng.normal(size=(2, BUCKETS)).astype(np.float32)
+    weight = np.float32(1.5) * vendor
+    chosen = np.sort(rng.choice(BUCKETS, own, replace=False))
+    weight[:, chosen] += 1
+    words = OwnWords.of(weight, vendor)
+    assert words.buckets.tolist() == chosen.tolist()
+    for count in (0, 1, 40, 2000):
+        buckets = np.concatenate([chosen[:7], rng.choice(BUCKETS, count)]).astype(np.int32)
+        np.testing.assert_array_equal(words.at(vendor, buckets), words.dense(vendor)[:, buckets])
+    np.testing.assert_allclose(words.dense(vendor), weight, rtol=1e-6)
 
 
 # Labels

@@ -46,6 +46,8 @@ def test_products_equal_those_of_the_dense_matrix(n, classes):
     logits, gathered = rows.times(weight), rows.gather(numbers)
     assert logits.dtype == gathered.dtype == np.float64
     np.testing.assert_allclose(logits, matrix @ weight.T, atol=1e-12)
+    np.testing.assert_array_equal(rows.times_entries(weight[:, rows.buckets]), logits)
+    np.testing.assert_array_equal(dense(rows.between(n // 3, n)), matrix[n // 3 :])
     np.testing.assert_allclose(gathered, numbers.T @ matrix, atol=1e-12)
     np.testing.assert_allclose(rows.mean(), matrix.sum(axis=0) / max(n, 1), atol=1e-12)
     np.testing.assert_allclose(rows.squared_lengths(), (matrix**2).sum(axis=1), rtol=1e-12)
