@@ -169,7 +169,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _of_chunk(texts: list[str]) -> Ngrams:
-    """Count the n-grams of texts in normal form."""
+    """Return the sets of n-grams of texts in normal form."""
     joined = "\n".join(texts).encode("utf-32-le", "surrogatepass")
     codes = np.frombuffer(joined, dtype="<u4")
     visible, word, token = _boundaries(codes)
