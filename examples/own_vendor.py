@@ -25,6 +25,12 @@ NOTES = [
     ("The dentist moved the appointment", set()),
     ("Call the plumber about the sink", set()),
     ("Order tulips for the office garden before the meeting", {"garden", "work"}),
+    ("Plant the beans and rake the leaves", {"garden"}),
+    ("Cut the hedge and the grass", {"garden"}),
+    ("Weed the carrots", {"garden"}),
+    ("Write the minutes of the meeting", {"work"}),
+    ("Pay the invoice of the supplier", {"work"}),
+    ("Return the books to the library", set()),
 ]  # fmt: skip
 UNTAGGED = ["Mow the lawn", "Send the invoice to the client", "Sow the carrots", "Read a novel"]
 TRIPS = ["A train to the sea in May", "Find a hotel near the beach", "Renew the passport"]
