@@ -13,16 +13,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fala.backbones import Backbone
 from fala.backbones.onnx_encoder import libraries
 from fala.base import errors
 from fala.base.errors import BundleError, BundleFormatError, FalaError, safe_line
 from fala.bundle.reading import Bundle
 
 _log = logging.getLogger("fala.slots")
+
+#: Checks a release with its backbone; calls a function with the name of each step before it.
+Check = Callable[[Bundle, Backbone, Callable[[str], None]], None]
 
 #: An app that must not start processes sets this variable, to any value.
 FORBIDDEN = "FALA_NO_CHILD_PROCESS"
@@ -44,7 +48,8 @@ _START = (
     "import json, sys, types; job = json.loads(sys.stdin.buffer.readline());"
     " sys.path[:] = job['paths']; package = types.ModuleType('fala');"
     " package.__path__ = job['package']; sys.modules['fala'] = package;"
-    " from fala.slots.child import main; main(job)"
+    " from fala.slots.child import main; from fala.slots.validation import check_edge_cases;"
+    " main(job, check_edge_cases)"
 )
 # Wall time per processor time, on a busy machine.
 _PATIENCE = 3.0
@@ -157,7 +162,7 @@ def seconds(size: int) -> float:
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
-def main(job: Mapping[str, Any]) -> None:
+def main(job: Mapping[str, Any], check: Check) -> None:
     """Load a release and run it on edge cases, under limits.
 
     It writes a line before each step to stdout, and the outcome in JSON at the end.
@@ -165,6 +170,7 @@ def main(job: Mapping[str, Any]) -> None:
     Args:
         job: ``bundle``, the release's path, for errors; ``files``, the lengths of its files by
             name. Their bytes, verified, follow on stdin.
+        check: Runs the release on edge cases, and announces each step.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
     if hasattr(os, "sched_setaffinity"):
@@ -174,8 +180,6 @@ def main(job: Mapping[str, Any]) -> None:
     import onnxruntime  # noqa: F401
     import tokenizers  # noqa: F401
 
-    from fala.slots.validation import check_edge_cases
-
     print(READY, flush=True)
     size = sum(job["files"].values())
     contents = {name: sys.stdin.buffer.read(length) for name, length in job["files"].items()}
@@ -183,7 +187,7 @@ def main(job: Mapping[str, Any]) -> None:
     try:
         _limit(size, seconds(size))
         bundle = Bundle.in_memory(Path(job["bundle"]), contents)
-        check_edge_cases(bundle, bundle.backbone(), lambda step: print(step, flush=True))
+        check(bundle, bundle.backbone(), lambda step: print(step, flush=True))
     except FalaError as error:
         verdict = {"refused": str(error)[:2_000], "kind": type(error).__name__}
     except MemoryError:
