@@ -1,6 +1,5 @@
 """Devices whose backbone is the app's own encoder."""
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +11,6 @@ from devices import embedded, same, state
 from fala import Budget, BundleError, DataError, Device, EncoderError, Item, UsageError
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.many.replacing import replace_all
 from fala_export import write_external
 from hostile_bundles import Changes, repack
 
@@ -78,41 +76,6 @@ def test_an_external_encoder_equals_its_model(tmp_path, releases, external, func
     for state_inside, state_outside in zip(inside, outside, strict=True):
         for expected, values in zip(state_inside, state_outside, strict=True):
             np.testing.assert_allclose(expected, values, atol=1e-6)
-
-
-def test_replacement_by_an_external_model_and_back(path, releases, external, functions):
-    with Device.open(path, encoder=functions["cloud 1"]) as device:
-        before = state(device)
-        report = device.replace(external["mid"], Budget(20))
-        assert report.new == "cloud 1" and report.decision == "personal"
-        assert 0 < report.forward_passes <= 20
-        device.rollback()
-        assert same(state(device), before)
-        device.replace(external["mid"], Budget(0))
-        device.confirm()
-        assert device.replace(releases["new"], Budget(90)).new == "new"
-    with Device.open(path) as device:  # no encoder is needed any more
-        device.predict_proba(PROBES)
-
-
-def test_of_many_devices_the_encoder_is_asked_once_for_a_text(
-    tmp_path, learned, external, functions
-):
-    asked = []
-
-    def encode(inputs):
-        asked.extend(inputs)
-        return functions["cloud 1"](inputs)
-
-    folders = [shutil.copytree(learned, tmp_path / name) for name in "ab"]
-    # Another process cannot import this function: it is called here.
-    result = replace_all(
-        folders, external["mid"], encoder={"cloud 1": encode}, budget=Budget(20), workers=2
-    )
-    assert (result.replaced, result.forward_passes + result.shared) == (2, 40)
-    assert result.forward_passes <= 20
-    texts = [text for text in asked if text in set(TEXTS)]
-    assert sorted(texts) == sorted(set(texts))
 
 
 def test_another_encoder_is_rejected(tmp_path, path, releases, external, functions):

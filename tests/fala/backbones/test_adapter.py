@@ -91,18 +91,15 @@ def test_non_finite_weights_are_rejected():
     [
         ({"input_ids": numbers(1, 2)}, "no input of an adapter"),
         ({"adapter.0.output.down.scale": numbers(1)}, "no input of an adapter"),
-        ({3: numbers(1)}, "no input of an adapter"),
         ({"\x1b[2Jx": numbers(1)}, "no input of an adapter"),
         ({DOWN: numbers(WIDTH, 2).astype(np.float64)}, "is of float64"),
         ({DOWN: [[1.0]]}, "is of list"),
         ({DOWN: numbers(WIDTH)}, r"has the shape \(\d+,\); it should have 2 axes"),
         ({DOWN: numbers(WIDTH, 257)}, "its axis 1 may be 256 long"),
         ({DOWN: np.full((WIDTH, 1), np.nan, np.float32)}, "NaN or infinity"),
-        ({DOWN: np.full((WIDTH, 1), np.inf, np.float32)}, "NaN or infinity"),
     ],
-    ids=["other", "part", "number", "terminal", "double", "list", "axes", "columns", "nan",
-         "infinity"],
-)  # fmt: skip
+    ids=["other", "part", "terminal", "double", "list", "axes", "columns", "nan"],
+)
 def test_wrong_weights_are_rejected(inputs, match):
     with pytest.raises(BundleFormatError, match=match) as caught:
         AdapterWeights(inputs)

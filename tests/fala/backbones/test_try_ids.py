@@ -47,15 +47,11 @@ def test_optional_inputs_are_run_at_their_largest():
         (DOWN, {"shape": [8, 4]}),
         (DOWN, {"shape": ["a", "b"]}),
         (DOWN, {"shape": [8]}),
-        (DOWN, {"shape": None}),
-        (DOWN, {"shape": [8, 1]}),
         (DOWN, {"shape": [1 << 40, "m"]}),
-        (DOWN, {"shape": [7, "m"]}),
         (DOWN, {"kind": TensorProto.DOUBLE}),
         (DOWN, {"default": np.zeros((8, 1, 1), np.float32)}),
-        (DOWN, {"default": np.zeros((8, 1), np.float64)}),
     ],
-    ids=range(10),
+    ids=range(6),
 )
 def test_hostile_shapes_are_rejected(name, change):
     with pytest.raises(BundleFormatError, match=r"another shape|cannot load"):
