@@ -770,8 +770,9 @@ class Device:
         self, examples: Iterable[int | StoredExample | Example], adapter: str | None
     ) -> list[int]:
         """The ids of examples that an app has chosen."""
-        ids, others = check_chosen(examples, self._snapshot(adapter).head.task)
-        return [*ids, *self._learner(adapter).ids(others)]
+        learner = self._learner(adapter)
+        ids, others = check_chosen(examples, learner.task.held().head.task)
+        return [*ids, *learner.ids(others)]
 
     def examples(
         self,

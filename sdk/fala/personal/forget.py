@@ -97,13 +97,13 @@ def _fit_rest(
     reading.history = history
     encode_free(snapshot, reading)
     slots = {slot.record.name: slot for slot in (active, previous) if slot is not None}
-    installed = store.slots.replacements()
-    names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
+    installed = {name: slot.record.replacement for name, slot in slots.items()}
+    names = sorted(slots, key=lambda name: each.generation if (each := installed[name]) else -1)
     # The replacement of the first slot by the second; None where its record is damaged, too.
-    replacement = installed.get(names[-1]) if len(names) > 1 else None
+    replacement = installed[names[-1]] if len(names) > 1 else None
     for name in names if replacement is None else names[:1]:
-        record = slots[name].record
-        if record.teacher is not None and first <= installed.get(name, Replacement()).data:
+        record, known = slots[name].record, installed[name]
+        if record.teacher is not None and (known is None or first <= known.data):
             # Its old logits are of a model that had what is deleted.
             slots[name] = replace(slots[name], record=replace(record, teacher=None))
     fit_at = _fits(reading, slots[names[0]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fala.base.errors import DataError
 from fala.base.examples import Example
@@ -57,6 +57,7 @@ class Slot:
         """
         name, teacher = self.record.name, self.record.teacher
         record = slot_record(name, self.release.bundle, model, loss, fit, teacher)
+        record = replace(record, replacement=self.record.replacement)
         return Slot(record, self.release, model)
 
     def logits(self, examples: Sequence[Example]) -> Vectors:

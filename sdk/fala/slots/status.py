@@ -42,9 +42,9 @@ def status(task: Task) -> Status:
 
 def was_rolled_back(snapshot: Snapshot) -> bool:
     """Whether a task's previous slot was installed after its active one, and was active."""
-    replacements = snapshot.task.store.slots.replacements()
-    later = replacements.get(snapshot.state.previous or "")
-    since = replacements.get(snapshot.active.record.name)
+    previous = snapshot.task.previous(snapshot)
+    later = None if previous is None else previous.record.replacement
+    since = snapshot.active.record.replacement
     return later is not None and (since is None or later.generation > since.generation)
 
 

@@ -26,7 +26,7 @@ from fala.slots.trial import after, event_of
 from fala.slots.tries import Files
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
 from fala.store.settings import Trial
-from fala.store.slots import SlotRecord, slots_of
+from fala.store.slots import Replacement, SlotRecord, slots_of
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -349,10 +349,14 @@ def _write(prepared: Prepared, *, in_place: bool) -> Release:
     task.store.embeddings.add(slot.record.backbone, prepared.embeddings)
     for model, values in prepared.logits.items():
         task.store.logits.add(model, values)
-    slots.put(replace(slot.record, name=name))
+    fit, replacement = before.active.record.fit, before.active.record.replacement
+    if not in_place:
+        data = before.state.version.data
+        replacement = Replacement(generation, data, None if fit is None else fit.data)
+    slots.put(replace(slot.record, name=name, replacement=replacement))
     if not in_place:
         slots.activate(name, active)
-        slots.note_replacement(name, generation, before.state.version.data, active)
+    slots.prune_labels()
     return replace(slot.release, bundle=bundle)
 
 

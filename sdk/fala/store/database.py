@@ -28,8 +28,8 @@ _log = logging.getLogger("fala.store")
 
 #: Milliseconds that a writer waits for others to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
-#: Milliseconds that scrubbing waits for other processes to end their reads.
-SCRUB_TIMEOUT_MS = 5_000
+#: Milliseconds that who has the turn waits for other processes that read, and other programs.
+READERS_TIMEOUT_MS = 5_000
 #: The error of a use after ``close``.
 CLOSED = "this device is closed; open it again with fala.Device.open"
 #: Pages that a connection keeps in memory, in KB; SQLite's own limit is 2,000.
@@ -193,7 +193,8 @@ class Database:
                     with self.rows("its digests are damaged"):
                         self.digests.write(self._writer)
                 self._commit()
-            self._writer.execute(_SHRINK)
+            if not self._scrub_later:  # which frees the pages, too
+                self._writer.execute(_SHRINK)
             committed, self._committed = self._committed, []
             for call in committed:
                 call()
@@ -202,18 +203,24 @@ class Database:
 
     def _begin(self) -> None:
         """Begin, and discard what a transaction that was rolled back has left in memory."""
-        try:
-            if not self.turns.waits:
-                self._writer.execute("PRAGMA busy_timeout = 0")
+        with self._patience(wait=self.turns.waits):
             self._writer.execute("BEGIN IMMEDIATE")
-        finally:
-            if not self.turns.waits:
-                self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         self._committed.clear()
         self.digests.discard()
         if self._next_codec is not self._codec:
             self.use(self._codec)
         self._check_current()
+
+    @interruptible
+    def _patience(self, *, wait: bool) -> Iterator[None]:
+        """Wait for other programs that read or write, or do not."""
+        try:
+            if not wait:
+                self._writer.execute("PRAGMA busy_timeout = 0")
+            yield
+        finally:
+            if not wait:
+                self._writer.execute(f"PRAGMA busy_timeout = {READERS_TIMEOUT_MS}")
 
     def _commit(self) -> None:
         if self._next_codec is self._codec:
@@ -307,7 +314,7 @@ class Database:
         since the last time. A failure is tried again when a transaction ends, and at ``close``.
 
         Args:
-            wait: Wait for other processes that read, for ``SCRUB_TIMEOUT_MS``.
+            wait: Wait for other processes that read, for ``READERS_TIMEOUT_MS``.
 
         Returns:
             Whether no trace is left. False while another process reads or writes, or where the disk
@@ -319,33 +326,32 @@ class Database:
                 row = db.execute("SELECT overwrites FROM device").fetchone()
             overwritten = row == (1,)
             if not overwritten and row is not None:
-                with self.turns.turn(wait=wait), self.named_errors():
-                    try:
-                        timeout = SCRUB_TIMEOUT_MS if wait else 0
-                        self._writer.execute(f"PRAGMA busy_timeout = {timeout}")
-                        overwritten = self._overwrite(*row)
-                    finally:
-                        self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+                turn = self.turns.turn(wait=wait)
+                with turn, self.named_errors(), self._patience(wait=wait):
+                    overwritten = self._overwrite(*row, wait=wait)
         except DeviceError as error:
             _log.warning("not all deleted rows are overwritten: %s", error)
         finally:
             self._scrub_later = not overwritten
         return overwritten
 
-    def _overwrite(self, deletions: object) -> bool:
+    def _overwrite(self, deletions: object, *, wait: bool) -> bool:
         """Overwrite what was deleted, and return whether nothing is left of it.
 
         Args:
             deletions: The number in ``overwrites``.
+            wait: Wait for other processes that read.
         """
-        if not self._empty_log():  # before the costly part
+        if not wait and not self._empty_log():  # before the costly part
             return False
         self._writer.execute("VACUUM")
         if not self._empty_log():
             return False
         # The number differs if another process has deleted rows meanwhile.
         query = "UPDATE device SET overwrites = 1 WHERE overwrites IS ?"
-        return self._writer.execute(query, (deletions,)).rowcount == 1
+        overwritten = self._writer.execute(query, (deletions,)).rowcount == 1
+        self._writer.execute(_SHRINK)
+        return overwritten
 
     def _empty_log(self) -> bool:
         """Bring the write-ahead log into the file; False where another process reads it."""
@@ -369,7 +375,8 @@ class Database:
             # What SQLite reserves for its own, larger cache when it reads the schema is freed.
             connection.execute(f"PRAGMA cache_size = -{CACHE_KB if writes else 32}")
             connection.execute(_SHRINK)
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            timeout = READERS_TIMEOUT_MS if writes else BUSY_TIMEOUT_MS
+            connection.execute(f"PRAGMA busy_timeout = {timeout}")
             # Deleted rows are overwritten, also in free pages of the file.
             connection.execute("PRAGMA secure_delete = ON")
             # VACUUM keeps its copy of the rows in memory, not in a temporary file.

@@ -97,17 +97,15 @@ class Logits:
         self._db, self._adapter = database, adapter
 
     def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
-        """Store a model's logits (C,), by example, in place of others. In a transaction."""
+        """Store a model's logits (C,), by example. In a transaction."""
         with self._db.connection() as db:
-            deletion = "DELETE FROM logits WHERE model = ? AND example IN"
-            ids = "(SELECT id FROM examples WHERE adapter = ?)"
-            db.execute(f"{deletion} {ids}", (model, self._adapter))
             codec, rows = self._db.codec, []
-            for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
-                if row in logits:
-                    data = codec.encode(encode_floats(logits[row]), "logits", row, model, *texts)
-                    rows.append((row, model, data))
-            insert_rows(db, "INSERT INTO logits", rows)
+            examples = db.execute(_EXAMPLES, (self._adapter,)) if codec.encrypted else ()
+            contexts = {row: texts for row, *texts in examples}
+            for row, value in logits.items():
+                context = ("logits", row, model, *contexts.get(row, ()))
+                rows.append((row, model, codec.encode(encode_floats(value), *context)))
+            insert_rows(db, "INSERT OR REPLACE INTO logits", rows)
 
     def get(self, model: str) -> dict[int, NDArray[np.float32]]:
         """A model's logits (C,), by example."""

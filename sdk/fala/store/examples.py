@@ -25,7 +25,7 @@ from fala.store.columns import (
     whole,
 )
 from fala.store.database import Database
-from fala.store.encryption import Codec
+from fala.store.encryption import Codec, decode_text
 from fala.store.texts import LARGEST_ID, Texts
 
 #: The columns that ``decode_example`` takes, in this order.
@@ -38,9 +38,15 @@ EARLIER_LABELS = (
 )
 
 # The plus makes SQLite read the table in order, without an index.
-_EXAMPLES = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ?"
+_WITH_TEXT = (
+    f"SELECT examples.{EXAMPLE_COLUMNS}, text, sealed"
+    " FROM examples LEFT JOIN texts ON texts.id = document WHERE +adapter = ?"
+)
 _IDS = "SELECT id FROM examples WHERE adapter = ?"
-_ID = f"{_IDS} AND document = ? AND history = ?"
+_HISTORY = (
+    "SELECT id, since, until, earlier_labels.label, document, history, added_data, labelled_data"
+    " FROM examples LEFT JOIN earlier_labels ON example = id"
+)
 #: What becomes of an example that is there already.
 _RELABEL = (
     "ON CONFLICT (id) DO UPDATE SET label = excluded.label, labelled = excluded.labelled,"
@@ -300,29 +306,22 @@ class Examples:
         """
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
             if ids is None:
-                texts = self._texts.by_id()
-                rows = db.execute(f"{_EXAMPLES} ORDER BY id", (self._adapter,)).fetchall()
-                return self._examples_of(rows, texts)
-            return self._examples_of(
-                sorted(rows_in(db, f"{_EXAMPLES} AND id", [*set(ids)], self._adapter))
-            )
-
-    def _examples_of(
-        self, rows: Sequence[tuple[object, ...]], texts: Mapping[int, object] | None = None
-    ) -> list[StoredExample]:
-        """The examples of some rows.
-
-        Args:
-            rows: The rows; see ``EXAMPLE_COLUMNS``.
-            texts: All texts, by id; None reads those of the rows.
-        """
-        if texts is None:
-            used = {whole(text) for row in rows for text in (row[1], *decode_history(row[2]))}
-            texts = self._texts.by_id([*used])
-        codec = self._db.codec
-        if codec.encrypted:
-            rows = [(*row[:3], decode_label(codec, row), *row[4:]) for row in rows]
-        return [decode_example(row, texts, self.task) for row in rows]
+                rows = db.execute(f"{_WITH_TEXT} ORDER BY examples.id", (self._adapter,)).fetchall()
+            else:
+                query = f"{_WITH_TEXT} AND examples.id"
+                rows = sorted(rows_in(db, query, [*set(ids)], self._adapter))
+            codec = self._db.codec
+            texts: dict[int, object] = {
+                row[1]: decode_text(codec, row[1], *row[7:]) for row in rows if row[7] is not None
+            }
+            others = {text for row in rows for text in decode_history(row[2])} - texts.keys()
+            texts |= self._texts.by_id([*others])
+            return [
+                decode_example(
+                    (*row[:3], decode_label(codec, row[:7]), *row[4:7]), texts, self.task
+                )
+                for row in rows
+            ]
 
     def since(self, data: int) -> list[StoredExample]:
         """Examples that were added, or whose labels changed, after a count of data changes."""
@@ -338,32 +337,29 @@ class Examples:
     def history(self) -> History:
         """When the task's examples and labels came."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
-            query = "SELECT id, added_data, labelled_data FROM examples WHERE +adapter = ?"
-            rows = db.execute(query, (self._adapter,)).fetchall()
+            rows = db.execute(f"{_HISTORY} WHERE +adapter = ?", (self._adapter,)).fetchall()
+            codec = self._db.codec
             earlier = [
-                (
-                    row[0],
-                    change_count(row[1]),
-                    change_count(row[2]),
-                    decode_earlier_label(codec, row),
-                )
-                for codec in (self._db.codec,)
-                for row in db.execute(f"{EARLIER_LABELS} WHERE adapter = ?", (self._adapter,))
+                (row[0], *map(change_count, row[1:3]), decode_earlier_label(codec, row[:6]))
+                for row in rows
+                if row[1] is not None
             ]
-            added = {whole(row): change_count(count) for row, count, _ in rows}
-            labelled = {row: change_count(count) for row, _, count in rows if count is not None}
+            added = {whole(row[0]): change_count(row[6]) for row in rows}
+            labelled = {row[0]: change_count(row[7]) for row in rows if row[7] is not None}
         return History(added, labelled, earlier)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
         """The ids of those examples that the table has."""
+        if not examples:
+            return []
         ids = self._texts.ids(unique_texts(examples))
-        rows: list[int] = []
-        with self._db.reading(), self._db.rows("its examples are damaged") as db:
-            for example in examples:
-                if all(text in ids for text in texts_of(example)):
-                    columns = (self._adapter, *columns_of_example(example, ids))
-                    rows += [row for (row,) in db.execute(_ID, columns)]
-        return rows
+        known = [each for each in examples if all(text in ids for text in texts_of(each))]
+        keys = [columns_of_example(example, ids) for example in known]
+        with self._db.rows("its examples are damaged") as db:
+            query = "SELECT document, history, id FROM examples WHERE adapter = ? AND document"
+            rows = rows_in(db, query, [*{document for document, _ in keys}], self._adapter)
+        by_key = {(document, history): row for document, history, row in rows}
+        return [by_key[key] for key in keys if key in by_key]
 
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""

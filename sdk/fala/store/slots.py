@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
 import secrets
 import sqlite3
 from collections.abc import Mapping
@@ -38,7 +36,7 @@ SLOTS = ("a", "b")
 _COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher",
     "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
-    "fit_decision", "fit_trust", "fit_scales",
+    "fit_decision", "fit_trust", "fit_scales", "replaced_at", "replaced_data", "replaced_fit_data",
 )  # fmt: skip
 
 
@@ -76,7 +74,7 @@ class TaskState:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The replacement that installed a slot; the defaults are those of an unknown one.
+    """The replacement that installed a slot.
 
     Attributes:
         generation: The task's, after it.
@@ -84,9 +82,9 @@ class Replacement:
         fit_data: The count at which the old model was fitted; None if it never was.
     """
 
-    generation: int = -1
-    data: float = math.inf
-    fit_data: float | None = math.inf
+    generation: int
+    data: int
+    fit_data: int | None
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,7 @@ class SlotRecord:
             none.
         loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
         fit: The record of its fit; None if it is unknown.
+        replacement: The replacement that installed it; None if it is unknown.
     """
 
     name: str
@@ -140,6 +139,7 @@ class SlotRecord:
     words: OwnWords | None = None
     loss: float | None = None
     fit: FitRecord | None = None
+    replacement: Replacement | None = None
 
 
 class Slots:
@@ -278,8 +278,6 @@ class Slots:
                 f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})"
                 f" ON CONFLICT (name) DO UPDATE SET {changes}", row
             )  # fmt: skip
-            if record.fit is None or not record.fit.further:
-                prune_labels(db, self._adapter)
 
     def get(self, name: str) -> SlotRecord:
         """Read a slot's personal model.
@@ -293,44 +291,15 @@ class Slots:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
             return record
 
+    def prune_labels(self) -> None:
+        """Delete earlier labels that no slot's model was fitted to. In a transaction."""
+        with self._db.connection() as db:
+            prune_labels(db, self._adapter)
+
     def bundles(self) -> set[str]:
         """Digests of the bundles of all tasks' slots."""
         with self._db.rows("its slots are damaged") as db:
             return {text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
-
-    # Their replacements
-
-    def note_replacement(self, name: str, generation: int, data: int, before: str) -> None:
-        """Note that a replacement installed a slot. In a transaction.
-
-        Args:
-            name: The slot.
-            generation: The task's, after it.
-            data: The task's count of data changes at which the old logits were computed.
-            before: The slot that it replaces.
-        """
-        with self._db.connection() as db:
-            db.execute(
-                "UPDATE slots SET replaced_at = ?, replaced_data = ?, replaced_fit_data ="
-                " (SELECT fit_data FROM slots WHERE name = ?) WHERE name = ?",
-                (generation, data, before, name),
-            )
-            prune_labels(db, self._adapter)
-
-    def replacements(self) -> dict[str, Replacement]:
-        """The replacements that installed the task's slots, by name; without damaged ones."""
-        with self._db.connection() as db:
-            rows = db.execute(
-                "SELECT name, replaced_at, replaced_data, replaced_fit_data"
-                " FROM slots WHERE adapter = ?",
-                (self._adapter,),
-            ).fetchall()
-        replacements: dict[str, Replacement] = {}
-        for name, generation, data, fit_data in rows:
-            with contextlib.suppress(ValueError):
-                fitted = None if fit_data is None else whole(fit_data)
-                replacements[text(name)] = Replacement(whole(generation), whole(data), fitted)
-        return replacements
 
     def has_newer_data(self, record: SlotRecord) -> bool:
         """Whether an example or a label was added since a slot's fit."""
@@ -414,6 +383,7 @@ def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | N
         words=_words(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
         fit=_decode_fit(cells),
+        replacement=_decode_replacement(cells),
     )
 
 
@@ -450,6 +420,9 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
         cells["fit_further"], cells["fit_decision"] = fit.further, fit.decision
         cells["fit_trust"] = encode_cell(fit.trust)
         cells["fit_scales"] = np.array(fit.scales, "<f8").tobytes()
+    if (replacement := record.replacement) is not None:
+        cells["replaced_at"], cells["replaced_data"] = replacement.generation, replacement.data
+        cells["replaced_fit_data"] = replacement.fit_data
     return cells
 
 
@@ -478,5 +451,15 @@ def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
             return None
         decision = text(cells["fit_decision"])
         return FitRecord(*counts, decision, shares, tuple(map(number, scales)))
+    except ValueError:
+        return None
+
+
+def _decode_replacement(cells: Mapping[str, object]) -> Replacement | None:
+    """The replacement that installed a slot; None if its record is missing or damaged."""
+    try:
+        fit_data = cells["replaced_fit_data"]
+        fitted = None if fit_data is None else whole(fit_data)
+        return Replacement(whole(cells["replaced_at"]), whole(cells["replaced_data"]), fitted)
     except ValueError:
         return None

@@ -74,7 +74,7 @@ def contains(path, text):
 
 @pytest.mark.parametrize("finish", ["learn", "forget", "open", "close"])
 def test_forget_reports_what_a_reader_keeps_and_finishes_later(path, finish, monkeypatch):
-    monkeypatch.setattr("fala.store.database.SCRUB_TIMEOUT_MS", 50)
+    monkeypatch.setattr("fala.store.database.READERS_TIMEOUT_MS", 50)
     with Device.open(path) as device:
         assert device.forget([5]).overwritten and device.forget([]).overwritten
         with reading(path):
