@@ -21,7 +21,7 @@ from fala_sim.experiments.own.jobs import SIZES as OWN_SIZES
 from fala_sim.experiments.own.tables import BASELINE
 from fala_sim.experiments.replacement import blends, flips
 from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
-from fala_sim.metric.statistics import PairedTest, compare, mean_over_users
+from fala_sim.metric.statistics import PairedTest, mean_over_users, paired_test
 from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
 from fala_sim.study import find_study
@@ -240,7 +240,7 @@ def compared(
     Raises:
         fala.DataError: If they have no person in common.
     """
-    test = compare(runs(study, data, method), runs(study, data, other), FIGURES[figure][0])
+    test = paired_test(runs(study, data, method), runs(study, data, other), FIGURES[figure][0])
     if test is None:
         raise fala.DataError(f"{study}: nobody on {data} has both {method} and {other}")
     return test
@@ -288,7 +288,7 @@ def moved(study: str, other: str) -> str:
     changes = []
     for data, methods in runs_of(other).items():
         for method, theirs in methods.items():
-            test = compare(theirs, runs(study, data, method), FIGURES["error"][0])
+            test = paired_test(theirs, runs(study, data, method), FIGURES["error"][0])
             if test is None:
                 raise fala.DataError(f"{study}: nobody on {data} has {method}, as in {other}")
             changes.append(abs(test.difference.mean))
@@ -310,7 +310,7 @@ def few(name: str, study: str, data: str, size: str, method: str = SHIPPED) -> s
     if data != "all":
         at_size = at_size[at_size["data"] == data]
     ours, vendor = (at_size[at_size["method"] == each] for each in (method, "global-words"))
-    test = compare(ours, vendor, FIGURES[name][0])
+    test = paired_test(ours, vendor, FIGURES[name][0])
     if test is None:
         raise fala.DataError(f"{study}: no record of {method} at {size} labels of {data}")
     return with_interval(test.difference, FIGURES[name][1])
@@ -482,7 +482,7 @@ def own_difference(
         group if data == "all" else group[group["data"] == data]
         for group in (groups[way], groups[other])
     )
-    compared_with = compare(first, second, column)
+    compared_with = paired_test(first, second, column)
     if compared_with is None:
         raise fala.DataError(f"no people with {labels} labels have both {way} and {other}")
     return with_interval(compared_with.difference, decimals)

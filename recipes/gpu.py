@@ -201,9 +201,9 @@ def accelerator() -> str:
     """The name of the accelerator; "" where there is none."""
     import torch
 
-    from fala_export.accelerator import device
+    from fala_export.accelerator import torch_device
 
-    kind = device().type
+    kind = torch_device().type
     if kind == "cuda":
         return torch.cuda.get_device_name()
     return {"mps": f"{platform.processor()} (MPS)"}.get(kind, "")

@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
 from fala_export.models.vocabulary import trim_vocabulary
-from fala_sim.convert.lewidi import read_folder
+from fala_sim.convert.lewidi import read_parts
 
 Floats = NDArray[np.float32]
 
@@ -133,7 +133,7 @@ def static(model: BertModel) -> Floats:
 
 def texts_of(data: Path) -> Iterable[str]:
     """All texts of MultiPICo, in its nine languages."""
-    for content in read_folder(data).values():
+    for content in read_parts(data).values():
         for entry in json.loads(content).values():
             yield "\n\n".join(entry["text"][part] for part in ("post", "reply"))
 

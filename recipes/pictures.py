@@ -25,7 +25,7 @@ import fala_sim
 from fala.backbones.word_vectors import words
 from fala.selection.representatives import select
 from fala_sim import frame
-from fala_sim.experiments.labels.plots import labels as few_labels
+from fala_sim.experiments.labels.plots import labels_figure as few_labels
 from fala_sim.metric.statistics import mean_over_users
 from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, parts

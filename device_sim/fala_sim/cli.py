@@ -246,10 +246,10 @@ def pack_command(results: Path, as_json: bool) -> None:
 
 def _write(results: Path) -> None:
     from fala_sim.data_frame import read_frame
-    from fala_sim.report.registry import figures, shown, tables
+    from fala_sim.report.registry import figures, shown_entries, tables
 
     records = read_frame(results)
-    shown_tables, missing = shown(tables().values(), records)
+    shown_tables, missing = shown_entries(tables().values(), records)
     folder = results / "tables"
     folder.mkdir(exist_ok=True)
     for table in shown_tables:
@@ -258,7 +258,7 @@ def _write(results: Path) -> None:
             json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
         click.echo(table.text() + "\n")
-    drawn, not_drawn = shown(figures().values(), records)
+    drawn, not_drawn = shown_entries(figures().values(), records)
     for plots in drawn:
         for plot in plots:
             for path in _draw(plot, results / "figures"):

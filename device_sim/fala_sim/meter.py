@@ -59,14 +59,14 @@ class Meter:
         """Time a stage; entering it again adds to it."""
         stage = self.stages.setdefault(name, Stage())
         if not self.start_memory:
-            self.start_memory = memory("VmRSS")
+            self.start_memory = memory_now("VmRSS")
         wall, cpu = time.perf_counter(), time.process_time()
         try:
             yield stage
         finally:
             stage.seconds += time.perf_counter() - wall
             stage.cpu_seconds += time.process_time() - cpu
-            stage.peak_memory = max(stage.peak_memory, memory("VmHWM"))
+            stage.peak_memory = max(stage.peak_memory, memory_now("VmHWM"))
 
     def fields(self) -> dict[str, Any]:
         """The cost as a record contains it, with totals."""
@@ -94,7 +94,7 @@ def folder_size(folder: Path) -> int:
     return total
 
 
-def memory(name: str) -> int:
+def memory_now(name: str) -> int:
     """A memory figure of this process from Linux's ``/proc``, in bytes; 0 on other systems.
 
     ``VmHWM`` starts at zero in a new process; ``getrusage`` would inherit its parent's peak.

@@ -65,7 +65,7 @@ def results_option(default: Path, shown: str) -> Option:
 RESULTS = results_option(Path("fala-results"), "fala-results")
 
 
-def count(name: str, default: int | None, about: str, least: int = 1) -> Option:
+def count_option(name: str, default: int | None, about: str, least: int = 1) -> Option:
     """An option that is a number; without a default, all."""
     return click.option(
         name, type=click.IntRange(least), default=default, help=about,

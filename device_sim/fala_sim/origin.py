@@ -46,7 +46,7 @@ def provenance(node: str = "local") -> dict[str, Any]:
         the paths of the code's files that are in no commit. Such a file is a change, too, because
         whatever stands in a package is found and may be run.
     """
-    commit = commit_of(Path(__file__))
+    commit = commit_of_source(Path(__file__))
     changes = _changes(Path(__file__).parent) if commit else []
     return {
         "commit": commit,
@@ -66,7 +66,7 @@ def provenance(node: str = "local") -> dict[str, Any]:
     }
 
 
-def commit_of(source: Path) -> str:
+def commit_of_source(source: Path) -> str:
     """The short commit of the repository that tracks a source file; "" if none does.
 
     A package may be installed within another project's repository, which does not track it: that

@@ -163,10 +163,10 @@ class Situation:
 
 def distinct_texts(examples: Iterable[UserExample]) -> list[str]:
     """The distinct texts of some examples, in order of first appearance."""
-    return list(dict.fromkeys(text for example in examples for text in texts_of(example)))
+    return list(dict.fromkeys(text for example in examples for text in example_texts(example)))
 
 
-def texts_of(example: UserExample) -> tuple[str, ...]:
+def example_texts(example: UserExample) -> tuple[str, ...]:
     """The texts of one example: itself, or its history and its candidate."""
     return (*example.history, example.candidate) if isinstance(example, Match) else (example,)
 

@@ -7,7 +7,7 @@ import os
 import torch
 
 
-def device() -> torch.device:
+def torch_device() -> torch.device:
     """The accelerator of this process; the CPU where there is none.
 
     Of several processes that ``accelerate launch`` starts on a machine, each has its own GPU.

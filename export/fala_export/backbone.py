@@ -24,7 +24,7 @@ from fala_export.embedding import embed
 from fala_export.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
-from fala_export.graph.parity import compare, speed
+from fala_export.graph.parity import compare_embeddings, speed
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
@@ -142,7 +142,7 @@ def convert(
     for precision in precisions:
         files, backbone = (graph if table is None else table).stored(precision)
         exported = embed(backbone, texts, f"embedding texts in {precision}")
-        cosines[precision] = compare(exported, reference)["mean_cosine"]
+        cosines[precision] = compare_embeddings(exported, reference)["mean_cosine"]
         if cosines[precision] >= options.min_cosine:
             return Export(
                 encoder,
@@ -204,7 +204,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
     texts = list(export.exported)
     is_graph = ONNX_MODEL in export.files
     parity = {
-        **compare(
+        **compare_embeddings(
             np.stack([export.exported[text] for text in texts]),
             np.stack([export.reference[text] for text in texts]),
         ),

@@ -112,7 +112,7 @@ class Options(Generic[T]):
         self._hints = get_type_hints(settings, include_extras=True)
         self._needed: list[str] = []
         self._parts: dict[str, click.Parameter | Options[Any]] = {}
-        helps = described(settings)
+        helps = described_option(settings)
         for field in dataclasses.fields(settings):
             name = field.name
             if only is not None and name not in only:
@@ -258,7 +258,7 @@ def _convert(value: object, hint: object, parameter: click.Parameter, title: str
         raise ExportError(f"{title}: {error}") from error
 
 
-def described(settings: type) -> dict[str, str]:
+def described_option(settings: type) -> dict[str, str]:
     """The lines under ``Attributes:`` of a dataclass's docstring, by field."""
     lines = (inspect.getdoc(settings) or "").partition("Attributes:\n")[2]
     return {

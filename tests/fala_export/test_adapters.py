@@ -9,11 +9,11 @@ from fala_export.errors import ExportError
 from fala_export.families.adapters.bundle import stored_inputs
 from fala_export.families.adapters.model import (
     Bottleneck,
+    adapter_inputs,
     configuration,
-    inputs_of,
     insert_adapters,
     parameters,
-    prepare,
+    prepare_adapters,
     set_inputs,
 )
 from fala_export.families.adapters.settings import AdapterMethod
@@ -108,12 +108,12 @@ def test_a_model_that_shares_its_layers_is_refused(tmp_path):
 def test_inputs_of_the_graph_equal_the_models_adapters():
     model = tiny()
     sites = insert_adapters(model, 3, scale=0.3, seed=1)
-    inputs = inputs_of(sites)
+    inputs = adapter_inputs(sites)
     assert len(inputs) == 2 * 2 * 6
     assert inputs["adapter.1.output.down.weight"].shape == (D, 3)
     rounded = stored_inputs(inputs, D)
     set_inputs(sites, rounded)
-    again = inputs_of(sites)
+    again = adapter_inputs(sites)
     assert all(np.array_equal(again[name], rounded[name]) for name in rounded)
     # As a graph computes it, in NumPy.
     name, z = "adapter.0.attention", np.linspace(-1, 1, D, dtype=np.float32)
@@ -128,7 +128,7 @@ def test_inputs_of_the_graph_equal_the_models_adapters():
 def test_each_method_trains_only_its_parameters():
     def trained(method, **options):
         model = tiny()
-        prepare(model, AdapterMethod(method, **options), 0)
+        prepare_adapters(model, AdapterMethod(method, **options), 0)
         names = {name for name, p in model.named_parameters() if p.requires_grad}
         return names, parameters(model)
 

@@ -12,7 +12,7 @@ import pytest
 import embed_together
 from embed_together import TEXTS, Recorder
 from fala_export.embedding import Embedder, Embeddings, VectorFile
-from fala_export.embedding.table import keys_of
+from fala_export.embedding.table import text_keys
 from fala_export.errors import ExportError
 from full_disk import files_of_at_most
 from together import run_together
@@ -137,7 +137,7 @@ def test_a_full_disk_and_an_unusable_folder_are_errors(tmp_path):
 
 
 def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
-    table, keys = VectorFile(tmp_path, 1), keys_of(["a", "b", "c"]).copy()
+    table, keys = VectorFile(tmp_path, 1), text_keys(["a", "b", "c"]).copy()
     keys["first"] = 7
     table.add(keys[:2], np.array([[1], [2]]))
     table.add(keys[:1], np.array([[3]]))  # a newer entry
@@ -148,12 +148,12 @@ def test_texts_whose_keys_begin_alike_are_told_apart(tmp_path):
 @pytest.mark.slow
 def test_a_table_sees_a_folder_made_anew_with_as_many_entries(tmp_path):
     table = VectorFile(tmp_path / "d", 1)
-    table.add(keys_of("ab"), np.float32([[1], [2]]))
-    assert table.find(keys_of("ab")).tolist() == [0, 1]
+    table.add(text_keys("ab"), np.float32([[1], [2]]))
+    assert table.find(text_keys("ab")).tolist() == [0, 1]
     shutil.rmtree(tmp_path / "d")
-    VectorFile(tmp_path / "d", 1).add(keys_of("bc"), np.float32([[3], [4]]))
-    assert table.find(keys_of("bca")).tolist() == [0, 1, -1]
-    vectors, are_whole = table.read(table.find(keys_of("bc")))
+    VectorFile(tmp_path / "d", 1).add(text_keys("bc"), np.float32([[3], [4]]))
+    assert table.find(text_keys("bca")).tolist() == [0, 1, -1]
+    vectors, are_whole = table.read(table.find(text_keys("bc")))
     assert vectors.tolist() == [[3], [4]] and are_whole.all()
 
 
@@ -166,7 +166,7 @@ def test_killed_writers_leave_whole_entries(tmp_path):
             for start in starts
         ]
         end = time.monotonic() + 60
-        while (VectorFile(tmp_path, 300).find(keys_of(map(str, starts))) < 0).any():
+        while (VectorFile(tmp_path, 300).find(text_keys(map(str, starts))) < 0).any():
             assert time.monotonic() < end
             time.sleep(0.01)
         time.sleep(0.05 + 0.013 * attempt)
@@ -179,7 +179,7 @@ def test_killed_writers_leave_whole_entries(tmp_path):
         assert whole.all()
         texts = [str(int(vector[0])) for vector in vectors]
         assert len({int(text) // 500_000 for text in texts}) == 2 * attempt + 2
-        np.testing.assert_array_equal(table.find(keys_of(texts)), rows)
+        np.testing.assert_array_equal(table.find(text_keys(texts)), rows)
 
 
 class Slow:

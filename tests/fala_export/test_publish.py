@@ -129,7 +129,10 @@ class TestCommands:
             printed = failed(*arguments)
             assert re.search(message, printed), printed
         assert not (tmp_path / "r").exists()
-        assert repository.load(folder).release("model/release.fala")[1].custom["version"] == 1
+        assert (
+            repository.load_repository(folder).release("model/release.fala")[1].custom["version"]
+            == 1
+        )
 
 
 class TestKeys:

@@ -18,7 +18,7 @@ from fala_export.models.load import load as load_model
 from fala_export.release import steps as steps_module
 from fala_export.release.recipe import read_recipe
 from fala_export.release.steps import ReleaseSteps
-from fala_export.updates.repository import load
+from fala_export.updates.repository import load_repository
 from fala_export.writing import digest_of
 from fala_sim.playground.command import command as replace
 from file_server import FileServer
@@ -379,14 +379,14 @@ def test_an_old_recipe_does_not_publish_its_release_as_the_newest(kitchen):
     works("release", kitchen / "recipe.toml", "--out", kitchen / "one.fala")
     works("release", kitchen / "two.toml")
     assert Bundle.open(kitchen / "posts.fala").manifest.product == "posts"
-    repository = load(kitchen / "REPO").release("posts/release.fala")[1]
+    repository = load_repository(kitchen / "REPO").release("posts/release.fala")[1]
     assert repository.custom["version"] == 2
 
     again = release(kitchen, "--out", kitchen / "one.fala").stdout
     assert "nothing to do: this release is version 1 of posts" in again
     assert "already, version 2 is the newest there" in again
     assert dry_run(kitchen)["steps"]["publish"] == "done"
-    assert load(kitchen / "REPO").release("posts/release.fala")[1].custom["version"] == 2
+    assert load_repository(kitchen / "REPO").release("posts/release.fala")[1].custom["version"] == 2
     # A little change of the old recipe makes another release, which is older all the same.
     write_recipe(kitchen, f"lexical = false\n{first}{tables}")
     older = release(kitchen, "--out", kitchen / "other.fala", code=1).stderr

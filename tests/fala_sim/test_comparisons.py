@@ -7,7 +7,7 @@ import pytest
 
 from fala import DataError
 from fala_sim.data_frame import framed
-from fala_sim.metric.statistics import PairedTest, compare
+from fala_sim.metric.statistics import PairedTest, paired_test
 from fala_sim.report.groups import comparable
 from sim_tables import TABLES, USERS, cell, column, cost, frame_of, replaced
 
@@ -63,7 +63,7 @@ def test_differences_are_means_over_common_users_and_seeds():
     assert (value.n, cell(table, "people", against="Top")) == (5, 5)
     assert (cell(table, "ahead", against="Top"), cell(table, "behind", against="Top")) == (5, 0)
     assert cell(table, "verdict", against="Top") == "better"
-    turned = compare(framed(theirs), framed(ours), AUC)
+    turned = paired_test(framed(theirs), framed(ours), AUC)
     assert turned.difference.mean == pytest.approx(-0.02)
     assert (turned.above, turned.ahead, turned.behind, turned.p) == (0, 0, 5, 2 / 32)
 
@@ -114,7 +114,7 @@ def test_differences_pair_equal_seeds():
     """Each side is better at one seed; pairing unequal seeds would change the difference."""
     ours = [*replaced("fala", 0.10), *replaced("fala", 0.00, seeds=(1,))]
     theirs = [*replaced("top", 0.09, seeds=(0,)), *replaced("top", -0.03, seeds=(2,))]
-    assert compare(framed(ours), framed(theirs), AUC).difference.mean == pytest.approx(0.01)
+    assert paired_test(framed(ours), framed(theirs), AUC).difference.mean == pytest.approx(0.01)
 
 
 def test_table_2_tests_against_the_best_baseline_on_common_seeds():

@@ -8,9 +8,9 @@ from conversions import check, run
 from fala.base.errors import DataError
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
-from fala_sim.convert.annotators import Document, busiest, convert
+from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.lewidi import parse_documents, read_folder
+from fala_sim.convert.lewidi import parse_documents, read_parts
 from fala_sim.data.location import find_location
 from sim_command import fails
 
@@ -46,7 +46,7 @@ def test_the_three_files_are_pooled(tmp_path):
     write(tmp_path, "X_dev.json", entry("two", Ann1=1))
     write(tmp_path, "X_test.json", entry("three", Ann3=1))
     write(tmp_path, "other.json", entry("not read", Ann3=1))
-    assert parse_documents(read_folder(tmp_path)) == [
+    assert parse_documents(read_parts(tmp_path)) == [
         Document("one", {"Ann1": 0, "Ann2": 1}),
         Document("two", {"Ann1": 1}),
         Document("three", {"Ann3": 1}),
@@ -56,7 +56,7 @@ def test_the_three_files_are_pooled(tmp_path):
 def test_a_repeated_text_is_one_document_with_its_first_label(tmp_path):
     write(tmp_path, "X_train.json", entry("Same  text", a=0, b=1), entry("other", a=0))
     write(tmp_path, "X_dev.json", entry("same text ", a=1, c=1))
-    parsed = parse_documents(read_folder(tmp_path))
+    parsed = parse_documents(read_parts(tmp_path))
     assert parsed == [Document("Same  text", {"a": 0, "b": 1, "c": 1}), Document("other", {"a": 0})]
     content = json.dumps({"1": {"text": "x", "annotations": "1,0", "annotators": "a,a"}})
     assert parse_documents({"f": content.encode()}) == [Document("x", {"a": 1})]
@@ -101,7 +101,7 @@ def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
     tags = {"sport detection": "1,No", "food": "1,0"}
     first, second = tagged("one", tags, a=0, b=1), tagged("two", tags, a=1, b=0)
     write(tmp_path, "X_train.json", first, second)
-    parsed = parse_documents(read_folder(tmp_path), tags=True)
+    parsed = parse_documents(read_parts(tmp_path), tags=True)
     assert parsed == [
         Document("one", {"a": ("sport", "food"), "b": ("offensiveness",)}),
         Document("two", {"a": ("offensiveness", "sport", "food"), "b": ()}),
@@ -141,14 +141,14 @@ def test_users_are_those_with_most_labels_and_ties_are_sorted_by_name():
         *documents(20, "busy", "tie2", "tie1", "small"),
         *[Document(f"more {n}", {"busy": n % 2, "tie1": 0, "tie2": 1}) for n in range(10)],
     ]
-    by_user = check(convert(docs, users=busiest(docs)[:2], seed=0))
+    by_user = check(convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0))
     assert list(by_user) == [None, "busy", "tie1"]
     assert len(by_user["busy"]) == 30
 
 
 def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_tested_on():
     docs = [*documents(40, "u", "v", "w"), *[Document(f"x {n}", {"x": 1}) for n in range(5)]]
-    by_user = check(convert(docs, users=busiest(docs)[:2], seed=0))
+    by_user = check(convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0))
     test = {row.text for row in by_user["u"] if row.split == "test"}
     expected = [
         (document.text, label)
@@ -163,15 +163,15 @@ def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_t
 
 def test_the_seed_determines_the_division():
     docs = documents(40, "u", "v", "w")
-    first = convert(docs, users=busiest(docs)[:2], seed=0).rows
-    assert convert(docs, users=busiest(docs)[:2], seed=0).rows == first
-    assert convert(docs, users=busiest(docs)[:2], seed=1).rows != first
+    first = convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0).rows
+    assert convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0).rows == first
+    assert convert_documents(docs, users=busiest_annotators(docs)[:2], seed=1).rows != first
 
 
 def test_public_rows_can_be_a_draw():
     docs = documents(40, "u", "v", "w", "x")
-    every = convert(docs, users=busiest(docs)[:2], seed=0)
-    drawn = convert(docs, users=busiest(docs)[:2], seed=0, public=12)
+    every = convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0)
+    drawn = convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0, public=12)
     public = check(drawn)[None]
     assert len(public) == 12
     assert {row.user for row in check(every)[None]} == {"w", "x"}  # the public has names
@@ -179,7 +179,10 @@ def test_public_rows_can_be_a_draw():
     ours, theirs = ([row for row in part.rows if row.split != "public"] for part in (drawn, every))
     assert ours == theirs
     assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
-    assert convert(docs, users=busiest(docs)[:2], seed=1, public=12).rows != drawn.rows
+    assert (
+        convert_documents(docs, users=busiest_annotators(docs)[:2], seed=1, public=12).rows
+        != drawn.rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_public_rows_can_be_a_draw():
 )
 def test_too_few_annotators_or_documents(docs, users, words):
     with pytest.raises(DataError, match=words):
-        convert(docs, users=busiest(docs)[:users], seed=0)
+        convert_documents(docs, users=busiest_annotators(docs)[:users], seed=0)
 
 
 GOOD = entry("a text", a=0, b=1)
@@ -225,13 +228,13 @@ def test_damaged_files_end_in_one_line(tmp_path, content, words):
 
 def test_folders_of_other_files_are_rejected(tmp_path):
     with pytest.raises(DataError, match=r"expected \*_train.json"):
-        read_folder(tmp_path)
+        read_parts(tmp_path)
     with pytest.raises(DataError, match=r"cannot read .*absent"):
-        read_folder(tmp_path / "absent")
+        read_parts(tmp_path / "absent")
     write(tmp_path, "X_train.json", GOOD)
     write(tmp_path, "Y_train.json", GOOD)
     with pytest.raises(DataError, match=r"2 data sets in .* \(X, Y\)"):
-        read_folder(tmp_path)
+        read_parts(tmp_path)
 
 
 def test_the_command_writes_rows_to_its_output_or_a_file(tmp_path):
@@ -264,8 +267,8 @@ def test_users_may_be_of_one_half(tmp_path):
     [("md-agreement", 20, None), ("hs-brexit", 3, 1120), ("hs-brexit", 5, 1120)],
 )
 def test_real_annotators(name, users, documents_each):
-    docs = parse_documents(read_folder(real_data(name)))
-    conversion = convert(docs, users=busiest(docs)[:users], seed=0)
+    docs = parse_documents(read_parts(real_data(name)))
+    conversion = convert_documents(docs, users=busiest_annotators(docs)[:users], seed=0)
     by_user = check(conversion)
     public = by_user.pop(None)
     assert len(by_user) == users
@@ -281,4 +284,7 @@ def test_real_annotators(name, users, documents_each):
         len(set(document.labels) - set(by_user)) for document in docs if document.text not in test
     )
     assert len(public) == others
-    assert convert(docs, users=busiest(docs)[:users], seed=0).rows == conversion.rows
+    assert (
+        convert_documents(docs, users=busiest_annotators(docs)[:users], seed=0).rows
+        == conversion.rows
+    )

@@ -5,8 +5,8 @@ import pytest
 from checkout import real_data
 from conversions import check, split
 from fala.base.errors import DataError
-from fala_sim.convert.annotators import Document, busiest, convert
-from fala_sim.convert.crehate import read_folder
+from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.convert.crehate import read_crehate
 from fala_sim.convert.left_out import LeftOut
 
 
@@ -31,7 +31,7 @@ def write(folder, annotations):
 
 def read(folder):
     left_out = LeftOut()
-    return read_folder(folder, left_out), left_out
+    return read_crehate(folder, left_out), left_out
 
 
 def test_annotations_are_joined_with_the_posts(tmp_path):
@@ -88,7 +88,11 @@ def test_real_annotators():
         sum(len(document.labels) for document in documents) + sum(left_out.counts().values())
         == 39_486
     )
-    by_user = check(convert(documents, users=busiest(documents)[:5], seed=0, left_out=left_out))
+    by_user = check(
+        convert_documents(
+            documents, users=busiest_annotators(documents)[:5], seed=0, left_out=left_out
+        )
+    )
     by_user.pop(None)
     assert max(map(len, by_user.values())) == 188
     for rows in by_user.values():

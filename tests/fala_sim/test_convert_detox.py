@@ -3,7 +3,7 @@ import pytest
 from conversions import run
 from fala.base.errors import DataError
 from fala_sim.convert.annotators import Document
-from fala_sim.convert.detox import read_folder
+from fala_sim.convert.detox import read_detox
 from fala_sim.convert.left_out import LeftOut
 from sim_command import fails
 
@@ -34,7 +34,7 @@ def write(folder, comments, verdicts, kind="aggression"):
 
 def read(folder):
     left_out = LeftOut()
-    return read_folder(folder, left_out), left_out
+    return read_detox(folder, left_out), left_out
 
 
 def test_a_score_below_zero_is_aggressive(tmp_path):

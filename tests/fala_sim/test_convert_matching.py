@@ -3,7 +3,7 @@ import pytest
 from conversions import check, split
 from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.matching import Moment, convert
+from fala_sim.convert.matching import Moment, convert_moments
 
 
 def moments(name, count, *, passed=3):
@@ -22,7 +22,9 @@ def by(name, moments):
 
 def divide(users, others, *, negatives=1, public=1000):
     left_out = LeftOut()
-    conversion = convert(users, others, negatives=negatives, public=public, left_out=left_out)
+    conversion = convert_moments(
+        users, others, negatives=negatives, public=public, left_out=left_out
+    )
     return check(conversion), left_out.counts()
 
 

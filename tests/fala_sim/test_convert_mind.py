@@ -7,7 +7,13 @@ from checkout import real_data
 from conversions import check, run, split
 from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.mind import Impression, busiest, convert, read_impressions, read_news
+from fala_sim.convert.mind import (
+    Impression,
+    busiest_readers,
+    convert_impressions,
+    read_impressions,
+    read_news,
+)
 
 
 def article(number, title):
@@ -51,8 +57,10 @@ def titles(impressions):
 def divide(impressions, news=None, *, users=1, seed=0, **options):
     left_out = LeftOut()
     news = titles(impressions) if news is None else news
-    chosen = busiest(news, impressions, left_out)[:users]
-    conversion = convert(news, impressions, users=chosen, seed=seed, left_out=left_out, **options)
+    chosen = busiest_readers(news, impressions, left_out)[:users]
+    conversion = convert_impressions(
+        news, impressions, users=chosen, seed=seed, left_out=left_out, **options
+    )
     return conversion, left_out.counts()
 
 

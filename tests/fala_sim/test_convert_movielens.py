@@ -7,7 +7,13 @@ from checkout import real_data
 from conversions import check, split
 from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.movielens import FilmRating, _Offers, busiest, convert, read_folder
+from fala_sim.convert.movielens import (
+    FilmRating,
+    _Offers,
+    busiest_raters,
+    convert_likes,
+    read_movielens,
+)
 
 
 def write(folder, movies, ratings):
@@ -24,7 +30,7 @@ def write(folder, movies, ratings):
 
 def read(folder):
     left_out = LeftOut()
-    return read_folder(folder, left_out), left_out
+    return read_movielens(folder, left_out), left_out
 
 
 def make_ratings():
@@ -76,8 +82,12 @@ def test_the_history_has_the_films_liked_before():
     ratings = make_ratings()
     for history in (3, 100):
         rows = check(
-            convert(
-                ratings, users=busiest(ratings)[:1], seed=0, history=history, left_out=LeftOut()
+            convert_likes(
+                ratings,
+                users=busiest_raters(ratings)[:1],
+                seed=0,
+                history=history,
+                left_out=LeftOut(),
             )
         )["busy"]
         liked = [rating.film for rating in ratings["busy"] if rating.liked]
@@ -90,7 +100,9 @@ def test_the_history_has_the_films_liked_before():
 
 def test_a_negative_is_an_offered_film_that_the_user_never_rated():
     ratings = make_ratings()
-    rows = check(convert(ratings, users=busiest(ratings)[:1], seed=0, left_out=LeftOut()))
+    rows = check(
+        convert_likes(ratings, users=busiest_raters(ratings)[:1], seed=0, left_out=LeftOut())
+    )
     time = {rating.film: rating.time for rating in ratings["busy"]}
     offered = {rating.film: rating.time for rating in reversed(ratings["other"])}
     passed = [row for row in rows["busy"] if not row.label]
@@ -116,13 +128,15 @@ def test_users_are_the_people_with_most_liked_films():
     ratings = make_ratings()
     ratings["critic"] = [FilmRating(n, f"other film {n}", n < 3) for n in range(99)]
     left_out = LeftOut()
-    conversion = convert(ratings, users=busiest(ratings)[:1], seed=0, left_out=left_out)
+    conversion = convert_likes(
+        ratings, users=busiest_raters(ratings)[:1], seed=0, left_out=left_out
+    )
     assert list(check(conversion)) == [None, "busy"]
     assert left_out.counts()["ratings below 4"] == 10 + 96
-    again = convert(ratings, users=busiest(ratings)[:1], seed=0, left_out=LeftOut())
+    again = convert_likes(ratings, users=busiest_raters(ratings)[:1], seed=0, left_out=LeftOut())
     assert again.rows == conversion.rows
     assert (
-        convert(ratings, users=busiest(ratings)[:1], seed=1, left_out=LeftOut()).rows
+        convert_likes(ratings, users=busiest_raters(ratings)[:1], seed=1, left_out=LeftOut()).rows
         != conversion.rows
     )
 
@@ -130,15 +144,15 @@ def test_users_are_the_people_with_most_liked_films():
 def test_too_few_people():
     ratings = make_ratings()
     with pytest.raises(DataError, match="0 public rows beside 2 users"):
-        convert(ratings, users=busiest(ratings), seed=0, left_out=LeftOut())
+        convert_likes(ratings, users=busiest_raters(ratings), seed=0, left_out=LeftOut())
 
 
 def test_real_likes():
     ratings, left_out = read(real_data("movielens-small"))
     assert left_out.counts() == {}
     assert sum(map(len, ratings.values())) == 100_004
-    conversion = convert(
-        ratings, users=busiest(ratings)[:5], seed=0, public=3000, left_out=left_out
+    conversion = convert_likes(
+        ratings, users=busiest_raters(ratings)[:5], seed=0, public=3000, left_out=left_out
     )
     by_user = check(conversion)
     public = by_user.pop(None)

@@ -9,7 +9,7 @@ from fala.base.errors import DataError
 from fala_sim.convert.conversion import Conversion, MatchRow, TextRow, folded
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.convert.tables import filled, keep, read_chunks, read_lines, read_table
+from fala_sim.convert.tables import filled, keep_good, read_chunks, read_columns, read_lines
 from sim_command import fails
 
 
@@ -75,17 +75,17 @@ def test_counts_are_those_of_the_rows():
 def test_a_table_is_text_by_row(tmp_path):
     path = tmp_path / "t.tsv"
     path.write_bytes("\ufeffa\tb\n1\tNA\r\n\n3\nbad\t4\n8\t\u20289".encode())
-    frame, left_out = read_table(path, ("b", "a")), LeftOut()
+    frame, left_out = read_columns(path, ("b", "a")), LeftOut()
     assert [*frame.itertuples(name=None)] == [
         (1, "NA", "1"), (2, "", "3"), (3, "4", "bad"), (4, "\u20289", "8"),
     ]  # fmt: skip
-    kept = keep(frame, filled(frame["b"]), "no b", path, left_out)
+    kept = keep_good(frame, filled(frame["b"]), "no b", path, left_out)
     assert kept.index.tolist() == [1, 3, 4]
     assert left_out.lines() == ["warning: left out 1 damaged rows of t.tsv; the first: row 2: no b"]
     with pytest.raises(DataError, match=r"t.tsv, row 2: no b"):
-        keep(frame[1:2], filled(frame["b"])[1:2], "no b", path, left_out)
+        keep_good(frame[1:2], filled(frame["b"])[1:2], "no b", path, left_out)
     path.write_bytes(b'a,b\n1,"two, ""three"""\n')
-    assert read_table(path, ("b",), sep=",")["b"].tolist() == ['two, "three"']
+    assert read_columns(path, ("b",), sep=",")["b"].tolist() == ['two, "three"']
     path.write_bytes(b"1\t2\n3\t4\n5\t6\n")
     chunks = read_chunks(path, ("a", "b"), header=False, rows=2)
     assert [chunk["b"].tolist() for chunk in chunks] == [["2", "4"], ["6"]]
@@ -105,11 +105,11 @@ def test_a_table_is_text_by_row(tmp_path):
 def test_an_unusable_table_is_an_error(tmp_path, content, words):
     (tmp_path / "t.tsv").write_bytes(content)
     with pytest.raises(DataError, match=words):
-        read_table(tmp_path / "t.tsv", ("a", "b"))
+        read_columns(tmp_path / "t.tsv", ("a", "b"))
 
 
 def test_an_unreadable_file_is_an_error(tmp_path):
-    for read in (read_lines, lambda path: read_table(path, ("a",))):
+    for read in (read_lines, lambda path: read_columns(path, ("a",))):
         for path in (tmp_path / "absent", tmp_path):
             with pytest.raises(DataError, match="cannot read"):
                 read(path)

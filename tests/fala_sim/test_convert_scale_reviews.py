@@ -3,9 +3,9 @@ import pytest
 from checkout import real_data
 from conversions import check, run, split
 from fala.base.errors import DataError
-from fala_sim.convert.annotators import Document, busiest, convert
+from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.scale_reviews import read_folder
+from fala_sim.convert.scale_reviews import read_reviews
 from sim_command import fails
 
 
@@ -20,7 +20,7 @@ def write(folder, writer, reviews, labels, kind="label.3class"):
 
 def read(folder, **options):
     left_out = LeftOut()
-    documents = read_folder(folder, left_out, **options)
+    documents = read_reviews(folder, left_out, **options)
     return sorted(documents, key=lambda document: document.text), left_out
 
 
@@ -74,7 +74,9 @@ def test_real_writers():
     assert sum(len(document.labels) for document in documents) + sum(
         left_out.counts().values()
     ) == sum((1027, 1307, 902, 1770))
-    conversion = convert(documents, users=busiest(documents)[:2], seed=0, left_out=left_out)
+    conversion = convert_documents(
+        documents, users=busiest_annotators(documents)[:2], seed=0, left_out=left_out
+    )
     by_user = check(conversion)
     assert list(by_user) == [None, "Steve+Rhodes", "James+Berardinelli"]
     for rows in by_user.values():
@@ -83,4 +85,4 @@ def test_real_writers():
         rows = by_user[user]
         assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.001
     with pytest.raises(DataError, match="0 public rows beside 4 users"):
-        convert(documents, users=busiest(documents), seed=0)
+        convert_documents(documents, users=busiest_annotators(documents), seed=0)

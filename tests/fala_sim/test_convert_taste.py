@@ -2,9 +2,9 @@ from collections import Counter
 
 from checkout import real_data
 from conversions import check, split
-from fala_sim.convert.annotators import Document, busiest, convert
+from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.taste import ANIME, BOOKS, read_folder
+from fala_sim.convert.taste import ANIME, BOOKS, read_ratings
 
 ANIME_FILES = {
     "anime_info.dat": (
@@ -42,7 +42,7 @@ def write(folder, files):
 
 def read(folder, items, **options):
     left_out = LeftOut()
-    return read_folder(folder, left_out, items=items, **options), left_out
+    return read_ratings(folder, left_out, items=items, **options), left_out
 
 
 def test_anime_have_names_kinds_and_genres(tmp_path):
@@ -82,7 +82,13 @@ def test_real_ratings():
     assert labels.total() == 419_943
     assert 0.6 < labels[1] / labels.total() < 0.61
     by_user = check(
-        convert(documents, users=busiest(documents)[:5], seed=0, public=3000, left_out=left_out)
+        convert_documents(
+            documents,
+            users=busiest_annotators(documents)[:5],
+            seed=0,
+            public=3000,
+            left_out=left_out,
+        )
     )
     assert len(by_user.pop(None)) == 3000
     for rows in by_user.values():

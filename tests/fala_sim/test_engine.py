@@ -12,7 +12,7 @@ from fala import DataError
 from fala_sim.engine import open_engine
 from fala_sim.engine.job import Job, Needs
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.shelf import Shelf, unpack
+from fala_sim.engine.shelf import Shelf, unpack_shelf
 from fala_sim.origin import gpus, provenance
 from fala_sim.records import RecordKey, RecordStore, read_records
 from giving import STAYS, die, give, refuse, stay, take, threads
@@ -161,7 +161,7 @@ def test_equal_contents_are_sent_once(tmp_path, monkeypatch):
     shelf = Shelf(put)
     paths = [tmp_path / name for name in ("model", "three.fala", "same.fala")]
     for _ in range(2):
-        local_paths = unpack(shelf.parcels(paths), fetch)
+        local_paths = unpack_shelf(shelf.parcels(paths), fetch)
         assert (len(store), len(fetched)) == (3, 4)
     for name in ("model/one.json", "model/inner/two.json"):
         assert (tmp_path / name).read_text() == json.dumps(name)
@@ -172,5 +172,5 @@ def test_equal_contents_are_sent_once(tmp_path, monkeypatch):
             assert json.load(file) == name
     # A changed file is sent again.
     (tmp_path / "three.fala").write_text("changed")
-    unpack(shelf.parcels(paths), fetch)
+    unpack_shelf(shelf.parcels(paths), fetch)
     assert (len(store), len(fetched)) == (4, 5)

@@ -40,12 +40,12 @@ def small():
 
 @pytest.fixture(scope="module")
 def prepared(small, tmp_path_factory):
-    return world.prepare(tmp_path_factory.mktemp("fleet"), 0, lambda line: None)
+    return world.prepare_world(tmp_path_factory.mktemp("fleet"), 0, lambda line: None)
 
 
 @pytest.fixture(scope="module")
 def shared(prepared):
-    return world.load(prepared)
+    return world.load_world(prepared)
 
 
 def untimed(row):
@@ -174,7 +174,7 @@ def test_the_report_counts_users_better_off_and_the_halted_release(tmp_path):
     metadata = {"seed": "0", "start": "3.6"}
     for number in range(2):
         part = invented_rows(400)[number * 200 : (number + 1) * 200]
-        rows.write(tmp_path / "rows" / f"{number:06}.parquet", rows.frame_of(part), metadata)
+        rows.write_fleet(tmp_path / "rows" / f"{number:06}.parquet", rows.frame_of(part), metadata)
     summary = report.report(tmp_path)
     assert summary["bytes_a_row"] < 200
     release = summary["releases"]["transformer"]
@@ -202,11 +202,11 @@ def test_shared_files_are_read_from_their_local_paths(prepared, tmp_path, monkey
         return len(stored) - 1
 
     parcels = shelf.Shelf(put).parcels(world.files_of(prepared))
-    local_paths = shelf.unpack(parcels, stored.__getitem__)
+    local_paths = shelf.unpack_shelf(parcels, stored.__getitem__)
     hidden = prepared.rename(prepared.with_name("elsewhere"))
     shelf.set_local_paths(local_paths)
     try:
-        shared = world.load(prepared)
+        shared = world.load_world(prepared)
         texts = [post.text for post in shared.posts[:3]]
         release = replace(shared.releases["transformer"], name="moved")
         assert tmp_path in release.path.parents

@@ -17,7 +17,7 @@ from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.training.loop import Network
-from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count
+from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count_flops
 from fala_sim.training.transformer import open_encoder, skeleton
 from families import write_model
 from trained import documents, make_head, write_new
@@ -70,7 +70,7 @@ def test_a_few_counts_give_every_batch(tmp_path):
     model = adapted(skeleton(write_model(tmp_path, "deberta-v2")), Full)
     flops = BatchFlops(model, longest=32, logits=3)
     for texts, tokens in ((5, 7), (13, 32)):
-        assert flops(texts, tokens) == count(model, texts, tokens, logits=3).totals()
+        assert flops(texts, tokens) == count_flops(model, texts, tokens, logits=3).totals()
 
 
 def test_a_model_without_a_polynomial_is_counted_batch_by_batch(monkeypatch):
@@ -101,7 +101,7 @@ def test_counted_flops_equal_those_of_a_real_step(method, tmp_path):
         result = network(texts, tokens).sum()
     with FlopCounterMode(display=False) as backward:
         result.backward()
-    counted = count(
+    counted = count_flops(
         adapted(skeleton(model), method), 6, max(len(tokens[text]) for text in texts)
     ).totals()
     assert counted == (forward.get_total_flops(), backward.get_total_flops())

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn, draws
+from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn_labels, draws
 from fala_sim.experiments.people import Participants
 from fala_sim.records import RecordStore, read_records
 from fala_sim.situation import User
@@ -77,10 +77,10 @@ def test_smaller_draws_are_subsets_of_larger_draws():
     user = User(
         "ada", [f"text {n}" for n in range(60)], ["yes", "no"] * 30, ["a", "b"], ["yes"] * 2
     )
-    five, ten = (drawn(user, f"{size}.1") for size in (5, 10))
+    five, ten = (drawn_labels(user, f"{size}.1") for size in (5, 10))
     assert len(five.train) == len(five.train_labels) == 5
     assert set(five.train) < set(ten.train)
-    assert set(five.train) != set(drawn(user, "5.2").train)
+    assert set(five.train) != set(drawn_labels(user, "5.2").train)
     assert ten.train == sorted(ten.train, key=user.train.index)
     assert (
         dict(zip(ten.train, ten.train_labels, strict=True)).items()

@@ -10,14 +10,14 @@ from fala_export.fit.device_fit import Work
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
 from fala_sim.methods.adapter import Adapter
-from fala_sim.methods.fala_shipped import joined
+from fala_sim.methods.fala_shipped import joined_reports
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.matrix import Matrix
-from fala_sim.methods.matrix_tuning import tune
+from fala_sim.methods.matrix_tuning import tune_head
 from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
-from fala_sim.metric.quality import decisions, figures, figures_of, positions
+from fala_sim.metric.quality import decisions, figures_of, label_figures, positions
 from fala_sim.situation import User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
@@ -36,7 +36,7 @@ NAMES = tuple(SETTINGS)
 
 
 def accuracy(where, logits):
-    return figures(logits, positions(where.user.test_labels, where.labels))["accuracy"]
+    return label_figures(logits, positions(where.user.test_labels, where.labels))["accuracy"]
 
 
 def vendor_logits(where, examples):
@@ -179,7 +179,7 @@ def test_tuning_reaches_the_minimum_of_the_cross_entropy():
     inputs, labels = where.new.inputs(where.user.train), where.label_shares()
     point = {"theta": np.zeros((3, NEW_DIMENSION)), "bias": np.zeros(3), "weight": 1.0}
     for rate in (0.03, 0.003, 0.0003):
-        point["theta"], point["bias"] = tune(
+        point["theta"], point["bias"] = tune_head(
             where, inputs, **point, learning_rate=rate, epochs=100, tune_bias=True
         )
     z = inputs @ point["theta"].T + point["bias"]
@@ -234,7 +234,7 @@ def test_a_report_includes_the_refinements_of_its_replacement():
         counts=Counts(representatives=8, scales=(2.0,), fits=(FIT, FIT),
                       peak_memory={"solve": 12}),
     )  # fmt: skip
-    whole = joined(first, more)
+    whole = joined_reports(first, more)
     assert (whole.old, whole.new, whole.examples) == ("glove", "bert", 40)
     assert whole.forward_passes == 8
     counts = whole.counts

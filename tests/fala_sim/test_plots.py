@@ -11,7 +11,7 @@ from fala_sim import frame
 from fala_sim.methods.registry import METHODS as REGISTERED
 from fala_sim.records import RecordKey, RecordStore
 from fala_sim.report.plot import house_style, look
-from fala_sim.report.registry import shown
+from fala_sim.report.registry import shown_entries
 from sim_records import EVIL, METHODS, USERS, replacement, write_run
 from sim_tables import FIGURES, TABLES, frame_of
 
@@ -46,7 +46,7 @@ def results(tmp_path_factory):
 def plots(results):
     """Every figure's plots, by name."""
     style = dict(mpl.rcParams)
-    drawn, missing = shown(FIGURES.values(), frame(results))
+    drawn, missing = shown_entries(FIGURES.values(), frame(results))
     assert dict(mpl.rcParams) == style
     assert missing == []
     return {plot.name: plot for plots in drawn for plot in plots}
@@ -73,7 +73,7 @@ def test_every_figure_is_drawn_and_every_table_filled(results, plots):
         "figure-2-films-full", "passes-minilm", "pareto-films", "labels-minilm",
     }  # fmt: skip
     assert all(len(plot.alt) > 40 for plot in plots.values())
-    filled, missing = shown(TABLES.values(), frame(results))
+    filled, missing = shown_entries(TABLES.values(), frame(results))
     lacking = [name for name in TABLES if any(f"table {name}" in line for line in missing)]
     assert len(filled) + len(lacking) == len(TABLES)
     assert lacking == ["1", "own", "ratings", "tags"]
@@ -86,7 +86,7 @@ def test_one_kind_of_records_is_enough(tmp_path):
         RecordStore(tmp_path).append(
             RecordKey("labels", "films", method, "Ann", 0, "10.0"), content
         )
-    drawn, missing = shown(FIGURES.values(), frame(tmp_path))
+    drawn, missing = shown_entries(FIGURES.values(), frame(tmp_path))
     assert [plot.name for plots in drawn for plot in plots] == ["labels-minilm"]
     assert "'replacement'" in missing[0]
 

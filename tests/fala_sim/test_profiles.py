@@ -12,7 +12,7 @@ import pytest
 
 import fala
 import fala_export
-from fala_sim.experiments.profiles.limited import DOCUMENTS, judge, train
+from fala_sim.experiments.profiles.limited import DOCUMENTS, judge_run, train_limited
 from fala_sim.experiments.profiles.profile import MIB, PROFILES, Figure, Profile, ProfileWork
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.playground.releases import built_in
@@ -201,7 +201,7 @@ def wait_until(condition, seconds=10.0):
     ],
 )
 def test_an_error_has_an_outcome(error, outcome):
-    judged, message = judge(error)
+    judged, message = judge_run(error)
     assert judged == outcome
     assert message
 
@@ -209,7 +209,7 @@ def test_an_error_has_an_outcome(error, outcome):
 def test_the_cause_of_an_error_decides_its_outcome():
     error = fala.DeviceError("device: it cannot be written")
     error.__cause__ = OSError(errno.EFBIG, "File too large")
-    assert judge(error)[0] == "no space"
+    assert judge_run(error)[0] == "no space"
 
 
 def test_every_figure_has_its_source():
@@ -248,7 +248,7 @@ def training(user_situation):
 def test_a_training_is_one_epoch_over_a_few_documents(user_situation, training):
     events = {}
     stages = []
-    train(training, lambda step, **fields: events.update({step: fields}), stages.append)
+    train_limited(training, lambda step, **fields: events.update({step: fields}), stages.append)
     assert stages == ["train"]
     assert events["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
     cost = events["measured"]["cost"]["stages"]["train"]

@@ -12,7 +12,7 @@ import pytest
 
 from fala import DataError
 from fala_sim import origin
-from fala_sim.origin import commit_of
+from fala_sim.origin import commit_of_source
 from fala_sim.records import DATABASE, PACKED, RecordKey, RecordStore, read_records
 from sim_command import fails, run, works
 
@@ -197,10 +197,10 @@ def test_commit_of_ignores_an_enclosing_repository(tmp_path):
     inside = tmp_path / "venv" / "origin.py"
     inside.parent.mkdir()
     inside.write_text("")
-    assert commit_of(inside) == ""
+    assert commit_of_source(inside) == ""
     (tmp_path / "theirs.py").write_text("")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "theirs.py")
     git(tmp_path, "commit", "-qm", "Theirs")
-    assert len(commit_of(tmp_path / "theirs.py")) >= 7
-    assert commit_of(inside) == ""
+    assert len(commit_of_source(tmp_path / "theirs.py")) >= 7
+    assert commit_of_source(inside) == ""

@@ -16,7 +16,7 @@ from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.preparation import exporter
 from fala_sim.preparation.embeddings import embedder_of
-from fala_sim.preparation.releases import load, prepare
+from fala_sim.preparation.releases import load_prepared, prepare_releases
 from fala_sim.preparation.sources import find_source
 from fala_sim.records import RecordKey, read_records
 from laboratory import write_data
@@ -25,11 +25,11 @@ from public_data import write_rows
 pytestmark = pytest.mark.slow
 
 
-def prepare_releases(folder, work, lines, old="glove", new="bert"):
+def prepared_releases(folder, work, lines, old="glove", new="bert"):
     """Prepare releases and return their folder; log lines are appended to a list."""
     sources = [find_source(name, work) for name in (old, new)]
     partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    return prepare(partition, work, *sources, role="test", log=lines.append)
+    return prepare_releases(partition, work, *sources, role="test", log=lines.append)
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,11 @@ def work(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def path(folder, work):
-    return prepare_releases(folder, work, [])
+    return prepared_releases(folder, work, [])
 
 
 def test_a_release_has_a_bridge_and_scales_of_the_public_rows(folder, work, path):
-    prepared = load(path)
+    prepared = load_prepared(path)
     release = Bundle.open(prepared.shipped.path)
     assert set(release.bridges()) == {Bundle.open(prepared.old.path).backbone_digest}
     assert release.scales and Bundle.open(prepared.installed.path).scales
@@ -67,16 +67,16 @@ def test_a_release_has_a_bridge_and_scales_of_the_public_rows(folder, work, path
         assert bundle.head() == plain.head
     # A second call reuses it.
     lines = []
-    assert prepare_releases(folder, work, lines) == path
+    assert prepared_releases(folder, work, lines) == path
     assert not lines
 
 
 @pytest.mark.thorough
 def test_other_data_of_the_same_name_is_prepared_anew(work, tmp_path):
     data = write_data(tmp_path / "data", documents=40)
-    before = load(prepare_releases(data, work, []))
+    before = load_prepared(prepared_releases(data, work, []))
     write_data(data, documents=40, seed=1)
-    after = load(prepare_releases(data, work, []))
+    after = load_prepared(prepared_releases(data, work, []))
     assert set(before.division.public) != set(after.division.public)
     assert before.digests["data"] != after.digests["data"]
 
@@ -106,11 +106,11 @@ def test_a_folder_digest_depends_on_names_and_contents(tmp_path):
 
 
 def key_of(path, kind, method="fala"):
-    return RecordKey(kind, "small", method, load(path).division.users[0].name, 0)
+    return RecordKey(kind, "small", method, load_prepared(path).division.users[0].name, 0)
 
 
 def test_logits_of_a_replacement_equal_the_devices_predictions(path, tmp_path):
-    prepared = load(path)
+    prepared = load_prepared(path)
     user = prepared.division.users[0]
     # In int8 an embedding depends on the batch that the text is in: here the device's own.
     embeddings = Bundle.open(prepared.shipped.path).backbone().encode(user.test)
@@ -170,7 +170,7 @@ def test_fala_all_encodes_all_documents(path, tmp_path):
     assert "vendor" not in by_method["global"]
     assert by_method["old-words"]["logits"] != by_method["old"]["logits"]
     # Each tells what blends need: the labels, and logits of the same examples.
-    user = load(path).division.users[0]
+    user = load_prepared(path).division.users[0]
     for record in by_method.values():
         assert record["truth"] == list(user.test_labels)
         assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
@@ -179,19 +179,19 @@ def test_fala_all_encodes_all_documents(path, tmp_path):
 def test_parts_that_the_exporter_rejects_are_logged_and_left_out(work, tmp_path):
     lines = []
     few = write_data(tmp_path / "few", documents=40)
-    prepared = load(prepare_releases(few, work, lines))
+    prepared = load_prepared(prepared_releases(few, work, lines))
     release = Bundle.open(prepared.shipped.path)
     assert release.bridges() == {}
     assert release.scales == ()
     assert "too few" in prepared.vendor["bridge"]["refused"]
     assert "annotators" in prepared.vendor["scales"]["refused"]
     assert any("no bridge: " in line for line in lines)
-    same = load(prepare_releases(few, work, [], "glove", "glove"))
+    same = load_prepared(prepared_releases(few, work, [], "glove", "glove"))
     assert "same backbone" in same.vendor["bridge"]["refused"]
 
 
 def test_the_vendor_trains_on_no_users_rows(path):
-    prepared = load(path)
+    prepared = load_prepared(path)
     public, users = set(prepared.division.public), prepared.division.users
     details = Bundle.open(prepared.shipped.path).manifest.details
     assert details["training"]["data"]["rows"] == len(prepared.division.public)
@@ -202,7 +202,7 @@ def test_the_vendor_trains_on_no_users_rows(path):
 
 def test_a_release_is_what_the_exporter_makes_of_the_same_rows(work, path, tmp_path):
     """So what is measured is what ships: the same head, word by word."""
-    prepared = load(path)
+    prepared = load_prepared(path)
     division = prepared.division
     public = zip(division.public_users, division.public, division.public_labels, strict=True)
     rows = [
@@ -228,6 +228,6 @@ def test_a_command_that_fails_says_why(tmp_path, capsys):
     with pytest.raises(DataError, match=r"nothing\.fala"):
         exporter.run("inspect", str(path))
     with pytest.raises(DataError, match=r"nothing\.fala"):
-        exporter.run_apart(Bundle.open, path)
+        exporter.export_apart(Bundle.open, path)
     exporter.run("inspect", str(find_source("bert", tmp_path).bundle))
     assert not capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 
 from fala_sim.experiments.scoring import outcome
 from fala_sim.methods.fala_shipped import ShippedModel
-from fala_sim.metric.quality import decisions, figures, figures_of, flips
+from fala_sim.metric.quality import decisions, figures_of, flips, label_figures
 from situations import situation
 
 TRUTH = ["a", "a", "a", "b", "b", "b"]
@@ -23,7 +23,7 @@ def f1(decided, truth):
 
 def test_f1_uses_decisions_above_zero():
     logits = np.array([[-2.0], [0.5], [1.5], [-0.1], [0.6], [3.0]])
-    scores = figures(logits, POSITIONS)
+    scores = label_figures(logits, POSITIONS)
     assert decisions(logits).tolist() == [0, 1, 1, 0, 1, 1]
     assert scores["f1"] == pytest.approx(f1(list("abbabb"), TRUTH)) == pytest.approx(4 / 7)
     assert scores["accuracy"] == pytest.approx(3 / 6)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fala_sim.data_frame import framed
-from fala_sim.metric.statistics import compare, holm, interval, mean_over_users, over_users
+from fala_sim.metric.statistics import holm, interval, mean_over_users, over_users, paired_test
 from fala_sim.metric.value import UserMean
 
 AUC = "scores.auc"
@@ -77,35 +77,35 @@ def test_p_value_is_that_of_the_exact_sign_flip_test(users):
     theirs = records({str(number): 0.5 for number in range(users)})
     means = [np.mean(differences * signs) for signs in itertools.product((1, -1), repeat=users)]
     expected = np.mean(np.abs(means) >= abs(np.mean(differences)) - 1e-12)
-    assert compare(ours, theirs, AUC).p == pytest.approx(expected)
+    assert paired_test(ours, theirs, AUC).p == pytest.approx(expected)
 
 
 def test_equal_figures_have_p_value_one():
     same = records({"a": 0.6, "b": 0.9, "c": 0.7})
-    assert compare(same, same, AUC).p == 1
+    assert paired_test(same, same, AUC).p == 1
 
 
 def test_one_user_has_p_value_one():
-    comparison = compare(records({"a": 0.9}), records({"a": 0.1}), AUC)
+    comparison = paired_test(records({"a": 0.9}), records({"a": 0.1}), AUC)
     assert (comparison.p, comparison.smallest_p) == (1, 1)
 
 
 def test_p_value_of_many_users_is_sampled_and_not_below_its_minimum():
     ours = records({str(user): 0.9 for user in range(40)})
     theirs = records({str(user): 0.5 + user / 1000 for user in range(40)})
-    comparison = compare(ours, theirs, AUC)
+    comparison = paired_test(ours, theirs, AUC)
     assert comparison.p == comparison.smallest_p == pytest.approx(2 / 10_000)
 
 
 def test_users_with_one_name_in_two_data_sets_are_two_users():
     ours = concat(records({"a": 0.9}), records({"a": 0.8}, data="news"))
     theirs = concat(records({"a": 0.7}), records({"a": 0.7}, data="news"))
-    assert compare(ours, theirs, AUC).difference.n == 2
+    assert paired_test(ours, theirs, AUC).difference.n == 2
 
 
 def test_a_user_without_an_auc_is_not_compared():
     ours, theirs = records({"a": 0.9, "b": 0.8}), records({"a": 0.7, "b": None})
-    assert compare(ours, theirs, AUC).difference.n == 1
+    assert paired_test(ours, theirs, AUC).difference.n == 1
 
 
 def test_holm_equals_values_by_hand():

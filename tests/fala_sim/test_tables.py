@@ -12,9 +12,9 @@ from fala import DataError
 from fala_sim.experiments import paper
 from fala_sim.experiments.labels.tables import by_size
 from fala_sim.experiments.replacement.plots import heat_map
-from fala_sim.metric.value import UserMean, number
+from fala_sim.metric.value import UserMean, number_text
 from fala_sim.report.groups import title
-from fala_sim.report.registry import shown
+from fala_sim.report.registry import shown_entries
 from fala_sim.report.table import NOT_RUN, Table
 from sim_tables import (
     TABLES,
@@ -87,7 +87,7 @@ def test_json_keeps_numbers():
     ],
 )  # fmt: skip
 def test_numbers_have_three_digits(value, text):
-    assert number(value) == text
+    assert number_text(value) == text
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_empty_table_names_the_missing_records_and_their_command():
     for name, entry in TABLES.items():
         with pytest.raises(DataError, match=f"table {name} needs; `fala-sim table {name} --run`"):
             entry(frame_of({}))
-    tables, missing = shown(TABLES.values(), frame_of({}))
+    tables, missing = shown_entries(TABLES.values(), frame_of({}))
     assert not tables
     assert all(sum(f"{entry}" in line for line in missing) for entry in TABLES.values())
     assert "no records of kind 'labels' (table labels)" in missing

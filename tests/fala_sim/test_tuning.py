@@ -25,11 +25,11 @@ from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.methods.lora import Lora
 from fala_sim.preparation import tuning
 from fala_sim.preparation.embeddings import embedder_of
-from fala_sim.preparation.releases import load, prepare
+from fala_sim.preparation.releases import load_prepared, prepare_releases
 from fala_sim.preparation.sources import find_source
-from fala_sim.preparation.tuning import public_rows, tune
+from fala_sim.preparation.tuning import public_rows, tune_backbone
 from fala_sim.records import read_records
-from fala_sim.situation import distinct_texts, texts_of
+from fala_sim.situation import distinct_texts, example_texts
 from fala_sim.training.transformer import open_encoder
 from laboratory import write_data
 from public_data import write_rows
@@ -53,7 +53,7 @@ def model(tmp_path_factory):
 def prepare_tuned(folder, model, work, role, lines):
     sources = [find_source(name, work) for name in ("glove", f"tuned:{model}")]
     partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    return prepare(partition, work, *sources, role=role, log=lines.append)
+    return prepare_releases(partition, work, *sources, role=role, log=lines.append)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def work(tmp_path_factory):
 def prepared(folder, model, work):
     """The test users' division, and the lines of its log."""
     lines = []
-    return load(prepare_tuned(folder, model, work, "test", lines)), lines
+    return load_prepared(prepare_tuned(folder, model, work, "test", lines)), lines
 
 
 @pytest.mark.thorough
@@ -116,7 +116,7 @@ def test_a_tuned_release_is_what_the_exporter_makes(prepared, folder, work, tmp_
 
 def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, model, work):
     lines = []
-    validation = load(prepare_tuned(folder, model, work, "validation", lines))
+    validation = load_prepared(prepare_tuned(folder, model, work, "validation", lines))
     assert not any("training" in line for line in lines)
     assert validation.transformer == prepared[0].transformer
     assert validation.vendor["tuned"] == prepared[0].vendor["tuned"]
@@ -184,11 +184,11 @@ def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):
     for training, error in ((interrupt, KeyboardInterrupt), (resume, DataError)):
         monkeypatch.setattr(tuning, "_train", training)
         with pytest.raises(error):
-            tune(source, data, tmp_path, str)
+            tune_backbone(source, data, tmp_path, str)
     assert calls[0] == calls[1]
     monkeypatch.setattr(tuning, "_train", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        tune(source, replace(data, users=3), tmp_path, str)
+        tune_backbone(source, replace(data, users=3), tmp_path, str)
     assert calls[2][2] != calls[0][2]  # other users, another training
 
 
@@ -208,7 +208,7 @@ def check_rows(name, folder, users):
     assert len({user.name for user in all_users}) > users
     assert not {row.user for row in rows} & {user.name for user in all_users}
     tested = {folded(document_of(example)) for user in all_users for example in user.test}
-    texts = [text for row in rows for text in texts_of(row.example)]
+    texts = [text for row in rows for text in example_texts(row.example)]
     assert texts and not tested & {folded(text) for text in texts}
     return rows, divisions
 
@@ -244,7 +244,7 @@ def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
     folder = real_data("md-agreement").parent
     rows, (tested, _) = check_rows(name, folder, users)
     assert len(rows) > 500
-    public_texts = {folded(text) for row in rows for text in texts_of(row.example)}
+    public_texts = {folded(text) for row in rows for text in example_texts(row.example)}
     train_texts = {folded(document_of(example)) for user in tested.users for example in user.train}
     assert train_texts & public_texts  # as the laboratory's notes say
 

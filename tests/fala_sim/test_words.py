@@ -8,7 +8,7 @@ import pytest
 from fala import DataError, Match
 from fala_export.fit.heads import fit_head
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import figures, positions
+from fala_sim.metric.quality import label_figures, positions
 from fala_sim.situation import User
 from situations import situation
 
@@ -30,7 +30,7 @@ def make_examples(n, seed, matching=False):
 
 
 def auc_of(logits, labels):
-    return figures(logits, positions(labels, ("a", "b")))["auc"]
+    return label_figures(logits, positions(labels, ("a", "b")))["auc"]
 
 
 @pytest.mark.parametrize("matching", [False, True])

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring
 from fala_export.updates.publishing import Threshold
-from fala_export.updates.state import sign
+from fala_export.updates.state import sign_state
 
 ONE = Threshold(1, 1)
 
@@ -62,11 +62,11 @@ class Vendor:
         state = self.state()
         (target,) = state.targets["targets"].signed.targets.values()
         target.unrecognized_fields["custom"] = told
-        made = sign(state, ["targets"], self.ring, self.now)
-        repository.write(self.folder, state, made)
+        made = sign_state(state, ["targets"], self.ring, self.now)
+        repository.write_repository(self.folder, state, made)
 
     def state(self):
-        return repository.load(self.folder)
+        return repository.load_repository(self.folder)
 
     def files(self):
         """What a server gives, by path."""

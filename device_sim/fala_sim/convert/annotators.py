@@ -20,7 +20,7 @@ from fala_sim.convert.conversion import (
     ConvertedLabel,
     TextRow,
     check_public,
-    drawn_rows,
+    drawn_public,
     folded,
 )
 from fala_sim.convert.format import OpenedDataSet
@@ -59,7 +59,7 @@ class Documents:
         return list(self._documents.values())
 
 
-def convert(
+def convert_documents(
     documents: Sequence[Document],
     *,
     users: Sequence[str],
@@ -104,7 +104,7 @@ def convert(
             else:
                 train[annotator].append(TextRow(annotator, "train", document.text, label))
     left_out.add("public labels of documents that a user is tested on", count=tested)
-    drawn = drawn_rows(others, public, seed)
+    drawn = drawn_public(others, public, seed)
     left_out.add("public labels beyond --public", count=len(others) - len(drawn))
 
     for user in users:
@@ -121,7 +121,7 @@ def convert(
     return Conversion(rows, left_out)
 
 
-def busiest(documents: Iterable[Document]) -> list[str]:
+def busiest_annotators(documents: Iterable[Document]) -> list[str]:
     """The annotators, those with most labels first; ties by name."""
     counts = Counter(annotator for document in documents for annotator in document.labels)
     return sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
@@ -154,7 +154,7 @@ def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int)
     return held_out
 
 
-def annotated(
+def opener_of(
     read: Callable[[Path, LeftOut], Sequence[Document]],
     rating: tuple[float, float] | None = None,
     *,
@@ -173,9 +173,9 @@ def annotated(
 
         labels = (label for document in documents for label in document.labels.values())
         tags = {tag for label in labels if isinstance(label, tuple) for tag in label}
-        divide = partial(convert, documents, classes=exclusive and rating is None)
+        divide = partial(convert_documents, documents, classes=exclusive and rating is None)
         return OpenedDataSet(
-            divide, busiest(documents), left_out, tuple(sorted(tags)), rating, exclusive
+            divide, busiest_annotators(documents), left_out, tuple(sorted(tags)), rating, exclusive
         )
 
     return open_folder

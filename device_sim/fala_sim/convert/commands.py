@@ -14,7 +14,7 @@ from fala_sim.convert.format import Format, Role
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.options import Option, count, with_options
+from fala_sim.options import Option, count_option, with_options
 
 
 @click.group("convert", cls=Group)
@@ -36,17 +36,17 @@ def _options(form: Format) -> tuple[Option, ...]:
     public = "The most public rows, drawn at random."
     offers = form.offers
     matching = () if offers is None else (
-        count("--history", offers.history, "How many of the latest texts are in a history."),
-        count("--negatives", offers.negatives, offers.negatives_help),
+        count_option("--history", offers.history, "How many of the latest texts are in a history."),
+        count_option("--negatives", offers.negatives, offers.negatives_help),
     )  # fmt: skip
     return (
         click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
-        count("--users", form.users, users),
+        count_option("--users", form.users, users),
         click.option("--half", type=click.Choice(get_args(Role)), help=half),
         click.option(
             "--seed", type=int, default=0, show_default=True, help="Of every random choice."
         ),
-        count("--public", form.public, public, least=2),
+        count_option("--public", form.public, public, least=2),
         click.option(
             "--out", default="-", show_default=True, help="File to write; - is standard output."
         ),

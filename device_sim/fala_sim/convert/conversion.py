@@ -219,7 +219,7 @@ def _percent(part: int, total: int) -> str:
     return f"{100 * part / total:.1f} %"
 
 
-def drawn_rows(rows: Sequence[Drawn], most: int | None, seed: int) -> list[Drawn]:
+def drawn_public(rows: Sequence[Drawn], most: int | None, seed: int) -> list[Drawn]:
     """At most so many public rows, drawn at random, in their order; None for all."""
     if most is None or most >= len(rows):
         return list(rows)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.annotators import Document, Documents, opener_of
 from fala_sim.convert.format import DataSet, Format, PublishedFile
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.tables import read_table
+from fala_sim.convert.tables import read_columns
 
 _ANNOTATIONS = "CREHate_raw_annotations.csv"
 _TEXTS = ("CREHate_CP.csv", "CREHate_SBIC.csv")
@@ -22,7 +22,7 @@ _JOINED = "rows.csv"
 _UNSURE = "2"
 
 
-def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
+def read_crehate(folder: Path, left_out: LeftOut) -> list[Document]:
     """Read the posts and their annotations.
 
     Args:
@@ -37,18 +37,18 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     """
     documents = Documents()
     if (path := folder / _JOINED).is_file():
-        table = read_table(path, ("annotator", "text", "hateful"), sep=",")
+        table = read_columns(path, ("annotator", "text", "hateful"), sep=",")
         for row, annotator, text, label in table.itertuples():
             _add(documents.find(text), annotator, label, left_out, f"{path.name}, row {row}")
         return documents.all()
     texts = {
         post: documents.find(text)
         for name in _TEXTS
-        for _, post, text in read_table(folder / name, ("ID", "Text"), sep=",").itertuples()
+        for _, post, text in read_columns(folder / name, ("ID", "Text"), sep=",").itertuples()
     }
     path = folder / _ANNOTATIONS
     columns = ("ID", "annotator_id", "annotation")
-    for row, post, annotator, label in read_table(path, columns, sep=",").itertuples():
+    for row, post, annotator, label in read_columns(path, columns, sep=",").itertuples():
         position = f"{path.name}, row {row}"
         if post in texts:
             _add(texts[post], annotator, label, left_out, position)
@@ -71,7 +71,7 @@ def _add(document: Document, annotator: str, label: str, left_out: LeftOut, posi
 
 FORMATS = {
     "crehate": Format(
-        annotated(read_folder),
+        opener_of(read_crehate),
         ("*.csv",),
         """Convert CREHate: the CSV files of DIR.
 

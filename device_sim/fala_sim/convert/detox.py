@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.annotators import Document, Documents, opener_of
 from fala_sim.convert.format import DataSet, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
-from fala_sim.convert.tables import filled, keep, read_table
+from fala_sim.convert.tables import filled, keep_good, read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ KINDS = {"aggression": "aggression_score", "attack": "attack", "toxicity": "toxi
 _LARGEST_SCORE = 3  # the paper: from -3 to 3
 
 
-def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
+def read_detox(folder: Path, left_out: LeftOut) -> list[Document]:
     """Read one data set.
 
     Args:
@@ -57,10 +57,10 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     documents = Documents()
     by_revision: dict[str, Document] = {}
     path = folder / f"{kind}_annotated_comments.tsv"
-    comments = read_table(path, ("rev_id", "comment"))
+    comments = read_columns(path, ("rev_id", "comment"))
     texts = comments["comment"].str.replace("NEWLINE_TOKEN", "\n").str.replace("TAB_TOKEN", "\t")
     good = _is_number(comments["rev_id"]) & filled(texts)
-    comments = keep(comments, good, "no revision's number, or no comment", path, left_out)
+    comments = keep_good(comments, good, "no revision's number, or no comment", path, left_out)
     for revision, text in zip(_numbers(comments["rev_id"]), texts[good], strict=True):
         by_revision.setdefault(revision, documents.find(text))
 
@@ -79,7 +79,7 @@ def _read_annotations(path: Path, column: str, left_out: LeftOut) -> Iterator[tu
     """Revision, worker and label of each annotation."""
     import pandas as pd  # slow to load
 
-    table = read_table(path, ("rev_id", "worker_id", column))
+    table = read_columns(path, ("rev_id", "worker_id", column))
     value = pd.to_numeric(table[column], errors="coerce")
     if column.endswith("_score"):
         valid, kind = value.between(-_LARGEST_SCORE, _LARGEST_SCORE), "score from -3 to 3"
@@ -87,7 +87,9 @@ def _read_annotations(path: Path, column: str, left_out: LeftOut) -> Iterator[tu
     else:
         valid, kind, label = value.isin((0, 1)), "indicator, 0 or 1", value
     good = _is_number(table["rev_id"]) & _is_number(table["worker_id"]) & valid
-    table = keep(table, good, f"no number of a revision or a worker, or no {kind}", path, left_out)
+    table = keep_good(
+        table, good, f"no number of a revision or a worker, or no {kind}", path, left_out
+    )
     return zip(
         _numbers(table["rev_id"]), _numbers(table["worker_id"]), label[good].astype(int),
         strict=True,
@@ -105,7 +107,7 @@ def _numbers(identifiers: pd.Series[str]) -> pd.Series[str]:
 
 FORMATS = {
     "detox": Format(
-        annotated(read_folder),
+        opener_of(read_detox),
         ("*_annotated_comments.tsv", "*_annotations.tsv"),
         """Convert a Wikipedia Detox data set: the two TSV files of DIR.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from fala import DataError
 from fala.cli import counted
-from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.annotators import Document, Documents, opener_of
 from fala_sim.convert.conversion import ConvertedLabel
 from fala_sim.convert.format import DataSet, Format, PublishedFile
 from fala_sim.convert.left_out import LeftOut
@@ -37,7 +37,7 @@ _LANGUAGES = {
 _DETECTION = " detection"  # at the end of a task's name
 
 
-def read_folder(folder: Path) -> dict[str, bytes]:
+def read_parts(folder: Path) -> dict[str, bytes]:
     """Read the files of one data set.
 
     Returns:
@@ -181,12 +181,12 @@ def _string(entry: dict[str, object], key: str) -> str:
 def _read(
     folder: Path, left_out: LeftOut, *, tags: bool = False, language: str = _ENGLISH
 ) -> list[Document]:
-    return parse_documents(read_folder(folder), left_out, tags=tags, language=language)
+    return parse_documents(read_parts(folder), left_out, tags=tags, language=language)
 
 
 def _format(summary: str, *, tags: bool = False, language: str = _ENGLISH) -> Format:
     return Format(
-        annotated(partial(_read, tags=tags, language=language), exclusive=not tags),
+        opener_of(partial(_read, tags=tags, language=language), exclusive=not tags),
         tuple(f"*_{part}.json" for part in PARTS),
         summary,
         users=20,

@@ -49,7 +49,7 @@ class Moment:
     passed: Iterable[str]
 
 
-def convert(
+def convert_moments(
     users: Mapping[str, Sequence[Moment]],
     others: Iterable[tuple[str, Moment]],
     *,

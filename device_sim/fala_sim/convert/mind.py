@@ -29,7 +29,7 @@ from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.format import DataSet, Format, Offers, OpenedDataSet
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
-from fala_sim.convert.tables import filled, keep, read_chunks, read_table
+from fala_sim.convert.tables import filled, keep_good, read_chunks, read_columns
 
 NEGATIVES = 4  # unopened candidates per opened one, as in the paper
 HISTORY = 50  # latest articles, as usual for MIND
@@ -72,8 +72,8 @@ def read_news(path: Path, left_out: LeftOut) -> dict[str, str]:
     Raises:
         DataError: If the file cannot be read, or has no line that can be used.
     """
-    table = read_table(path, _NEWS, header=False)
-    table = keep(table, filled(table["title"]), "news without a title", path, left_out)
+    table = read_columns(path, _NEWS, header=False)
+    table = keep_good(table, filled(table["title"]), "news without a title", path, left_out)
     titles = zip(table["article"], table["title"].str.strip(), strict=True)
     return dict(reversed([*titles]))  # the first of each
 
@@ -94,13 +94,13 @@ def read_impressions(path: Path, left_out: LeftOut) -> Iterator[Impression]:
             & time.notna()
         )  # fmt: skip
         problem = "no user, no time like 11/12/2019 2:14:46 PM, or no ids of news"
-        chunk = keep(chunk, good, problem, path, left_out)
+        chunk = keep_good(chunk, good, problem, path, left_out)
         yield from map(
             Impression, chunk["user"], time[good].dt.to_pydatetime(), history[good], shown[good]
         )
 
 
-def convert(
+def convert_impressions(
     news: Mapping[str, str],
     log: Iterable[Impression],
     *,
@@ -146,7 +146,7 @@ def convert(
     def moment(impression: Impression) -> Moment:
         return _resolve(impression, news, history, draw)
 
-    return matching.convert(
+    return matching.convert_moments(
         {
             user: [moment(each) for each in sorted(impressions, key=lambda x: x.time)]
             for user, impressions in by_user.items()
@@ -158,7 +158,9 @@ def convert(
     )
 
 
-def busiest(news: Mapping[str, str], log: Iterable[Impression], left_out: LeftOut) -> list[str]:
+def busiest_readers(
+    news: Mapping[str, str], log: Iterable[Impression], left_out: LeftOut
+) -> list[str]:
     """The people with two impressions of known news or more, those with most first.
 
     Ties are sorted by the number opened, then by name.
@@ -209,12 +211,12 @@ def _resolve(
 def _open(folder: Path, left_out: LeftOut) -> OpenedDataSet:
     news = read_news(folder / "news.tsv", left_out)
     path = folder / "behaviors.tsv"
-    people = busiest(news, read_impressions(path, left_out), left_out)
+    people = busiest_readers(news, read_impressions(path, left_out), left_out)
 
     def divide(*, users: Sequence[str], seed: int, left_out: LeftOut, **options: int) -> Conversion:
         # The log is too large to keep. Its damaged rows are counted already.
         log = read_impressions(path, LeftOut())
-        return convert(news, log, users=users, seed=seed, left_out=left_out, **options)
+        return convert_impressions(news, log, users=users, seed=seed, left_out=left_out, **options)
 
     return OpenedDataSet(divide, people, left_out)
 

@@ -26,7 +26,7 @@ from fala_sim.convert.conversion import Conversion, folded
 from fala_sim.convert.format import DataSet, Format, Offers, OpenedDataSet, PublishedFile
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
-from fala_sim.convert.tables import filled, keep, read_table
+from fala_sim.convert.tables import filled, keep_good, read_columns
 
 LIKED = 4.0  # stars
 #: Unrated films per liked film. The paper has four; here films of test rows are never trained on,
@@ -54,7 +54,7 @@ class FilmRating:
     liked: bool
 
 
-def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating]]:
+def read_movielens(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating]]:
     """Read one data set.
 
     Args:
@@ -68,8 +68,8 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating]]:
         DataError: If a file cannot be read, lacks a column, or has no line that can be used.
     """
     path = folder / "movies.csv"
-    movies = read_table(path, ("movieId", "title", "genres"), sep=",")
-    movies = keep(movies, filled(movies["title"]), "a film without a title", path, left_out)
+    movies = read_columns(path, ("movieId", "title", "genres"), sep=",")
+    movies = keep_good(movies, filled(movies["title"]), "a film without a title", path, left_out)
     films: dict[str, str] = {}
     for film, title, genres in zip(
         movies["movieId"], movies["title"].str.strip(), movies["genres"], strict=True
@@ -89,12 +89,12 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating]]:
 def _read_ratings(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str, float, int]]:
     import pandas as pd  # slow to load
 
-    table = read_table(path, ("userId", "movieId", "rating", "timestamp"), sep=",")
+    table = read_columns(path, ("userId", "movieId", "rating", "timestamp"), sep=",")
     stars = pd.to_numeric(table["rating"], errors="coerce")
     time = pd.to_numeric(table["timestamp"], errors="coerce")
     good = filled(table["userId"]) & stars.between(0, _LARGEST_RATING, "right") & (time % 1 == 0)
     problem = f"no user, no rating above 0 and up to {_LARGEST_RATING:g}, or no time in seconds"
-    table = keep(table, good, problem, path, left_out)
+    table = keep_good(table, good, problem, path, left_out)
     return zip(table["userId"], table["movieId"], stars[good], time[good].astype(int), strict=True)
 
 
@@ -106,7 +106,7 @@ def _in_order(ratings: list[FilmRating], left_out: LeftOut) -> list[FilmRating]:
     return list(distinct.values())
 
 
-def convert(
+def convert_likes(
     ratings: Mapping[str, Sequence[FilmRating]],
     *,
     users: Sequence[str],
@@ -146,12 +146,12 @@ def convert(
 
     public_likes = [
         (user, position)
-        for user in busiest(ratings)
+        for user in busiest_raters(ratings)
         if user not in users
         for position in range(len(likes[user]))
     ]
     random.Random(f"movielens {seed}, public").shuffle(public_likes)
-    return matching.convert(
+    return matching.convert_moments(
         {user: [moment(user, position) for position in range(len(likes[user]))] for user in users},
         ((user, moment(user, position)) for user, position in public_likes),
         negatives=negatives,
@@ -160,7 +160,7 @@ def convert(
     )
 
 
-def busiest(ratings: Mapping[str, Sequence[FilmRating]]) -> list[str]:
+def busiest_raters(ratings: Mapping[str, Sequence[FilmRating]]) -> list[str]:
     """The people who like a film, those with most likes first; ties by name."""
     likes = _likes(ratings)
     return sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
@@ -198,8 +198,8 @@ class _Offers:
 
 
 def _open(folder: Path, left_out: LeftOut) -> OpenedDataSet:
-    ratings = read_folder(folder, left_out)
-    return OpenedDataSet(partial(convert, ratings), busiest(ratings), left_out)
+    ratings = read_movielens(folder, left_out)
+    return OpenedDataSet(partial(convert_likes, ratings), busiest_raters(ratings), left_out)
 
 
 FORMATS = {

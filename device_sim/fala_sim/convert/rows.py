@@ -37,7 +37,7 @@ from fala_sim.convert.format import Format, OpenedDataSet
 from fala_sim.convert.left_out import LeftOut
 
 
-def load(path: Path, left_out: LeftOut) -> Rows:
+def load_judged(path: Path, left_out: LeftOut) -> Rows:
     """Read a file; train rows without a label are counted as left out.
 
     Raises:
@@ -51,7 +51,7 @@ def load(path: Path, left_out: LeftOut) -> Rows:
     return loaded
 
 
-def convert(
+def convert_rows(
     loaded: Rows, *, users: Sequence[str], seed: int, left_out: LeftOut, **_others: int
 ) -> Conversion:
     """Convert the rows of some users, and of the public.
@@ -87,7 +87,7 @@ def convert(
     return Conversion(kept, left_out)
 
 
-def busiest(loaded: Rows) -> list[str]:
+def busiest_users(loaded: Rows) -> list[str]:
     """The file's users, those with most rows first."""
     sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
     return sorted(sizes, key=lambda user: -sizes[user])
@@ -150,8 +150,10 @@ def _without_tested(rows: list[ConvertedRow], left_out: LeftOut) -> list[Convert
 
 
 def _open(path: Path, left_out: LeftOut) -> OpenedDataSet:
-    loaded = load(path, left_out)
-    return OpenedDataSet(partial(convert, loaded), busiest(loaded), left_out, loaded.labels)
+    loaded = load_judged(path, left_out)
+    return OpenedDataSet(
+        partial(convert_rows, loaded), busiest_users(loaded), left_out, loaded.labels
+    )
 
 
 FORMATS = {"rows": Format(_open, ())}

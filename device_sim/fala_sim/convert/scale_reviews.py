@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fala import DataError
 from fala.cli import counted
-from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.annotators import Document, Documents, opener_of
 from fala_sim.convert.format import DataSet, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
@@ -29,7 +29,7 @@ RATING = (0.0, 1.0)
 _CLASSES = {"0": 0, "1": 1, "2": 2}
 
 
-def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list[Document]:
+def read_reviews(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list[Document]:
     """Read the reviews of all writers.
 
     Args:
@@ -94,7 +94,7 @@ def _label(line: str, *, rated: bool) -> float | None:
 
 FORMATS = {
     name: Format(
-        annotated(partial(read_folder, rated=rating is not None), rating),
+        opener_of(partial(read_reviews, rated=rating is not None), rating),
         ("*/subj.*", f"*/{labels}.*"),
         f"""Convert Pang and Lee's scale data: the writers' folders in DIR, {words}.
 

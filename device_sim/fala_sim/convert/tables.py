@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_table(
+def read_columns(
     path: Path, columns: Sequence[str], *, sep: str = "\t", header: bool = True
 ) -> pd.DataFrame:
     r"""Read a table of a UTF-8 file; a value that a row lacks is empty.
@@ -47,7 +47,7 @@ def read_chunks(
     header: bool = True,
     rows: int | None = 100_000,
 ) -> Iterator[pd.DataFrame]:
-    """Read a table as ``read_table`` does, in frames of so many rows; None for one of all."""
+    """Read a table as ``read_columns`` does, in frames of so many rows; None for one of all."""
     import pandas as pd  # slow to load
 
     options: dict[str, Any] = {
@@ -68,13 +68,13 @@ def read_chunks(
             yield frame[list(columns)]
 
 
-def keep(
+def keep_good(
     frame: pd.DataFrame, good: pd.Series[bool], problem: str, path: Path, left_out: LeftOut
 ) -> pd.DataFrame:
     """The good rows of a frame; the others are counted.
 
     Args:
-        frame: As ``read_table`` returns it.
+        frame: As ``read_columns`` returns it.
         good: Whether a row is.
         problem: What is wrong with the others.
         path: The file.

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.annotators import Document, Documents, opener_of
 from fala_sim.convert.format import DataSet, Format, PublishedFile
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
-from fala_sim.convert.tables import filled, keep, read_lines, read_table
+from fala_sim.convert.tables import filled, keep_good, read_columns, read_lines
 
 #: The range of the ratings.
 RATING = (1.0, 10.0)
@@ -50,8 +50,8 @@ class Items:
 
 
 def _read_anime(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str]]:
-    table = read_table(path, ("anime_ids", "name", "genre", "type"))
-    table = keep(table, filled(table["name"]), "an anime without a name", path, left_out)
+    table = read_columns(path, ("anime_ids", "name", "genre", "type"))
+    table = keep_good(table, filled(table["name"]), "an anime without a name", path, left_out)
     for _, anime, name, genres, kind in table.itertuples():
         described = f"{html.unescape(name).strip()}{f' ({kind})' if kind else ''}"
         yield anime, f"{described} [{genres}]" if genres else described
@@ -76,7 +76,7 @@ ANIME = Items("anime_info.dat", _read_anime, "anime_ratings.dat",
 BOOKS = Items("items_info.dat", _read_books, "book_ratings.dat", ("user", "item", "rating"))
 
 
-def read_folder(
+def read_ratings(
     folder: Path, left_out: LeftOut, *, items: Items, rated: bool = False
 ) -> list[Document]:
     """Read one data set.
@@ -100,12 +100,12 @@ def read_folder(
     import pandas as pd  # slow to load
 
     path = folder / items.ratings
-    table = read_table(path, items.columns)
+    table = read_columns(path, items.columns)
     table.columns = pd.Index(("user", "item", "rating"))
     ratings = pd.to_numeric(table["rating"], errors="coerce")
     good = filled(table["user"]) & ratings.between(*RATING)
     problem = f"no user, or no rating from {RATING[0]:g} to {RATING[1]:g}"
-    table = keep(table, good, problem, path, left_out)
+    table = keep_good(table, good, problem, path, left_out)
     for user, item, rating in zip(table["user"], table["item"], ratings[good], strict=True):
         if item not in by_item:
             left_out.add("ratings of unknown items", f"item {item!r} in {path.name}")
@@ -119,7 +119,7 @@ def read_folder(
 
 FORMATS = {
     name: Format(
-        annotated(partial(read_folder, items=items, rated=rating is not None), rating),
+        opener_of(partial(read_ratings, items=items, rated=rating is not None), rating),
         (items.info, items.ratings),
         f"""Convert {title}: {items.info} and {items.ratings} of DIR, {labels}.
 

@@ -26,7 +26,7 @@ def data_group() -> None:
 
 @data_group.command("list")
 @with_options(DATA_DIR, JSON)
-def list_command(data_dir: Path | None, as_json: bool) -> None:
+def list_data(data_dir: Path | None, as_json: bool) -> None:
     """List the public data sets: their licences, and whether they are here."""
     from fala_sim.convert.formats import CATALOGUE
     from fala_sim.data.location import data_folder
@@ -56,18 +56,18 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
 @data_group.command("get")
 @click.argument("name", type=Named(data_sets))
 @with_options(DATA_DIR, JSON)
-def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
+def get_data(name: str, data_dir: Path | None, as_json: bool) -> None:
     """Download the data set NAME from its publisher.
 
     Each file is checked against the SHA-256 of the catalogue. After an interruption the same
     command keeps the files that are complete.
     """
     from fala_sim.convert.formats import find_data_set
-    from fala_sim.data.fetch import fetch
+    from fala_sim.data.fetch import download_data
     from fala_sim.data.location import data_folder
 
     data_set, folder = find_data_set(name), data_folder(data_dir)
-    new, path = fetch(data_set, folder, log), folder / data_set.folders[0]
+    new, path = download_data(data_set, folder, log), folder / data_set.folders[0]
     if as_json:
         click.echo(json.dumps({"name": name, "path": str(path), "new": new}))
     else:

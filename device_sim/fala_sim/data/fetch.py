@@ -24,7 +24,7 @@ _ARCHIVES = (".zip", ".tar.gz")
 _SECONDS = 30  # without a byte from the publisher
 
 
-def fetch(data_set: DataSet, folder: Path, log: Log) -> bool:
+def download_data(data_set: DataSet, folder: Path, log: Log) -> bool:
     """Download a data set, if it is missing; each file is checked against its SHA-256.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Any
 from fala import DataError, FalaError, __version__
 from fala_sim.engine.job import Call, Engine, Job, JobEnd, JobEvent, Needs, Output
 from fala_sim.engine.process import GPUS, THREADS, Running
-from fala_sim.engine.shelf import Parcel, Shelf, unpack
+from fala_sim.engine.shelf import Parcel, Shelf, unpack_shelf
 
 #: A cluster on this machine alone needs no dashboard.
 _ALONE = {"include_dashboard": False}
@@ -188,7 +188,7 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
                 f"{order.folder}: no such folder; trainings work in the run's folder: name a "
                 "shared one with --results"
             )
-        local_paths = unpack(order.parcels, ray.get)
+        local_paths = unpack_shelf(order.parcels, ray.get)
     except FalaError as error:
         yield "ended", f"machine {node}: {error}", None
         return

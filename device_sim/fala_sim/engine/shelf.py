@@ -96,7 +96,7 @@ class Shelf:
         return digest, self._stored[digest]
 
 
-def unpack(parcels: Sequence[Parcel], fetch: Fetch) -> dict[str, str]:
+def unpack_shelf(parcels: Sequence[Parcel], fetch: Fetch) -> dict[str, str]:
     """The other machine's side: local paths by the driver's path.
 
     Args:

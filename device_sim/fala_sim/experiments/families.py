@@ -13,7 +13,7 @@ from fala_sim.data.commands import data_sets
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.found import found
-from fala_sim.options import DATA_DIR, Family, Option, count
+from fala_sim.options import DATA_DIR, Family, Option, count_option
 from fala_sim.playground.releases import BUILT_IN
 from fala_sim.records import RecordKind
 
@@ -43,7 +43,7 @@ def _new_backbones() -> dict[str, str]:
     }
 
 
-def names_of(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+def names_option(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
     """Names between commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip())
 
@@ -51,7 +51,7 @@ def names_of(_context: click.Context, _option: click.Parameter, value: str) -> t
 def _data_names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
     from fala_sim.data.location import full_name
 
-    return tuple(map(full_name, names_of(context, option, value)))
+    return tuple(map(full_name, names_option(context, option, value)))
 
 
 def _added(_context: click.Context, _option: click.Parameter, value: Sequence[Path]) -> list[str]:
@@ -76,13 +76,13 @@ def users_option(default: int, note: str = "") -> Option:
         "The busiest people, of the half of each data set's people that tables show, whose models "
         f"are compared{note}."
     )
-    return count("--users", default, about)
+    return count_option("--users", default, about)
 
 
 def seeds_option(default: int, note: str = "") -> Option:
     """The number of seeds of a run."""
     about = f"How often everything is run, with another seed of divisions and trainings.{note}"
-    return count("--seeds", default, about)
+    return count_option("--seeds", default, about)
 
 
 def new_option(about: str) -> Option:
@@ -140,7 +140,7 @@ PEOPLE = Family(
     (
         *PEOPLE_OPTIONS,
         click.option(
-            "--methods", default="", callback=names_of, help="Some methods only, by name.",
+            "--methods", default="", callback=names_option, help="Some methods only, by name.",
             type=Named(_methods, several=True),
         ),
         click.option(

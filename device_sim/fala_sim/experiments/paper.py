@@ -44,7 +44,7 @@ def reported(
     return _numbers().get((table, task, backbone, metric, row))
 
 
-def score_cells(table: str, task: str, row: str) -> dict[str, Cell]:
+def paper_cells(table: str, task: str, row: str) -> dict[str, Cell]:
     """The paper's scores with both backbones, by column."""
     return {
         f"{PAPER} {title}, {backbone}": reported(table, task, backbone, metric, row)

@@ -19,7 +19,7 @@ from fala_sim.experiments.chosen import BySize, Chosen, chosen_settings
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
-from fala_sim.preparation.releases import inputs_of, load, prepare
+from fala_sim.preparation.releases import load_prepared, prepare_releases, release_inputs
 from fala_sim.preparation.sources import TUNED, RunBackbone, find_source
 from fala_sim.records import RecordKey, RecordKind, RecordStore
 from fala_sim.situation import CLASSES
@@ -145,7 +145,7 @@ class PeopleStudy:
         """
         key = (data, seed, role, new or self.plan.new, earlier)
         if key not in self._paths:
-            self._paths[key] = prepare(
+            self._paths[key] = prepare_releases(
                 Partition(data, self.plan.data_dir, self.plan.users, seed),
                 self.work,
                 self.source(self.plan.old),
@@ -168,7 +168,7 @@ class PeopleStudy:
         """
         key = RecordKey("division", data, role, "all", seed)
         if key not in self.store.keys:
-            prepared = load(self.prepared(data, seed, role))
+            prepared = load_prepared(self.prepared(data, seed, role))
             content = {
                 **self._options(),
                 "digests": dict(prepared.digests),
@@ -352,7 +352,7 @@ class Experiment:
             job = partial(self.job, key, path, **arguments)
             if key.method in FILES:
                 job = partial(with_methods, [FILES[key.method]], job)
-            return Call(job, partial(inputs_of, paths, key.method))
+            return Call(job, partial(release_inputs, paths, key.method))
 
         needs = TRAINING if key.method in TRAINED else Needs()
         return Job(str(key), make, partial(study.store.keys.issuperset, keys), needs)

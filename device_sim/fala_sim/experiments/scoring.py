@@ -59,11 +59,14 @@ def truth(situation: Situation) -> dict[str, Any]:
     if situation.exclusive:
         targets: list[Any] = positions(labels, head.labels).tolist()
     else:
-        targets = rounded(head.label_shares(labels))
-    return {"old_logits": rounded(situation.old_logits(situation.user.test)), "truth": targets}
+        targets = rounded_logits(head.label_shares(labels))
+    return {
+        "old_logits": rounded_logits(situation.old_logits(situation.user.test)),
+        "truth": targets,
+    }
 
 
-def rounded(logits: LogitArray) -> list[Any]:
+def rounded_logits(logits: LogitArray) -> list[Any]:
     """Logits as a record stores them: n numbers, or n lists of C."""
     values: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
     return values

@@ -7,7 +7,7 @@ from typing import Any
 
 from fala_sim.experiments.people import Experiment, validated
 from fala_sim.experiments.runner import Made, Records, timed
-from fala_sim.experiments.scoring import rounded, scores_of, truth
+from fala_sim.experiments.scoring import rounded_logits, scores_of, truth
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
@@ -24,10 +24,10 @@ def search(key: RecordKey, path: Path) -> Records:
     for settings, scores in method.search(situation):
         logits = scores(subject.user.test)
         figures = scores_of(situation, logits)
-        results.append({"settings": settings, "scores": figures, "logits": rounded(logits)})
+        results.append({"settings": settings, "scores": figures, "logits": rounded_logits(logits)})
     # For the choice of a blend's weights.
     words = Words().fit(situation, {})(subject.user.test)
-    content = {"title": method.title, "tried": results, "words_logits": rounded(words)}
+    content = {"title": method.title, "tried": results, "words_logits": rounded_logits(words)}
     yield Made(key, subject.about() | content | truth(situation))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
-from fala_sim.preparation.releases import PreparedReleases, load
+from fala_sim.preparation.releases import PreparedReleases, load_prepared
 from fala_sim.records import RecordKey
 from fala_sim.situation import Situation, User
 
@@ -29,7 +29,7 @@ class Subject:
     @classmethod
     def of(cls, key: RecordKey, path: Path) -> Subject:
         """The user of a key, in a division of ``vendor.releases.prepare``."""
-        prepared = load(path)
+        prepared = load_prepared(path)
         user = next(user for user in prepared.division.users if user.name == key.user)
         return cls(prepared, user, key.seed)
 

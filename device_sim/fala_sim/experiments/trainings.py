@@ -98,7 +98,7 @@ def train_once(
     return report
 
 
-def head_of(bundle: Bundle) -> Head:
+def training_head(bundle: Bundle) -> Head:
     """The head of a trained bundle.
 
     Raises:

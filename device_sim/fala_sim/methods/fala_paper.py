@@ -13,11 +13,11 @@ from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,
     batch_cost,
-    classes_of,
+    label_positions,
     matrix_bytes,
 )
 from fala_sim.methods.matrix import Matrix
-from fala_sim.methods.matrix_tuning import tune
+from fala_sim.methods.matrix_tuning import tune_head
 from fala_sim.methods.method import Look, MethodSettings, Scores
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
 from fala_sim.situation import EmbeddingByText, Situation
@@ -80,7 +80,11 @@ def medoids(situation: Situation, inputs: Vectors, top_k: int) -> NDArray[np.int
     neighbours = max(1, min(top_k, n // 4))
     with situation.meter.stage("select") as stage:
         selection = select(
-            inputs, classes_of(situation), count=n - 1, neighbours=neighbours, seed=situation.seed
+            inputs,
+            label_positions(situation),
+            count=n - 1,
+            neighbours=neighbours,
+            seed=situation.seed,
         )
         clusters = int(selection.assignment.max()) + 1
         stage.forward_flops += clustering_flops(n, dimension, clusters)
@@ -104,7 +108,7 @@ def tune_matrix(
 ) -> Matrix:
     """Tune only theta, on the labels of all train examples (section 4.2)."""
     head = situation.new.head
-    theta, _ = tune(
+    theta, _ = tune_head(
         situation,
         inputs,
         theta=model.theta,

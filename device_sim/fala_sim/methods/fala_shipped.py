@@ -121,11 +121,11 @@ def replace_within(device: Device, release: Path, budget: Budget) -> Report:
         refined = device.refine(budget)
         if not refined.forward_passes:
             break
-        report = joined(report, refined)
+        report = joined_reports(report, refined)
     return report
 
 
-def joined(report: Report, later: Report) -> Report:
+def joined_reports(report: Report, later: Report) -> Report:
     """One report of a replacement and what was refined after it.
 
     Counts and measurements add up. The final model comes from the later report; the start (the

@@ -22,7 +22,7 @@ from fala_sim.situation import (
     Situation,
     UserExample,
     distinct_texts,
-    texts_of,
+    example_texts,
 )
 
 
@@ -97,7 +97,7 @@ def shipped_scores(situation: Situation) -> Scores:
     return partial(release.logits, release.head.vendor_model())
 
 
-def classes_of(situation: Situation) -> LabelPositions:
+def label_positions(situation: Situation) -> LabelPositions:
     """Positions of the train labels among the labels, shape (n,)."""
     return positions(situation.user.train_labels, situation.labels)
 
@@ -116,7 +116,7 @@ def batch_cost(situation: Situation) -> dict[str, float]:
     """
     examples = situation.user.train
     classes, dimension = situation.new.head.weight.shape
-    texts = [text for example in examples for text in texts_of(example)]
+    texts = [text for example in examples for text in example_texts(example)]
     forward = situation.new.forward_flops(texts)
     return {
         "examples": BATCH,

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from fala.model.heads import Vectors
 from fala_sim.methods.alignment import unit_rows
-from fala_sim.methods.frozen import FrozenMethod, classes_of
+from fala_sim.methods.frozen import FrozenMethod, label_positions
 from fala_sim.methods.method import Look, MethodSettings, Scores
 from fala_sim.situation import EmbeddingByText, LogitArray, MeasuredRelease, Situation, UserExample
 
@@ -44,7 +44,7 @@ class Knn(FrozenMethod):
         self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
         """Keep the train examples' directions."""
-        classes = classes_of(situation)
+        classes = label_positions(situation)
         with situation.meter.stage("keep"):
             inputs = situation.new.head.inputs(situation.user.train, embeddings)
             rows = unit_rows(inputs).astype(np.float32)

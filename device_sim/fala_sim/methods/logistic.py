@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes
+from fala_sim.methods.frozen import FrozenMethod, label_positions, matrix_bytes
 from fala_sim.methods.method import Look, MethodSettings, Scores
 from fala_sim.methods.solve_flops import logits_flops
 from fala_sim.situation import EmbeddingByText, LogitArray, MeasuredRelease, Situation, UserExample
@@ -39,7 +39,7 @@ class Logistic(FrozenMethod):
         """Fit by scikit-learn's L-BFGS."""
         from sklearn.linear_model import LogisticRegression  # slow to load
 
-        classes = classes_of(situation)
+        classes = label_positions(situation)
         inputs = situation.new.head.inputs(situation.user.train, embeddings).astype(np.float64)
         with situation.meter.stage("solve") as stage:
             scale = 1 / (np.sqrt(np.mean(np.sum(inputs**2, axis=1))) or 1.0)

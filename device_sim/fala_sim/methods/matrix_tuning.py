@@ -19,7 +19,7 @@ BATCH = 32
 _ADAM_FLOPS = 14
 
 
-def tune(
+def tune_head(
     situation: Situation,
     inputs: Vectors,
     *,

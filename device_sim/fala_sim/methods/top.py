@@ -13,7 +13,7 @@ from fala_sim.methods.frozen import (
     batch_cost,
     matrix_bytes,
 )
-from fala_sim.methods.matrix_tuning import tune
+from fala_sim.methods.matrix_tuning import tune_head
 from fala_sim.methods.method import Look, MethodSettings, Scores
 from fala_sim.situation import EmbeddingByText, Situation
 
@@ -49,7 +49,7 @@ class Top(FrozenMethod):
         """Tune w and b on all train examples."""
         head = situation.new.head
         rate = float(settings["learning_rate"]) * (float(np.abs(head.weight).mean()) or 1.0)
-        weight, bias = tune(
+        weight, bias = tune_head(
             situation,
             head.inputs(situation.user.train, embeddings),
             theta=head.weight,

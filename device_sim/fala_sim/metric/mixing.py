@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala_export.people.score import auc
-from fala_sim.metric.quality import Figures, LabelPositions, figures, flips
+from fala_sim.metric.quality import Figures, LabelPositions, flips, label_figures
 from fala_sim.situation import LogitArray
 
 
@@ -56,7 +56,7 @@ class LogitMix:
 
     def figures(self, logits: LogitArray) -> Figures:
         """The figures of some logits of these examples."""
-        return figures(logits, self.truth)
+        return label_figures(logits, self.truth)
 
     def auc(self, logits: LogitArray) -> float | None:
         """The AUC of some logits of these examples, much faster than all figures."""

@@ -24,7 +24,7 @@ LabelPositions = NDArray[np.int64]
 
 
 def figures_of(head: Head, logits: LogitArray, truth: Sequence[UserLabel]) -> Figures:
-    """Metrics of a head's logits: ``figures``, or ``rmse`` and ``rank_correlation`` for a rating.
+    """Metrics of logits: ``label_figures``, or ``rmse`` and ``rank_correlation`` for a rating.
 
     Args:
         head: The head of these logits. For tags, the figures are means over the tags.
@@ -36,9 +36,9 @@ def figures_of(head: Head, logits: LogitArray, truth: Sequence[UserLabel]) -> Fi
     if head.link.kind == "tags":
         shares = head.label_shares(truth).astype(np.int64)
         return metrics.averaged(
-            figures(logits[:, [tag]], shares[:, tag]) for tag in range(len(head.labels))
+            label_figures(logits[:, [tag]], shares[:, tag]) for tag in range(len(head.labels))
         )
-    return figures(logits, positions(truth, head.labels))
+    return label_figures(logits, positions(truth, head.labels))
 
 
 def positions(labels: Iterable[UserLabel], every: Sequence[HeadLabel]) -> LabelPositions:
@@ -47,7 +47,7 @@ def positions(labels: Iterable[UserLabel], every: Sequence[HeadLabel]) -> LabelP
     return np.array([position[str(label)] for label in labels], dtype=np.int64)
 
 
-def figures(logits: LogitArray, truth: LabelPositions) -> Figures:
+def label_figures(logits: LogitArray, truth: LabelPositions) -> Figures:
     """AUC, F1, accuracy and loss.
 
     Decisions are those of ``Device.predict``: the most probable label. With two labels AUC and F1
@@ -68,14 +68,14 @@ def figures(logits: LogitArray, truth: LabelPositions) -> Figures:
         area = metrics.mean_auc(truth, shares / shares.sum(axis=1, keepdims=True))
     return {
         "auc": area,
-        "f1": f1(logits, truth),
+        "f1": f1_score(logits, truth),
         "accuracy": float(np.mean(decisions(logits) == truth)),
         "loss": _cross_entropy(logits, truth),
     }
 
 
-def f1(logits: LogitArray, truth: LabelPositions) -> float:
-    """The F1 of ``figures``, without labels that are neither true nor decided."""
+def f1_score(logits: LogitArray, truth: LabelPositions) -> float:
+    """The F1 of ``label_figures``, without labels that are neither true nor decided."""
     return metrics.mean_f1(truth, decisions(logits), [1] if logits.shape[1] == 1 else None)
 
 

@@ -158,7 +158,7 @@ class PairedTest:
         return min(1.0, max(2 * 0.5 ** len(self.differences), 2 / (RESAMPLES + 1)))
 
 
-def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> PairedTest | None:
+def paired_test(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> PairedTest | None:
     """Compare a method with another on the same users; None if they share none.
 
     Only a user's common seeds count: another seed is another division of the user's data.
@@ -168,11 +168,11 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> PairedTes
         second: The other's.
         figure: The column that is compared.
     """
-    values = differences(first, second, figure)
+    values = paired_differences(first, second, figure)
     return PairedTest(values) if values else None
 
 
-def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[float]:
+def paired_differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[float]:
     """Differences of a column between two methods, by user, over common seeds.
 
     Args:

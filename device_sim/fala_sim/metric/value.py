@@ -32,7 +32,7 @@ class UserMean:
 
         def text(part: float) -> str:
             if largest >= 1e6 or 0 < largest < 1e-4:
-                return number(part)
+                return number_text(part)
             return f"{part:,.{decimals}f}"
 
         # Three digits of the largest number, and the same number of decimals for the others.
@@ -48,7 +48,7 @@ class UserMean:
         return words
 
 
-def number(value: float | int) -> str:
+def number_text(value: float | int) -> str:
     """Three significant digits, or three decimals; whole numbers in full up to a million."""
     size = abs(value)
     if size >= 1e6:

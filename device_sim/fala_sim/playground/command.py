@@ -35,7 +35,7 @@ from fala_export.rows.user_rows import label_of, numbers_as_classes, shown_label
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
 from fala_sim.playground.sample import sample_rows
-from fala_sim.playground.walk import conclusion, prepare
+from fala_sim.playground.walk import conclusion, prepare_sides
 
 # With the mark at the start click does not rewrap the lines.
 _EXAMPLES = """\b
@@ -257,7 +257,7 @@ def _walk(options: WalkOptions) -> None:
                 err=True,
             )
     with temporary_folder() as folder:
-        old, new = prepare(old_bundle, new_bundle, rows, users, folder, progress)
+        old, new = prepare_sides(old_bundle, new_bundle, rows, users, folder, progress)
         if not options.as_json:
             click.echo(tables.heading(old, new, rows, len(users), options.limits, left_out))
         results: list[dict[str, Any]] = []
@@ -266,7 +266,7 @@ def _walk(options: WalkOptions) -> None:
                 results.append(run_user(user, rows, old, new, options.limits, positive))
                 bar.update(1)
     if not options.as_json:
-        click.echo(tables.table(results, positive))
+        click.echo(tables.walk_table(results, positive))
         return
     values = {
         "old": old.name,

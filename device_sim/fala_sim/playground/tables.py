@@ -59,7 +59,7 @@ def heading(
     )
 
 
-def table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -> str:
+def walk_table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -> str:
     """The figures of a walk's users, their means, and a legend.
 
     Args:

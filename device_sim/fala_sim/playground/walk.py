@@ -31,7 +31,7 @@ from fala_export.rows.table import Rows
 CHUNK = 256
 
 
-def prepare(
+def prepare_sides(
     old: Bundle,
     new: Bundle,
     rows: Rows,

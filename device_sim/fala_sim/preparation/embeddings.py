@@ -26,7 +26,7 @@ def embedder_of(work: Path) -> Embedder:
     return fala_export.Embedder(work / "embeddings")
 
 
-def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> Embeddings:
+def embed_all(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> Embeddings:
     """Embeddings (d,) of distinct texts; those without a cached embedding are encoded.
 
     Args:
@@ -39,7 +39,7 @@ def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> Embedd
     return embedder_of(work).mapping(bundle.backbone(), bundle.backbone_digest, texts, label)
 
 
-def lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
+def token_lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
     """Lengths of texts in tokens, truncated as the backbone does; 0 for word vectors."""
     if TOKENIZER not in bundle.manifest.files:
         return dict.fromkeys(texts, 0)
@@ -50,7 +50,7 @@ def lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
     return {text: len(encoding.ids) for text, encoding in zip(texts, encoded, strict=True)}
 
 
-def keep(embeddings: Embeddings, work: Path) -> Embeddings:
+def keep_embeddings(embeddings: Embeddings, work: Path) -> Embeddings:
     """Embeddings as jobs get them, in a folder of the work folder that nothing is added to."""
     texts = list(embeddings)
     folder = work / f"vectors-{digest_of([embeddings.folder.name, *texts])[:16]}"

@@ -50,7 +50,7 @@ def labelled(label: str, only: Sequence[str] = ("",)) -> Iterator[None]:
         yield
 
 
-def run_apart(function: Callable[..., object], *arguments: object) -> None:
+def export_apart(function: Callable[..., object], *arguments: object) -> None:
     """Call a function in its own process, which frees its memory.
 
     Raises:

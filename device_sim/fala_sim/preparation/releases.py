@@ -30,10 +30,16 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.methods.registry import TRAINED
-from fala_sim.preparation.embeddings import TOKENIZER, embed, embedder_of, keep, lengths
+from fala_sim.preparation.embeddings import (
+    TOKENIZER,
+    embed_all,
+    embedder_of,
+    keep_embeddings,
+    token_lengths,
+)
 from fala_sim.preparation.exporter import portable
 from fala_sim.preparation.sources import SHORT, RunBackbone
-from fala_sim.preparation.tuning import tune
+from fala_sim.preparation.tuning import tune_backbone
 from fala_sim.situation import MeasuredRelease, distinct_texts, forward_flops_of
 
 # The version of the prepared files; part of their digest.
@@ -71,7 +77,7 @@ class PreparedReleases:
     digests: Mapping[str, str]
 
 
-def prepare(
+def prepare_releases(
     partition: Partition,
     work: Path,
     old: RunBackbone,
@@ -93,7 +99,7 @@ def prepare(
         earlier: More backbones from which the shipped release has bridges.
 
     Returns:
-        The file for ``load``.
+        The file for ``load_prepared``.
 
     Raises:
         DataError: If the data cannot be read or divided.
@@ -110,7 +116,7 @@ def prepare(
     vendor: dict[str, Any] = {}
     trained_on: Rows | None = None
     if new.tuned:
-        tuned = tune(new, partition, work, log)
+        tuned = tune_backbone(new, partition, work, log)
         new, trained_on, vendor["tuned"] = tuned.source, tuned.rows, tuned.details
     for source in (old, *earlier, new):
         source.export(log)
@@ -140,8 +146,8 @@ def prepare(
     return path
 
 
-def load(path: Path) -> PreparedReleases:
-    """The prepared division of a file that ``prepare`` returned."""
+def load_prepared(path: Path) -> PreparedReleases:
+    """The prepared division of a file that ``prepare_releases`` returned."""
     prepared: PreparedReleases = pickle.loads(local_path(path).read_bytes())
     transformer = prepared.transformer
     return replace(
@@ -162,11 +168,11 @@ def _local(release: MeasuredRelease) -> MeasuredRelease:
     return replace(release, path=local_path(release.path), embeddings=embeddings)
 
 
-def inputs_of(prepared: Sequence[Path], method: str) -> list[Path]:
+def release_inputs(prepared: Sequence[Path], method: str) -> list[Path]:
     """The files and folders that a job reads.
 
     Args:
-        prepared: Files of ``prepare``.
+        prepared: Files of ``prepare_releases``.
         method: The job's; one that trains a transformer reads its folder.
     """
     inputs = [file for path in prepared for file in _read_by(path)]
@@ -177,7 +183,7 @@ def inputs_of(prepared: Sequence[Path], method: str) -> list[Path]:
 
 @lru_cache(maxsize=64)
 def _read_by(path: Path) -> tuple[Path, ...]:
-    prepared = load(path)
+    prepared = load_prepared(path)
     releases = (prepared.old, prepared.installed, prepared.new, prepared.shipped)
     embeddings = [release.embeddings for release in releases]
     files = [mapped.folder for mapped in embeddings if isinstance(mapped, fala_export.Embeddings)]
@@ -186,7 +192,7 @@ def _read_by(path: Path) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=64)
 def _trained_by(path: Path) -> Path | None:
-    return load(path).transformer
+    return load_prepared(path).transformer
 
 
 def _release(
@@ -196,7 +202,7 @@ def _release(
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
-    embeddings = embed(bundle, source.name, texts, work)
+    embeddings = embed_all(bundle, source.name, texts, work)
     head = bundle.head()
     # A bundle that was trained for this task keeps its head, as in fala-replace; peers have no
     # words.
@@ -212,8 +218,10 @@ def _release(
             f"{source.bundle}: its manifest has no cost of a forward pass; export it with "
             "`fala-export backbone` of this version"
         )
-    mapped = keep(embeddings, work)
-    return MeasuredRelease(source.name, path, head_of(path), mapped, flops, lengths(bundle, texts))
+    mapped = keep_embeddings(embeddings, work)
+    return MeasuredRelease(
+        source.name, path, fitted_head(path), mapped, flops, token_lengths(bundle, texts)
+    )
 
 
 def _shipped(
@@ -245,10 +253,10 @@ def _shipped(
     else:
         log(f"{division.name}: fitting the head on embeddings and words of {source.name}")
         fala_export.write_head(source.bundle, _public(division), path, embedder=embedder)
-    return replace(plain, path=path, head=head_of(path))
+    return replace(plain, path=path, head=fitted_head(path))
 
 
-def head_of(path: Path) -> Head:
+def fitted_head(path: Path) -> Head:
     """The head of a release, as a device reads it.
 
     Raises:

@@ -11,7 +11,7 @@ from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.engine.job import Log
 from fala_sim.models.catalogue import MODELS
 from fala_sim.playground.releases import BUILT_IN, built_in
-from fala_sim.preparation.exporter import run, run_apart
+from fala_sim.preparation.exporter import export_apart, run
 
 #: Prefix of a name: the vendor first trains this backbone on a data set's public rows.
 TUNED = "tuned:"
@@ -102,7 +102,7 @@ def export_int8(
     words += ["--adapters"] * adapters + ["--pooling", "own"] * last
     words += [] if tokenizer is None else ["--tokenizer", str(tokenizer)]
     try:
-        run_apart(run, *words)
+        export_apart(run, *words)
     except DataError as error:
         raise DataError(f"{model}: cannot be exported: {error}") from error
 

@@ -23,7 +23,7 @@ from fala_sim.convert.format import Role
 from fala_sim.data_sets import Partition
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.job import Log
-from fala_sim.preparation.exporter import run_apart
+from fala_sim.preparation.exporter import export_apart
 from fala_sim.preparation.sources import SHORT, RunBackbone
 from fala_sim.situation import CLASSES
 
@@ -48,7 +48,7 @@ class Tuned:
     details: dict[str, Any]
 
 
-def tune(source: RunBackbone, partition: Partition, work: Path, log: Log) -> Tuned:
+def tune_backbone(source: RunBackbone, partition: Partition, work: Path, log: Log) -> Tuned:
     """Train a backbone on the public rows of a data set, or find the trained one.
 
     An interrupted training resumes from its last checkpoint.
@@ -86,7 +86,7 @@ def _train(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -> Non
     ``work`` holds the checkpoints of an interrupted training, and then the trained ``model``.
     """
     try:
-        run_apart(_train_here, folder, rows, work, bundle, name)
+        export_apart(_train_here, folder, rows, work, bundle, name)
     except DataError as error:
         raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
 

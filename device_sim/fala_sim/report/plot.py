@@ -167,7 +167,7 @@ def legend_below(axes: Axes) -> None:
                        columnspacing=1.2, handletextpad=0.5, labelcolor=INK)  # fmt: skip
 
 
-def times(ratio: float) -> str:
+def times_text(ratio: float) -> str:
     """A ratio in words, as 2.5×."""
     if ratio >= 10:
         return f"{ratio:,.0f}×"

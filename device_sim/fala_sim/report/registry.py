@@ -178,7 +178,7 @@ def _find(part: str) -> None:
         list(found("fala_sim.experiments", each))
 
 
-def shown(
+def shown_entries(
     entries: Iterable[Registered[Shown]], records: pd.DataFrame
 ) -> tuple[list[Shown], list[str]]:
     """The entries that have records, and a line for each that has none, saying why."""

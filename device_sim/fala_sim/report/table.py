@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fala_sim.metric.value import UserMean, number
+from fala_sim.metric.value import UserMean, number_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,5 +135,5 @@ def cell_text(cell: Cell) -> str:
     if cell is None:
         return EMPTY
     if isinstance(cell, float | int):
-        return number(cell)
+        return number_text(cell)
     return str(cell)

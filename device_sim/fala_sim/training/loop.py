@@ -20,7 +20,7 @@ from fala import Match
 from fala.base.examples import document_of
 from fala.model.heads import Head, PersonalModel
 from fala_export import Encoder
-from fala_export.accelerator import device
+from fala_export.accelerator import torch_device
 from fala_sim.situation import LogitArray, Situation, UserExample, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.training.transformer import Adapt, open_encoder
@@ -105,7 +105,7 @@ class UserBatches:
         texts = distinct_texts(situation.user.train)
         self.tokens = dict(zip(texts, encoder.token_ids(texts, encoder.longest), strict=True))
         shares = situation.label_shares().astype(np.float32)
-        self.shares = torch.from_numpy(shares).to(device())
+        self.shares = torch.from_numpy(shares).to(torch_device())
 
     def of_epoch(self, number: int) -> tuple[int, list[NDArray[Any]]]:
         """The seed of an epoch's dropout, and the rows of each of its batches.
@@ -179,7 +179,7 @@ class UserTraining:
             torch.manual_seed(situation.seed)
             encoder = open_encoder(folder, situation.new.path)
             encoder.module.transformer = adapt(encoder.module.transformer)
-            self._network = Network(encoder, head).to(device())
+            self._network = Network(encoder, head).to(torch_device())
         self._encoder = encoder
         self._trained = [p for p in self._network.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
@@ -195,7 +195,7 @@ class UserTraining:
         losses = []
         with situation.meter.stage("train") as stage, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._network.to(device()).train()  # scores end on the CPU
+            self._network.to(torch_device()).train()  # scores end on the CPU
             tokens = self._batches.tokens
             for rows in batches:
                 examples = [situation.user.train[row] for row in rows]

@@ -43,7 +43,7 @@ class Flops:
         return sum(self.forward.values()), sum(self.backward.values())
 
 
-def count(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
+def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
     """Count one batch through an encoder and a new head.
 
     Args:
@@ -74,9 +74,9 @@ class BatchFlops:
     determine it. A seventh validates it; a model that fails is counted batch by batch.
 
     Args:
-        model: As ``count`` takes it.
+        model: As ``count_flops`` takes it.
         longest: Tokens of the longest text.
-        logits: As ``count`` takes it.
+        logits: As ``count_flops`` takes it.
     """
 
     def __init__(self, model: nn.Module, longest: int, logits: int = 1) -> None:
@@ -101,7 +101,7 @@ class BatchFlops:
     def _count(self, texts: int, tokens: int) -> tuple[int, int]:
         shape = (texts, tokens)
         if shape not in self._counted:
-            self._counted[shape] = count(self._model, texts, tokens, self._logits).totals()
+            self._counted[shape] = count_flops(self._model, texts, tokens, self._logits).totals()
         return self._counted[shape]
 
 

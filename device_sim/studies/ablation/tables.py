@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fala import DataError
 from fala_sim.experiments import paper
-from fala_sim.metric.statistics import compare, over_users
+from fala_sim.metric.statistics import over_users, paired_test
 from fala_sim.report.groups import METRICS, by_setting, described, mean, of, parts, score_cells
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 from studies.ablation.study import STUDY
@@ -64,7 +64,7 @@ def table_3(records: pd.DataFrame) -> Table:
             for which in ("global", "personal")
         }
         for metric, metric_title in METRICS.items():
-            test = compare(models["personal"], models["global"], f"scores.{metric}")
+            test = paired_test(models["personal"], models["global"], f"scores.{metric}")
             rows.append(
                 {
                     "data": setting.data,
@@ -97,7 +97,7 @@ def table_4(records: pd.DataFrame) -> Table:
             "new": setting.new,
             "initialization": way_title,
             **score_cells(setting_runs[setting_runs["part"] == way]),
-            **paper.score_cells("4", setting.task, way),
+            **paper.paper_cells("4", setting.task, way),
         }
         for setting, setting_runs in by_setting(runs)
         for way, way_title in _WAYS.items()

@@ -19,8 +19,8 @@ from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.quality import figures, positions
-from fala_sim.preparation.releases import load
+from fala_sim.metric.quality import label_figures, positions
+from fala_sim.preparation.releases import load_prepared
 from fala_sim.records import RecordKey, RecordKind
 from fala_sim.situation import MeasuredRelease, User
 
@@ -49,7 +49,7 @@ def history(
         done: Keys that are recorded already.
     """
     subject = Subject.of(key, path)
-    first, later = subject.prepared.installed, [load(file).shipped for file in through]
+    first, later = subject.prepared.installed, [load_prepared(file).shipped for file in through]
     life = _Life(subject.user, [first, *later])
     begun = [life.begun(number, number) for number in range(len(life.releases))]
     for variant, passes in PASSES.items():
@@ -142,7 +142,7 @@ class _Life:
     def _figures(self, number: int, model: PersonalModel) -> dict[str, float | None]:
         release = self.releases[number]
         scores = release.logits(model, self.user.test)
-        return figures(scores, positions(self.user.test_labels, release.head.labels))
+        return label_figures(scores, positions(self.user.test_labels, release.head.labels))
 
 
 def _through(study: PeopleStudy, division: Participants) -> dict[str, Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         "between."
     ),
 )
-def history(records: pd.DataFrame) -> Table:
+def history_table(records: pd.DataFrame) -> Table:
     """AUC after each of a vendor's releases, carried through all of them or begun there."""
     runs = of(records, "history")
     rows: list[TableRow] = []

@@ -71,7 +71,7 @@ def read_mrpc(folder: Path, left_out: LeftOut) -> BenchmarkRows:
     return BenchmarkRows(training, (), test)
 
 
-def convert(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut) -> Conversion:
+def convert_benchmark(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut) -> Conversion:
     """Make rows of a benchmark.
 
     Test texts are in no other rows, and validation texts in no public rows.

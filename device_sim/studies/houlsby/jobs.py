@@ -19,9 +19,9 @@ from fala.model.labels import HeadLabel
 from fala_export.rows.user_rows import Row
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
-from fala_sim.experiments.scoring import rounded
-from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
-from fala_sim.metric.quality import LabelPositions, decisions, figures, positions
+from fala_sim.experiments.scoring import rounded_logits
+from fala_sim.experiments.trainings import folder_name, rows_of, train_once, training_head
+from fala_sim.metric.quality import LabelPositions, decisions, label_figures, positions
 from fala_sim.records import RecordKey
 from fala_sim.situation import LogitArray
 
@@ -62,7 +62,7 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
     return {WHOLE: (0, -1), **splits}
 
 
-def validate(
+def validate_rate(
     task: Benchmark, key: RecordKey, trained: RecordKey, options: Sequence[str], rate: str
 ) -> Records:
     """Train a task at a learning rate, and yield its accuracy on the validation rows.
@@ -90,14 +90,16 @@ def validate(
     yield Made(key, content)
 
 
-def train(task: Benchmark, key: RecordKey, options: Sequence[str], rate: str = USUAL) -> Records:
+def train_benchmark(
+    task: Benchmark, key: RecordKey, options: Sequence[str], rate: str = USUAL
+) -> Records:
     """Train a task by one method, and evaluate the bundle on the held-out rows.
 
     Args:
         task: The benchmark on its backbone.
         key: Of the record.
         options: Of the exporter's command.
-        rate: Its learning rate; see ``validate``.
+        rate: Its learning rate; see ``validate_rate``.
     """
     bundle, report = _trained(task, key, options, rate)
     start = time.perf_counter()
@@ -120,7 +122,7 @@ def train(task: Benchmark, key: RecordKey, options: Sequence[str], rate: str = U
         "history": training["history"],
         "recipe": training["recipe"],
         "versions": training["versions"],
-        "logits": rounded(logits),
+        "logits": rounded_logits(logits),
         "truth": truth.tolist(),
         "seconds": report["seconds"] + time.perf_counter() - start,
     }
@@ -143,7 +145,7 @@ def leave_out(
         task: The benchmark on its backbone.
         trained: Key of the adapter's training; it is repeated if its bundle is missing.
         options: Of the training.
-        rate: Of the training; see ``validate``.
+        rate: Of the training; see ``validate_rate``.
         done: Keys that are recorded already.
     """
     bundle, _ = _trained(task, trained, options, rate)
@@ -169,7 +171,7 @@ def leave_out(
             "of": trained.variant,
             "positive": float(decisions(logits).mean()),
             "majority": _majority(rows, truth, evaluation.head.labels),
-            "logits": rounded(logits),
+            "logits": rounded_logits(logits),
             "seconds": time.perf_counter() - start,
         }
         yield Made(key, content)
@@ -180,7 +182,7 @@ class _Evaluation:
 
     def __init__(self, task: Benchmark, bundle: Path, rows: Sequence[Row]) -> None:
         opened = Bundle.open(bundle)
-        self.head = head_of(opened)
+        self.head = training_head(opened)
         self.adapter = opened.adapter() if opened.base is not None else None
         base = opened if self.adapter is None else Bundle.open(task.base)
         self._backbone: Backbone = base.backbone()
@@ -250,7 +252,7 @@ def _scored(logits: LogitArray, truth: LabelPositions) -> dict[str, Any]:
     from sklearn.metrics import matthews_corrcoef
 
     matthews = float(matthews_corrcoef(truth, decisions(logits)))
-    return {"scores": {**figures(logits, truth), "matthews": matthews}}
+    return {"scores": {**label_figures(logits, truth), "matthews": matthews}}
 
 
 def _majority(

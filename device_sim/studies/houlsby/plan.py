@@ -23,7 +23,7 @@ from fala_sim.experiments.trainings import check_records, training_job
 from fala_sim.preparation.sources import SHORT, RunBackbone, export_int8, find_source
 from fala_sim.records import RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
-from studies.houlsby.glue import SOURCES, convert, find
+from studies.houlsby.glue import SOURCES, convert_benchmark, find
 from studies.houlsby.jobs import Benchmark
 from studies.houlsby.rates import RateTrial, chosen, searches
 from studies.houlsby.study import STUDY
@@ -42,7 +42,7 @@ _FORM = 1
 _SPLIT_SEED = 0  # of the draw of validation rows, for all seeds of the training
 
 
-def trials(kind: RecordKind, layers: int) -> list[RateTrial]:
+def houlsby_trials(kind: RecordKind, layers: int) -> list[RateTrial]:
     """The trainings of a kind of record, the most useful first.
 
     Args:
@@ -82,7 +82,7 @@ def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> li
         export_int8(transformer, base, model.name, adapters=True)
     prepare = partial(_prepare, plan, store, model=model, base=base)
     tasks, failures = prepare_all(plan.data, prepare, log)
-    compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
+    compared = {trial.method: trial for trial in houlsby_trials("adapter", 0)[:2]}
     for kind in STUDY.family.kinds:
         if kind == "adapter-search":
             waiting = searches(store, tasks, list(compared.values()))
@@ -105,7 +105,7 @@ def _trainings(
 ) -> Iterator[Job]:
     """Every training of a kind, after the adapters that it is compared with."""
     rate_of = cache(partial(chosen, store))  # it reads all records
-    needed = [*trials("adapter", 0)[:1], *trials(kind, _layers(tasks))]
+    needed = [*houlsby_trials("adapter", 0)[:1], *houlsby_trials(kind, _layers(tasks))]
     for seed in range(plan.seeds):
         for trial in dict.fromkeys(needed):
             for task in tasks:
@@ -113,7 +113,7 @@ def _trainings(
                 if rate is None:  # its search failed, which was reported
                     continue
                 key = trial.key(task.data, seed)
-                job = partial(jobs.train, task, key, trial.options, rate)
+                job = partial(jobs.train_benchmark, task, key, trial.options, rate)
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 
@@ -156,7 +156,9 @@ def _prepare(
     rows = folder / "rows.jsonl"
     if not rows.is_file():
         left_out = LeftOut()
-        conversion = convert(source.read(files, left_out), seed=_SPLIT_SEED, left_out=left_out)
+        conversion = convert_benchmark(
+            source.read(files, left_out), seed=_SPLIT_SEED, left_out=left_out
+        )
         folder.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(row.fields()).encode() + b"\n" for row in conversion.rows)
         save(lines, rows)

@@ -61,7 +61,7 @@ def searches(
             for task in tasks:
                 trained = trial.key(task.data, _SEED)
                 key = _key(task.data, trial.method, rate)
-                job = partial(jobs.validate, task, key, trained, trial.options, rate)
+                job = partial(jobs.validate_rate, task, key, trained, trial.options, rate)
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 

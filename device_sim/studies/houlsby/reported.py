@@ -28,7 +28,7 @@ _SCORES = {
 }
 
 
-def reported(source: str, method: str, variant: str, data: str) -> float | None:
+def reported_by_houlsby(source: str, method: str, variant: str, data: str) -> float | None:
     """A score as a share; None if the source has none.
 
     Args:

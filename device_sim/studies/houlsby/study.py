@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fala.cli import Named
-from fala_sim.experiments.families import TO_TRAIN, names_of, new_option, seeds_option
+from fala_sim.experiments.families import TO_TRAIN, names_option, new_option, seeds_option
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Family, run_of
 from fala_sim.study import Study
@@ -23,7 +23,7 @@ STUDY = Study(
         ("adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init"),
         (
             click.option(
-                "--data", default="cola,mrpc", show_default=True, callback=names_of,
+                "--data", default="cola,mrpc", show_default=True, callback=names_option,
                 type=Named(lambda: BENCHMARKS, several=True),
                 help="Benchmarks, by name. Their files are in folders of these names.",
             ),

@@ -71,12 +71,14 @@ def adapters(records: pd.DataFrame) -> Table:
                     **_parameters(group),
                     **_scores(group),
                     "accuracy against full": difference(group, groups.get(_FULL)),
-                    f"{PAPER} BERT-large": reported.reported("paper", *trial, data),
-                    f"{PAPER} slides, accuracy": reported.reported("slides", *trial, data),
+                    f"{PAPER} BERT-large": reported.reported_by_houlsby("paper", *trial, data),
+                    f"{PAPER} slides, accuracy": reported.reported_by_houlsby(
+                        "slides", *trial, data
+                    ),
                     "seconds": group["seconds"].mean(),
                 }
             )
-        best = reported.reported("paper", "adapters", "best", data)
+        best = reported.reported_by_houlsby("paper", "adapters", "best", data)
         if best is not None:
             rows.append(
                 {
@@ -94,7 +96,7 @@ def adapters(records: pd.DataFrame) -> Table:
         "epoch was better on the validation rows than the head in closed form that it began with."
         for run in idle.to_dict("records")
     ]
-    return Table.of(rows, described(runs), notes, measured=measured(runs))
+    return Table.of(rows, described_trainings(runs), notes, measured=measured(runs))
 
 
 @STUDY.table(
@@ -129,7 +131,7 @@ def adapter_search(records: pd.DataFrame) -> Table:
         }
         for run in runs.to_dict("records")
     ]
-    return Table.of(rows, described(runs), measured=measured(runs))
+    return Table.of(rows, described_trainings(runs), measured=measured(runs))
 
 
 @STUDY.table(
@@ -162,7 +164,7 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
                     "seeds": len(group),
                 }
             )
-    return Table.of(rows, described(runs), measured=measured(runs))
+    return Table.of(rows, described_trainings(runs), measured=measured(runs))
 
 
 @STUDY.table(
@@ -196,8 +198,8 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
         majority = {title: part[f"majority.{name}"].iloc[0] for name, title in SCORES.items()}
         rows.append({"data": data, "left out": "the majority's label", **majority})
     data = (
-        f"{described(runs)} Adapters of size {runs['of'].iloc[0]} of which those of a span of "
-        "layers, and the norms behind them, are not fed to the graph; layers count from 0."
+        f"{described_trainings(runs)} Adapters of size {runs['of'].iloc[0]} of which those of a "
+        "span of layers, and the norms behind them, are not fed to the graph; layers count from 0."
     )
     return Table.of(rows, data, measured=measured(runs))
 
@@ -230,7 +232,7 @@ def adapter_init(records: pd.DataFrame) -> Table:
         for data, part in parts(runs, "data")
         for scale, group in parts(part, "deviation")
     ]
-    return Table.of(rows, described(runs), measured=measured(runs))
+    return Table.of(rows, described_trainings(runs), measured=measured(runs))
 
 
 def by_trial(runs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
@@ -275,7 +277,7 @@ def difference(
     return describe(values) if values else None
 
 
-def described(runs: pd.DataFrame) -> str:
+def described_trainings(runs: pd.DataFrame) -> str:
     """The data, backbone and seeds of runs, for captions."""
     words = [
         f"{run['data']} on {run['new']} ({run['public']:.0f} rows to train on, {run['train']:.0f} "

@@ -20,11 +20,11 @@ from fala_export.fit.device_fit import Block, Inputs, TrainingSet, decide, fit_d
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
-from fala_sim.experiments.scoring import rounded
-from fala_sim.experiments.trainings import folder_name, head_of, rows_of
+from fala_sim.experiments.scoring import rounded_logits
+from fala_sim.experiments.trainings import folder_name, rows_of, training_head
 from fala_sim.methods.method import MethodSettings
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import figures, positions
+from fala_sim.metric.quality import label_figures, positions
 from fala_sim.preparation import exporter
 from fala_sim.records import RecordKey
 from fala_sim.situation import LogitArray, MeasuredRelease, Situation, User
@@ -91,7 +91,7 @@ def training_key(key: RecordKey) -> RecordKey:
     return replace(key, kind="prompt-training", user="all")
 
 
-def train(
+def train_writers(
     task: Writers,
     key: RecordKey,
     settings: PromptSettings,
@@ -124,7 +124,7 @@ def train(
     yield Made(training_key(key), content, spent=tuple(spent))
 
 
-def compare(
+def compare_peers(
     task: Writers, key: RecordKey, base: RecordKey, done: frozenset[RecordKey] = frozenset()
 ) -> Records:
     """Train one of ``PEERS`` for every writer, starting from the training without prompts.
@@ -139,7 +139,7 @@ def compare(
     bundle, transformer = folder / "base.fala", folder / "model"
     if not bundle.is_file():
         _save_base(task, folder, _trained(task, base, PromptSettings(NONE)))
-    head = head_of(Bundle.open(bundle))
+    head = training_head(Bundle.open(bundle))
     release = MeasuredRelease(task.new, bundle, head, {}, {})
     rows = rows_of(task.written.evaluation)
     stored = 0
@@ -169,8 +169,8 @@ def compare(
             "train": len(user.train),
             "test": len(user.test),
             "settings": dict(PEERS[key.method]),
-            "scores": figures(logits, truth),
-            "logits": rounded(logits),
+            "scores": label_figures(logits, truth),
+            "logits": rounded_logits(logits),
             "truth": truth.tolist(),
             "seconds": time.perf_counter() - begun,
         }
@@ -222,10 +222,10 @@ def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
     test, train = rows["test"], rows.get("train")
     truth = positions(test.labels, head.labels)
     content: dict[str, Any] = {
-        "scores": figures(test.logits, truth),
-        "unknown": figures(test.unknown_logits, truth),
-        "logits": rounded(test.logits),
-        "unknown_logits": rounded(test.unknown_logits),
+        "scores": label_figures(test.logits, truth),
+        "unknown": label_figures(test.unknown_logits, truth),
+        "logits": rounded_logits(test.logits),
+        "unknown_logits": rounded_logits(test.unknown_logits),
         "truth": truth.tolist(),
         "labels": dict(Counter(test.labels)),
     }
@@ -235,8 +235,8 @@ def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
         weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
         personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
         content |= {
-            "personal": figures(personal, truth),
-            "personal_logits": rounded(personal),
+            "personal": label_figures(personal, truth),
+            "personal_logits": rounded_logits(personal),
             "trust": trust,
         }
     return content

@@ -17,7 +17,7 @@ from fala.base.examples import CLASSIFICATION
 from fala.cli import progress, with_article
 from fala.model.heads import Head
 from fala_export import Encoder, ExportError, cross_entropies
-from fala_export.accelerator import device
+from fala_export.accelerator import torch_device
 from studies.perplm.inputs import PLAIN, WriterInputs
 
 _VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
@@ -346,7 +346,7 @@ def predict(
     lengths = inputs.lengths
     distinct, positions = inputs.distinct(numbers)
     order = sorted(distinct, key=lengths.__getitem__)
-    place = device()
+    place = torch_device()
     module.to(place)
     with torch.inference_mode(), progress(label, len(order)) as bar:
         for start in range(0, len(order), _BATCH):

@@ -23,7 +23,7 @@ from fala_sim.records import RecordKey, RecordKind, RecordStore
 from studies.perplm import jobs
 from studies.perplm.jobs import PEERS, Writers
 from studies.perplm.prompts import HARD, KINDS, NONE, SOFT, SOFT_ALL, USER_BIAS, PromptSettings
-from studies.perplm.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
+from studies.perplm.rows import ELSEWHERE, EXTENTS, is_reviews, write_writers
 from studies.perplm.study import STUDY, WritersPlan
 
 #: Lengths beside those of the comparison: vectors of soft prompts, tokens of hard ones.
@@ -58,7 +58,7 @@ class PromptTrial:
         return RecordKey(self.kind, data, self.settings.kind, "all", seed, self.variant)
 
 
-def trials(
+def prompt_trials(
     kinds: Sequence[RecordKind], *, hard: bool = True, mlm_epochs: int = 2
 ) -> list[PromptTrial]:
     """The trainings of some kinds of record, the most useful first.
@@ -137,10 +137,10 @@ def _trainings(
 ) -> Iterator[Job]:
     epochs = EXTENTS[plan.extent].mlm_epochs
     for task in tasks:
-        for trial in trials(kinds, hard=not task.about["no_hard"], mlm_epochs=epochs):
+        for trial in prompt_trials(kinds, hard=not task.about["no_hard"], mlm_epochs=epochs):
             if bool(trial.variant) == variants:
                 key = trial.key(task.data, task.seed)
-                yield _job(store, task, key, partial(jobs.train, task, key, trial.settings))
+                yield _job(store, task, key, partial(jobs.train_writers, task, key, trial.settings))
 
 
 def _peers(store: RecordStore, tasks: Sequence[Writers]) -> Iterator[Job]:
@@ -148,7 +148,7 @@ def _peers(store: RecordStore, tasks: Sequence[Writers]) -> Iterator[Job]:
         base = RecordKey("prompt", task.data, NONE, "all", task.seed)
         for method in PEERS:
             key = replace(base, method=method)
-            yield _job(store, task, key, partial(jobs.compare, task, key, base))
+            yield _job(store, task, key, partial(jobs.compare_peers, task, key, base))
 
 
 def _job(store: RecordStore, task: Writers, key: RecordKey, job: partial[Records]) -> Job:
@@ -169,7 +169,7 @@ def _prepare(
     check_records(store, STUDY.family.kinds, name, digests)
     digest = digest_of((_FORM, seed, *digests.values()))[:SHORT]
     folder = plan.work() / f"prompts-{digest}"
-    written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
+    written = write_writers(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
     tokens = extent.tokens[reviews]
     files = {"training": written.training, "asked": written.evaluation}
     about = {

@@ -87,7 +87,7 @@ def is_reviews(location: Location) -> bool:
     return location.format is FORMATS["scale-reviews"]
 
 
-def write_rows(
+def write_writers(
     name: str, data_dir: Path | None, folder: Path, extent: Extent, *, users: int, seed: int
 ) -> Written:
     """Divide a data set, and write its rows to a folder, if they are missing.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fala_sim.metric.mixing import as_logits
-from fala_sim.metric.quality import figures
-from fala_sim.metric.statistics import describe, differences, mean_over_users
+from fala_sim.metric.quality import label_figures
+from fala_sim.metric.statistics import describe, mean_over_users, paired_differences
 from fala_sim.report.groups import (
     having,
     interval_only,
@@ -104,7 +104,7 @@ def prompts(records: pd.DataFrame) -> Table:
     reads=("prompt", "prompt-training"),
     caption=(f"Vectors of a soft prompt, tokens of a hard one. {_MEASURED}"),
 )
-def lengths(records: pd.DataFrame) -> Table:
+def lengths_table(records: pd.DataFrame) -> Table:
     """Writers' prompts by their length."""
     runs = of(records, "prompt", "prompt-length")
     trainings = of(records, "prompt-training")
@@ -185,7 +185,7 @@ def _mean(runs: pd.DataFrame, figure: str) -> Cell:
 
 
 def _difference(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Cell:
-    values = differences(first, second, figure)
+    values = paired_differences(first, second, figure)
     return interval_only(describe(values)) if values else None
 
 
@@ -194,7 +194,7 @@ def _pooled(runs: pd.DataFrame) -> float:
     areas = []
     for _, part in parts(runs, "seed"):
         logits = np.concatenate([as_logits(logits) for logits in part["logits"]])
-        areas.append(figures(logits, np.concatenate(part["truth"].tolist()))["auc"])
+        areas.append(label_figures(logits, np.concatenate(part["truth"].tolist()))["auc"])
     defined = [area for area in areas if area is not None]
     return sum(defined) / len(defined) if defined else float("nan")
 

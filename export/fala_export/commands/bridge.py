@@ -10,7 +10,7 @@ from fala_export.commands.command import Summary, command
 from fala_export.options import File, FileOrFolder, Seed
 
 
-def table(summary: Summary) -> str:
+def bridge_text(summary: Summary) -> str:
     """The summary of a bridge, as text."""
     return "\n".join([
         f"{summary['bundle']}: {summary['name']}, with a bridge from {summary['from']}",
@@ -45,7 +45,7 @@ class BridgeCommand:
     seed: Seed = 0
 
 
-@command(BridgeCommand, table)
+@command(BridgeCommand, bridge_text)
 def bridge(settings: BridgeCommand) -> Summary:
     """Learn the map from an earlier backbone's embeddings to a new one's, on public text.
 

@@ -229,9 +229,12 @@ def delegate(settings: Delegate) -> Summary:
 def show(settings: Repository) -> Summary:
     """Show a repository's roles, how long they last, and its releases."""
     from fala_export.updates import publishing
-    from fala_export.updates.repository import load
+    from fala_export.updates.repository import load_repository
 
-    return {"repository": str(settings.folder), **publishing.show(load(settings.folder), _now())}
+    return {
+        "repository": str(settings.folder),
+        **publishing.show(load_repository(settings.folder), _now()),
+    }
 
 
 @click.group(cls=Group)

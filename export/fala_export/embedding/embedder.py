@@ -19,7 +19,7 @@ from fala.model.heads import Vectors
 from fala_export.checks import check_room
 from fala_export.embedding.encoding import embed, encoded
 from fala_export.embedding.ranks import Ranks
-from fala_export.embedding.table import TextKeys, TextPositions, VectorFile, key_of, keys_of
+from fala_export.embedding.table import TextKeys, TextPositions, VectorFile, text_key, text_keys
 from fala_export.errors import ExportError
 
 # Texts of a stream that are in memory, and are sorted by length.
@@ -74,7 +74,7 @@ class Embeddings(Mapping[str, Vectors]):
             ExportError: It cannot be written.
         """
         table = VectorFile(folder, vectors.shape[1])
-        table.add(keys_of(texts), vectors)
+        table.add(text_keys(texts), vectors)
         return cls(table, texts)
 
     @property
@@ -93,19 +93,19 @@ class Embeddings(Mapping[str, Vectors]):
             ExportError: An embedding is damaged.
             KeyError: A text has none.
         """
-        rows = self.table.find(keys_of(texts))
+        rows = self.table.find(text_keys(texts))
         if (rows < 0).any():
             raise KeyError(f"text {int(np.argmax(rows < 0))} has no embedding")
         return _read(self.table, rows)
 
     def __getitem__(self, text: str) -> Vectors:
-        row = self.table.find_one(key_of(text))
+        row = self.table.find_one(text_key(text))
         if row < 0:
             raise KeyError("the text has no embedding")
         return _read(self.table, np.array([row]))[0]
 
     def __contains__(self, text: object) -> bool:
-        return isinstance(text, str) and self.table.find_one(key_of(text)) >= 0
+        return isinstance(text, str) and self.table.find_one(text_key(text)) >= 0
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.texts)
@@ -204,7 +204,7 @@ class Embedder:
             return list(dict.fromkeys(texts))
         table, pending = self._table(dimension, digest), dict[str, None]()
         for block in _blocks(texts):
-            _, is_pending = _found(table, keys_of(block))
+            _, is_pending = _found(table, text_keys(block))
             pending |= dict.fromkeys(block[position] for position in np.flatnonzero(is_pending))
         return list(pending)
 
@@ -227,7 +227,7 @@ class Embedder:
         parts = []
         with progress(label, len(texts) if isinstance(texts, Sized) else 0) as bar:
             for block in _blocks(texts):
-                keys = keys_of(block)
+                keys = text_keys(block)
                 rows, is_pending = _found(table, keys)
                 # Only one process may choose: another's choice depends on when it looks.
                 pending = ranks.of_first(np.flatnonzero(is_pending))

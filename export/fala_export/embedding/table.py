@@ -29,7 +29,7 @@ from fala.model.heads import Vectors
 from fala_export.errors import ExportError
 from fala_export.writing import writing
 
-#: n keys, structured; see ``keys_of``.
+#: n keys, structured; see ``text_keys``.
 TextKeys: TypeAlias = NDArray[np.void]
 #: Rows of a table, shape (n,); -1 for a text without an entry.
 TextPositions: TypeAlias = NDArray[np.int64]
@@ -38,16 +38,16 @@ _KEY = np.dtype([("first", "<u8"), ("last", "<u8")])
 _ENTRY = np.dtype([("key", _KEY), ("checksum", "<u4")])
 
 
-def key_of(text: str) -> bytes:
+def text_key(text: str) -> bytes:
     """The key of a text: its digest."""
     # A text may have half of a surrogate pair, which UTF-8 has no bytes for.
     data = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=_KEY.itemsize).digest()
 
 
-def keys_of(texts: Iterable[str]) -> TextKeys:
+def text_keys(texts: Iterable[str]) -> TextKeys:
     """The keys of texts."""
-    return np.frombuffer(b"".join(map(key_of, texts)), _KEY)
+    return np.frombuffer(b"".join(map(text_key, texts)), _KEY)
 
 
 class VectorFile:

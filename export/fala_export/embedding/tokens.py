@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala_export.accelerator import device
+from fala_export.accelerator import torch_device
 
 # Tokens of a batch, padding included: a processor's caches hold no more, a GPU idles with fewer.
 _TOKENS = {"cpu": 1 << 11, "mps": 1 << 13, "cuda": 1 << 15}
@@ -32,7 +32,7 @@ def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
 @contextmanager
 def placed(module: nn.Module) -> Iterator[None]:
     """Move a module to the accelerator, and back to the CPU."""
-    module.to(device())
+    module.to(torch_device())
     try:
         yield
     finally:

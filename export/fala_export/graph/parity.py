@@ -17,7 +17,9 @@ _ROUNDS = 7
 _SECONDS = 20.0  # no round starts later
 
 
-def compare(exported: NDArray[np.float32], reference: NDArray[np.float32]) -> dict[str, Any]:
+def compare_embeddings(
+    exported: NDArray[np.float32], reference: NDArray[np.float32]
+) -> dict[str, Any]:
     """Compare embeddings text by text.
 
     Args:

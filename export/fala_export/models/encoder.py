@@ -38,12 +38,12 @@ from fala_export.models.folder import (
     check_configuration,
     check_truncation,
     find_weights,
-    loading,
     naming,
     read_modules,
     read_pooling,
     read_settings,
     read_steps,
+    reading_part,
 )
 from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import check_weights, encoder_graph, weight_bytes
@@ -253,7 +253,7 @@ def _load(
     inner = folder / modules.transformer
     check_configuration(inner)
     settings = read_settings(folder, modules)
-    with loading("configuration"):
+    with reading_part("configuration"):
         config = AutoConfig.from_pretrained(inner, **_LOCAL)
         config.use_cache = False  # of a model that writes: it would return its memory, too
         shortened = layers is not None and keep_layers(config, layers)
@@ -277,7 +277,7 @@ def _load(
         put_before(reader.tokenizer, text)
     if hub is not None:
         hub.fetch_weights(modules.transformer)
-    with loading("weights"), without_bars():
+    with reading_part("weights"), without_bars():
         transformer = _load_weights(inner, kind, config)
     if (shortened or pooling == LAYERS) and not has_layers(transformer):
         raise ExportError(

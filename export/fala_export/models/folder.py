@@ -89,7 +89,7 @@ def naming(model: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loading(part: str) -> Iterator[None]:
+def reading_part(part: str) -> Iterator[None]:
     """Turn any error of a library about a bad model into an ExportError of one line."""
     try:
         yield
@@ -107,11 +107,11 @@ def read_any_json(path: Path) -> Any:  # noqa: ANN401  # JSON is of any type
     """
     if not path.is_file():
         return None
-    with loading(path.name):
+    with reading_part(path.name):
         return json.loads(path.read_text(encoding="utf-8"))
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path) -> dict[str, Any] | None:
     """Read a JSON object of a model; None where there is no such file.
 
     Raises:
@@ -137,13 +137,13 @@ def check_configuration(folder: Path) -> None:
             f"{ADAPTER} names an adapter of PEFT, such as LoRA: merge it into its model first "
             "(PeftModel.merge_and_unload), and save that"
         )
-    config = read_json(folder / CONFIGURATION)
+    config = read_object(folder / CONFIGURATION)
     if config is None:
         raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
     if config.get("quantization_config"):
         raise ExportError(f"{CONFIGURATION} has quantized weights; give the model in float32")
     for name in (CONFIGURATION, TOKENIZER[1]):
-        if (read_json(folder / name) or {}).get("auto_map"):
+        if (read_object(folder / name) or {}).get("auto_map"):
             raise ExportError(
                 f"{name} names code of its own, which is never run: export the model to ONNX where "
                 "you trust it, and give that file"
@@ -184,8 +184,8 @@ def weight_parts(index: Path) -> list[str]:
     Raises:
         ExportError: It names none, or files of other folders.
     """
-    with loading(index.name):
-        parts = sorted(set((read_json(index) or {})["weight_map"].values()))
+    with reading_part(index.name):
+        parts = sorted(set((read_object(index) or {})["weight_map"].values()))
         if any(Path(part).name != part for part in parts):
             raise ValueError("it names files outside the model's folder")
     return parts
@@ -278,7 +278,7 @@ class SentenceSettings:
             notes["prompts"] = f"{PROMPTS} has prompts, and none is put before a text: {named}"
         if self.cut is not None and "truncate_dim" in ignore:
             statement = f"{PROMPTS} cuts embeddings to truncate_dim = {self.cut}"
-            notes |= left_out("truncate_dim", statement, ignore)
+            notes |= not_kept("truncate_dim", statement, ignore)
         return notes
 
 
@@ -295,7 +295,7 @@ def read_modules(folder: Path, first: str = "Transformer") -> Modules:
     listed = read_any_json(folder / MODULES)
     if listed is None:
         return Modules()
-    with loading(MODULES):
+    with reading_part(MODULES):
         steps = [(str(step["type"]), str(step["path"])) for step in listed]
     named: list[tuple[str, str]] = []
     for kind, path in steps:
@@ -372,8 +372,8 @@ def _read_step(folder: Path, kind: str, path: str) -> Any:  # noqa: ANN401  # on
     Raises:
         ExportError: A file cannot be read, or the step is not of embeddings.
     """
-    with loading(path or kind):
-        settings = read_json(folder / path / CONFIGURATION) or {}
+    with reading_part(path or kind):
+        settings = read_object(folder / path / CONFIGURATION) or {}
         activation = settings.get("activation_function") or "torch."
         if not str(activation).startswith("torch."):
             raise ExportError(f"{path} names {activation}, code of the model's own")
@@ -407,7 +407,7 @@ def read_pooling(
             )
         return "mean"
     kind = AttentionPooling if modules.attention else Pooling
-    with loading("pooling"):
+    with reading_part("pooling"):
         if not modules.attention:
             _check_modes(read_any_json(folder / modules.pooling / CONFIGURATION))
         pooling = kind.load(str(folder / modules.pooling), local_files_only=True)
@@ -448,8 +448,8 @@ def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
     Raises:
         ExportError: The texts are read in a way that cannot be exported.
     """
-    model = read_json(folder / PROMPTS) or {}
-    with loading(PROMPTS):
+    model = read_object(folder / PROMPTS) or {}
+    with reading_part(PROMPTS):
         prompts = {name: str(text or "") for name, text in (model.get("prompts") or {}).items()}
         default = model.get("default_prompt_name")
         if default is not None and default not in prompts:
@@ -459,7 +459,7 @@ def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
             raise ValueError("truncate_dim is not a whole number from 1")
     names = [(modules.transformer and f"{modules.transformer}/{n}") or n for n in SENTENCE_SETTINGS]
     name = next((name for name in names if (folder / name).is_file()), names[0])
-    settings = read_json(folder / name) or {}
+    settings = read_object(folder / name) or {}
     task = settings.pop("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise ExportError(f"a transformer for {task} cannot be exported")
@@ -484,7 +484,7 @@ def read_settings(folder: Path, modules: Modules) -> SentenceSettings:
     )
 
 
-def left_out(name: str, statement: str, ignore: Collection[str]) -> dict[str, str]:
+def not_kept(name: str, statement: str, ignore: Collection[str]) -> dict[str, str]:
     """A setting that no bundle keeps, by its name, if the vendor leaves it out on purpose.
 
     Args:
@@ -501,8 +501,8 @@ def left_out(name: str, statement: str, ignore: Collection[str]) -> dict[str, st
 
 
 def check_truncation(side: object, file: str, ignore: Collection[str]) -> dict[str, str]:
-    """As ``left_out``, for a tokenizer that cuts long texts at their beginning."""
+    """As ``not_kept``, for a tokenizer that cuts long texts at their beginning."""
     if str(side).lower() != "left":
         return {}
     statement = f"{file} cuts long texts at their beginning (truncation_side = left)"
-    return left_out("truncation_side", statement, ignore)
+    return not_kept("truncation_side", statement, ignore)

@@ -28,8 +28,8 @@ from fala_export.models.folder import (
     SentenceSettings,
     check_truncation,
     naming,
-    read_json,
     read_modules,
+    read_object,
     read_pooling,
     read_settings,
     read_steps,
@@ -254,9 +254,9 @@ def _load(
     settings: SentenceSettings,
     prompt: str,
 ) -> OnnxFile:
-    config = read_json(folder / CONFIGURATION) or {}
+    config = read_object(folder / CONFIGURATION) or {}
     reader, pad_id = read_tokenizer(tokenizer)
-    beside = read_json(tokenizer.with_name(TOKENIZER[1])) or {}
+    beside = read_object(tokenizer.with_name(TOKENIZER[1])) or {}
     check_agreement(reader, beside)
     own = {**(reader.truncation or {}), **beside}
     side = own.get("truncation_side", own.get("direction"))

@@ -30,13 +30,13 @@ from fala_export.models.folder import (
     TYPES,
     check_truncation,
     find_weights,
-    loading,
     naming,
     read_any_json,
-    read_json,
     read_modules,
+    read_object,
     read_settings,
     read_steps,
+    reading_part,
 )
 from fala_export.models.onnx_file import OnnxFile, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
@@ -58,7 +58,7 @@ def is_static(folder: Path) -> bool:
     if isinstance(listed, list) and listed and isinstance(listed[0], dict):
         kind = str(listed[0].get("type"))
         return kind.startswith(TYPES) and kind.endswith(f".{_KIND}")
-    config = read_json(folder / CONFIGURATION) or {}
+    config = read_object(folder / CONFIGURATION) or {}
     return config.get("model_type") == _MODEL2VEC or "StaticModel" in (
         config.get("architectures") or ()
     )
@@ -107,7 +107,7 @@ def load_static(
         if text:
             put_before(reader, text)
         arrays = _read_arrays(find_weights(inner))
-        config = (read_json(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
+        config = (read_object(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
         rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
         rows.check(max(reader.get_vocab(with_added_tokens=True).values()))
         check_weights(rows.table.nbytes)
@@ -259,7 +259,7 @@ def _unknown(state: Mapping[str, Any], reader: Tokenizer) -> int | None:
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of a file of weights, by name; vectors in float32."""
-    with loading("weights"):
+    with reading_part("weights"):
         if path.suffix == ".json":
             raise ExportError("its table is in several files: save it in one")
         if path.suffix == ".bin":

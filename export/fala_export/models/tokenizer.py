@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from fala.base.errors import install_hint
 from fala_export.errors import ExportError
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.folder import TOKENIZER, VOCABULARIES, loading, read_json
+from fala_export.models.folder import TOKENIZER, VOCABULARIES, read_object, reading_part
 
 # Settings of a tokenizer of BERT, and what its file calls them.
 _NORMALIZED = {
@@ -60,12 +60,12 @@ def load_tokenizer(folder: Path, pad_id: int | None, embeddings: int) -> TextRea
         ExportError: The folder has no tokenizer, a package is missing to read it, or it does not
             belong to the model.
     """
-    settings = read_json(folder / TOKENIZER[1]) or {}
+    settings = read_object(folder / TOKENIZER[1]) or {}
     if (folder / TOKENIZER[0]).is_file():
-        with loading(TOKENIZER[0]):
+        with reading_part(TOKENIZER[0]):
             tokenizer = Tokenizer.from_file(str(folder / TOKENIZER[0]))
         check_agreement(tokenizer, settings)
-        token = {**(read_json(folder / TOKENIZER[2]) or {}), **settings}.get("pad_token")
+        token = {**(read_object(folder / TOKENIZER[2]) or {}), **settings}.get("pad_token")
         token = token.get("content") if isinstance(token, dict) else token
         padding = None if token is None else tokenizer.token_to_id(str(token))
         if padding is None:
@@ -103,7 +103,7 @@ def _make(folder: Path) -> Any:  # noqa: ANN401  # of transformers, whose classe
             f"its tokenizer exists only as {files[0]}, which sentencepiece reads: "
             f"{install_hint('export')}, or save the tokenizer as {TOKENIZER[0]}"
         )
-    with loading("tokenizer"):
+    with reading_part("tokenizer"):
         made = AutoTokenizer.from_pretrained(
             folder, use_fast=True, local_files_only=True, trust_remote_code=False
         )

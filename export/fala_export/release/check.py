@@ -174,7 +174,7 @@ def _margin(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> floa
     return margin_of(defined(user[figure][model] for user in users if user[figure]))
 
 
-def check_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:
+def check_gain_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:
     """Check a verdict against the recipe's limits.
 
     Raises:

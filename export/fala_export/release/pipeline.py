@@ -27,7 +27,7 @@ from fala_export.fit.left_out import EVERY_ROW
 from fala_export.models.load import AnyEncoder, load
 from fala_export.people.fold import checked_public_rows
 from fala_export.release.bridging import build_bridge
-from fala_export.release.check import check_limits, play_devices
+from fala_export.release.check import check_gain_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.scales import check_annotators, write_scales
 from fala_export.release.steps import ReleaseSteps, code_digest
@@ -35,7 +35,7 @@ from fala_export.rows.data_set import check_devices
 from fala_export.rows.row_files import FileRows, data_set, file_rows
 from fala_export.rows.table import Rows
 from fala_export.settings import CheckSettings, HubName, PublishSettings
-from fala_export.training.checkpoints import locked
+from fala_export.training.checkpoints import locked_work
 from fala_export.training.global_model import train
 from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
@@ -323,7 +323,7 @@ def build_release(
     """
     pipeline = Pipeline(recipe, out, work)
     deliveries = _deliveries(recipe, finished=pipeline.steps[-1].is_done(), republish=republish)
-    with locked(work, first=True):
+    with locked_work(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
             note = ", done before" if step.is_done() else ""
@@ -331,7 +331,7 @@ def build_release(
             click.echo(printable(line), err=True)
             result = {key: value for key, value in step.run().items() if key != "bundle"}
             if step.part == "check" and recipe.check is not None:
-                check_limits(result, recipe.check)
+                check_gain_limits(result, recipe.check)
             if step.part == "bridges":
                 summary.setdefault("bridges", []).append(result)
             else:

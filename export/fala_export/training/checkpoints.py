@@ -51,7 +51,7 @@ def _digest_of(checkpoint: Path) -> str:
 
 
 @contextmanager
-def locked(folder: Path, first: bool) -> Iterator[None]:
+def locked_work(folder: Path, first: bool) -> Iterator[None]:
     """Lock a work folder against other trainings; a kill releases the lock.
 
     Another training would take a checkpoint that is being written for interrupted, and remove it.
@@ -87,7 +87,7 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
     """Open a work folder.
 
     Args:
-        folder: The folder, inside ``locked``.
+        folder: The folder, inside ``locked_work``.
         recipe: Everything that a training depends on, by readable names, as JSON values.
         resume: Whether to continue from its checkpoints.
 

@@ -140,7 +140,7 @@ class Training:
         Raises:
             ExportError: See ``checkpoints.open_work``.
         """
-        with checkpoints.locked(self.folder, _is_first()):
+        with checkpoints.locked_work(self.folder, _is_first()):
             self._open()
 
     def run(
@@ -165,7 +165,7 @@ class Training:
             ExportError: The folder cannot be used (see ``open``) or is full, the training diverges,
                 or memory runs out.
         """
-        with checkpoints.locked(self.folder, _is_first()):
+        with checkpoints.locked_work(self.folder, _is_first()):
             checkpoint = self._open()
             start = {name: value.clone() for name, value in module.state_dict().items()}
             try:

@@ -30,11 +30,11 @@ from fala_export.updates.state import (
     TIMESTAMP,
     TOP_ROLES,
     RepositoryState,
-    add_product,
+    add_product_role,
     new_state,
     period_of,
     set_keys,
-    sign,
+    sign_state,
 )
 
 #: Days for which a product's metadata are signed.
@@ -96,11 +96,11 @@ def begin(
     ring = Keyring()
     for role, threshold in {**THRESHOLDS, **(thresholds or {})}.items():
         _new_keys(state, role, threshold, keys, passphrase, ring)
-    metadata = sign(state, TOP_ROLES, ring, now)
+    metadata = sign_state(state, TOP_ROLES, ring, now)
     for part in (METADATA, TARGETS):
         (folder / part).mkdir(parents=True, exist_ok=True)
     with repository.locked(folder):
-        repository.write(folder, state, metadata)
+        repository.write_repository(folder, state, metadata)
     return {
         "repository": str(folder),
         "root": str(folder / METADATA / f"1.{ROOT}.json"),
@@ -162,7 +162,7 @@ def publish(
     if version is not None and manifest.version not in (None, version) and not republish:
         raise ExportError(f"{bundle}: is version {manifest.version}, not {version}")
     with repository.locked(folder), temporary_folder() as scratch:
-        state = repository.load(folder)
+        state = repository.load_repository(folder)
         path = release_path(product_name)
         published = state.release(path)
         last = 0 if published is None else _version(published[1])
@@ -188,11 +188,11 @@ def publish(
         }  # fmt: skip
         role = product_name if product_name in state.products else TARGETS
         state.targets[role].signed.targets[path] = target
-        metadata = sign(state, [role], keys, now)
+        metadata = sign_state(state, [role], keys, now)
         file = folder / TARGETS / target.get_prefixed_paths()[0]
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, partial(shutil.copyfile, source))
-        repository.write(folder, state, metadata)
+        repository.write_repository(folder, state, metadata)
     return {
         "repository": str(folder), "product": product_name, "version": number,
         "name": manifest.title, "file": str(file), "bytes": target.length, **show(state, now),
@@ -264,13 +264,15 @@ def check_publishing(
     """
     if not is_begun(folder):
         return
-    name, state = product or DEFAULT_PRODUCT, repository.load(folder)
+    name, state = product or DEFAULT_PRODUCT, repository.load_repository(folder)
     published = state.release(release_path(name))
     last = 0 if published is None else _version(published[1])
     if version is not None and version < last and not republish:
         raise _not_newer(f"this recipe's version {version}", name, last)
     # Only the state in memory is signed.
-    sign(state, [name if name in state.products else TARGETS], Keyring.read(keys, passphrase), now)
+    sign_state(
+        state, [name if name in state.products else TARGETS], Keyring.read(keys, passphrase), now
+    )
 
 
 def _not_newer(release: str, product: str, last: int) -> ExportError:
@@ -320,7 +322,7 @@ def published_before(folder: Path, bundle: Path) -> dict[str, Any] | None:
         return None
     opened = Bundle.open(bundle)
     product = opened.manifest.product or DEFAULT_PRODUCT
-    published = repository.load(folder).release(release_path(product))
+    published = repository.load_repository(folder).release(release_path(product))
     before = None if published is None else _history(published[1]).get(_content(opened))
     if published is None or before is None:
         return None
@@ -364,13 +366,13 @@ def renew(
         ExportError: Keys are missing.
     """
     with repository.locked(folder):
-        state = repository.load(folder)
+        state = repository.load_repository(folder)
         for role in roles:
             _ = state[role]
         before = deepcopy(state)
         renewed = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
-        metadata = sign(state, renewed, keys, now, before)
-        repository.write(folder, state, metadata)
+        metadata = sign_state(state, renewed, keys, now, before)
+        repository.write_repository(folder, state, metadata)
     return {"repository": str(folder), "renewed": sorted(metadata), **show(state, now)}
 
 
@@ -406,7 +408,7 @@ def rotate(
     """
     _check_outside(folder, new_keys)
     with repository.locked(folder):
-        state = repository.load(folder)
+        state = repository.load_repository(folder)
         before = deepcopy(state)
         _ = state[role]  # raises where there is no such role
         old = state.delegate(role)
@@ -414,14 +416,14 @@ def rotate(
         files = _new_keys(state, role, new_threshold, new_keys, passphrase, keys)
         try:
             roles = [role, TARGETS] if role in state.products else [role, ROOT]
-            metadata = sign(state, roles, keys, now, before)
+            metadata = sign_state(state, roles, keys, now, before)
         except ExportError:
             for file in files:  # no role has these keys
                 file.unlink()
                 file.with_suffix(PUBLIC).unlink()
             raise
         lost = role in TOP_ROLES and role != ROOT and not before.verifies(role, state[role])
-        repository.write(folder, state, metadata, root_first=lost)
+        repository.write_repository(folder, state, metadata, root_first=lost)
     return {"repository": str(folder), "rotated": role, **show(state, now)}
 
 
@@ -454,11 +456,11 @@ def delegate(
     """
     _check_outside(folder, new_keys)
     with repository.locked(folder):
-        state = repository.load(folder)
-        add_product(state, _product(product), _PRODUCT_DAYS)
+        state = repository.load_repository(folder)
+        add_product_role(state, _product(product), _PRODUCT_DAYS)
         _new_keys(state, product, threshold or Threshold(1, 1), new_keys, passphrase, keys)
-        metadata = sign(state, [product, TARGETS], keys, now)
-        repository.write(folder, state, metadata)
+        metadata = sign_state(state, [product, TARGETS], keys, now)
+        repository.write_repository(folder, state, metadata)
     return {"repository": str(folder), "delegated": product, **show(state, now)}
 
 

@@ -21,7 +21,14 @@ from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from fala.updates import METADATA
 from fala_export.errors import ExportError
-from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, RepositoryState, check
+from fala_export.updates.state import (
+    ROOT,
+    SNAPSHOT,
+    TARGETS,
+    TIMESTAMP,
+    RepositoryState,
+    check_state,
+)
 from fala_export.writing import write_file
 
 #: File of a repository that locks it against other writers.
@@ -44,7 +51,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise ExportError(f"{folder}: another process is publishing in it") from error
 
 
-def load(folder: Path) -> RepositoryState:
+def load_repository(folder: Path) -> RepositoryState:
     """Read a repository, and check its signatures.
 
     Raises:
@@ -60,7 +67,7 @@ def load(folder: Path) -> RepositoryState:
             meta = snapshot.signed.meta[name]
             targets[name.removesuffix(".json")] = _read(folder, f"{meta.version}.{name}")
         state = RepositoryState(root, timestamp, snapshot, targets)
-        check(state)
+        check_state(state)
     except (RepositoryError, StorageError, ValueError, KeyError) as error:
         raise ExportError(f"{folder}: not a whole repository: {error}") from error
     return state
@@ -80,7 +87,7 @@ def newest_root(folder: Path) -> Metadata[Root]:
     return root
 
 
-def write(
+def write_repository(
     folder: Path, state: RepositoryState, metadata: dict[str, bytes], *, root_first: bool = False
 ) -> None:
     """Write new metadata.

@@ -130,7 +130,7 @@ def set_keys(state: RepositoryState, role: str, keys: Keyring, threshold: int) -
     delegator.get_delegated_role(role).threshold = threshold
 
 
-def add_product(state: RepositoryState, product: str, days: int) -> None:
+def add_product_role(state: RepositoryState, product: str, days: int) -> None:
     """Delegate a product to keys of its own, and move its releases there.
 
     Raises:
@@ -155,7 +155,7 @@ def add_product(state: RepositoryState, product: str, days: int) -> None:
     state.targets[product] = targets
 
 
-def sign(
+def sign_state(
     state: RepositoryState,
     roles: Iterable[str],
     keys: Keyring,
@@ -236,7 +236,7 @@ def _check_signed(
         )
 
 
-def check(state: RepositoryState) -> None:
+def check_state(state: RepositoryState) -> None:
     """Check that every role's metadata are signed by its keys.
 
     Raises:

@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fala_export.people.interval import interval
 from fala_export.people.score import auc, f1, scores
-from fala_sim.metric.quality import figures
+from fala_sim.metric.quality import label_figures
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -39,7 +39,7 @@ def test_the_laboratory_scores_as_the_exporter_does(missing):
     truth = truth[truth != missing]
     logits = random.normal(size=(len(truth), 3))
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    ours, theirs = scores(truth, shares), figures(logits, truth)
+    ours, theirs = scores(truth, shares), label_figures(logits, truth)
     assert ours["auc"] is not None
     assert {name: theirs[name] for name in ours} == pytest.approx(ours)
 

@@ -53,7 +53,7 @@ def folder(tmp_path):
 
 
 def prepare(bundles, rows, folder):
-    return walk.prepare(*bundles, rows, USERS, folder, progress)
+    return walk.prepare_sides(*bundles, rows, USERS, folder, progress)
 
 
 @pytest.fixture(scope="module")

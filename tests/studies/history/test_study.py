@@ -7,7 +7,7 @@ import pytest
 from fala import Bundle
 from fala_sim.data_frame import framed
 from fala_sim.data_sets import Partition
-from fala_sim.preparation.releases import load, prepare
+from fala_sim.preparation.releases import load_prepared, prepare_releases
 from fala_sim.preparation.sources import find_source
 from fala_sim.records import RecordKey
 from fala_sim.study import find_study
@@ -29,7 +29,7 @@ def folders(tmp_path_factory):
     write_data(data, annotators=3, documents=520)
     glove, bert = (find_source(name, work) for name in ("glove", "bert"))
     return [
-        prepare(
+        prepare_releases(
             Partition(f"lewidi:{data}", data, users=1, seed=0), work, glove, new,
             role="test", log=lambda _: None, earlier=earlier,
         )
@@ -39,7 +39,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lives(folders):
-    (user,) = load(folders[0]).division.users
+    (user,) = load_prepared(folders[0]).division.users
     key = RecordKey("history", "posts", "fala", user.name, 0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(jobs, "PASSES", PASSES)
@@ -47,12 +47,12 @@ def lives(folders):
 
 
 def test_a_release_has_bridges_from_all_earlier_backbones(folders):
-    bert, last = (load(folder).shipped.path for folder in folders)
+    bert, last = (load_prepared(folder).shipped.path for folder in folders)
     assert set(Bundle.open(last).bridges()) == {Bundle.open(bert).backbone_digest}
 
 
 def test_a_device_installs_all_releases(lives, folders):
-    (user,) = load(folders[0]).division.users
+    (user,) = load_prepared(folders[0]).division.users
     assert [entry.key.variant for entry in lives] == list(PASSES)
     for entry in lives:
         steps = entry.content["steps"]

@@ -6,7 +6,7 @@ from checkout import real_data
 from fala import Pair
 from fala.base.errors import DataError
 from fala_sim.convert.left_out import LeftOut
-from studies.houlsby.glue import convert, find, read_cola, read_mrpc
+from studies.houlsby.glue import convert_benchmark, find, read_cola, read_mrpc
 
 
 def write_cola(folder):
@@ -36,7 +36,7 @@ def write_mrpc(folder, pairs=20):
 def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
     left_out = LeftOut()
     benchmark = read_cola(write_cola(tmp_path), left_out)
-    conversion = convert(benchmark, seed=0, left_out=left_out)
+    conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
     assert [(row.split, row.text, row.label) for row in conversion.rows] == [
         ("public", "One sentence.", 1),
         ("public", "Sentence another.", 0),
@@ -53,13 +53,13 @@ def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
 def test_pairs_become_rows_of_pairs(tmp_path):
     left_out = LeftOut()
     benchmark = read_mrpc(write_mrpc(tmp_path), left_out)
-    conversion = convert(benchmark, seed=0, left_out=left_out)
+    conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
     assert benchmark.test[0] == (Pair("First 100.", "Second 100."), 0)
     splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == [18, 2, 5]
     assert json.loads(next(iter(conversion.lines())))["pair"][0].startswith("First ")
     drawn = [
-        {row.text for row in convert(benchmark, seed=seed, left_out=left_out).rows
+        {row.text for row in convert_benchmark(benchmark, seed=seed, left_out=left_out).rows
          if row.split == "train"}
         for seed in (0, 0, 1)
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_invalid_files_are_errors(tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         read_cola(tmp_path, LeftOut())
     with pytest.raises(DataError, match="rows to train, to validate and to test on"):
-        convert(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), seed=0, left_out=LeftOut())
+        convert_benchmark(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), seed=0, left_out=LeftOut())
 
 
 def test_a_benchmark_is_found_by_its_files(tmp_path):
@@ -93,7 +93,7 @@ def test_a_benchmark_is_found_by_its_files(tmp_path):
 def test_the_real_files(name, rows):
     folder, left_out = real_data(name), LeftOut()
     benchmark = {"cola": read_cola, "mrpc": read_mrpc}[name](folder, left_out)
-    conversion = convert(benchmark, seed=0, left_out=left_out)
+    conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
     splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == rows
     assert not any(reason.startswith("damaged") for reason in left_out.counts())

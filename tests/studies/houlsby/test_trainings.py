@@ -23,7 +23,7 @@ from sim_command import fails, run
 from sim_tables import column
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark, spans
-from studies.houlsby.plan import trials
+from studies.houlsby.plan import houlsby_trials
 from studies.houlsby.rates import RATES, RateTrial, chosen, searches
 from studies.houlsby.study import STUDY
 from tasks import write_task
@@ -82,7 +82,7 @@ def trained_earlier(task, key, rate=""):
 
 def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
     folder = trained_earlier(task, ADAPTERS)
-    write(tmp_path / "results", jobs.train(task, ADAPTERS, ()))
+    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, ()))
     record = RecordStore(tmp_path / "results").get(ADAPTERS)
     assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert (record["size"], record["parameters"]["trained"]) == (3, 100)
@@ -128,13 +128,13 @@ def test_the_rate_with_the_best_validation_accuracy_is_chosen(task, searched):
     assert chosen(RecordStore(searched), "mrpc", "norms") == USUAL
     assert chosen(RecordStore(searched), "cola", "adapters") is None
     # The adapter of the search is the one that is evaluated.
-    write(searched, jobs.train(task, ADAPTERS, (), rate))
+    write(searched, jobs.train_benchmark(task, ADAPTERS, (), rate))
     assert RecordStore(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
     assert chosen(RecordStore(searched), "mrpc", "adapters") == "0.0003"
 
 
 def test_records_at_another_rate_are_rejected(task, searched):
-    write(searched, jobs.train(task, ADAPTERS, ()))
+    write(searched, jobs.train_benchmark(task, ADAPTERS, ()))
     with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
         chosen(RecordStore(searched), "mrpc", "adapters")
 
@@ -142,7 +142,7 @@ def test_records_at_another_rate_are_rejected(task, searched):
 def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"
-    write(results, jobs.train(task, ADAPTERS, ()))
+    write(results, jobs.train_benchmark(task, ADAPTERS, ()))
     write(results, jobs.leave_out(task, ADAPTERS, ()))
     by_span = {record["variant"]: record for record in read_records(results, "adapter-span")}
     assert set(by_span) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
@@ -170,7 +170,7 @@ def test_the_exporters_command_takes_every_trial():
     needed = ("--base", "b", "--model", "m", "--data", "d", "--task", "t", "--out", "o")
     flags = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
     kinds = ("adapter", "adapter-size", "adapter-init")
-    for trial in [trial for kind in kinds for trial in trials(kind, 12)]:
+    for trial in [trial for kind in kinds for trial in houlsby_trials(kind, 12)]:
         context = exporters_command.make_context("adapter", [*needed, *flags, *trial.options])
         assert context.params["method"] == trial.method
         if trial.kind == "adapter-init":

@@ -23,9 +23,9 @@ from laboratory import write_data
 from sim_command import fails, run
 from sim_tables import cell, column
 from studies.perplm.jobs import personal_head
+from studies.perplm.plan import prompt_trials
 from studies.perplm.plan import run as run_plan
-from studies.perplm.plan import trials
-from studies.perplm.rows import EXTENTS, Extent, write_rows
+from studies.perplm.rows import EXTENTS, Extent, write_writers
 from studies.perplm.study import STUDY, WritersPlan
 from writers_records import write_prompts
 
@@ -43,7 +43,7 @@ def lines_of(path):
 
 def test_training_rows_have_no_test_documents_and_no_new_writers(tmp_path):
     data = write_data(tmp_path / "small")
-    written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
+    written = write_writers(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
     assert dict(written.writers) == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
     training, evaluation = lines_of(written.training), lines_of(written.evaluation)
     assert {row["user"] for row in training} == {"a0", "a1", "a2"}
@@ -60,20 +60,20 @@ def test_training_rows_have_no_test_documents_and_no_new_writers(tmp_path):
 
 def test_extent_all_has_every_row_that_is_not_a_test_document(tmp_path):
     data = write_data(tmp_path / "small")
-    written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
+    written = write_writers(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
     training, evaluation = lines_of(written.training), lines_of(written.evaluation)
     assert {row["user"] for row in training} == {"a0", "a1", "a2", "a4", "a5"}
     tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
     assert not tested & {folded(row["text"]) for row in training}
     # Where people are few, all are known.
-    few_writers = write_rows(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
+    few_writers = write_writers(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
     assert list(few_writers.writers.values()) == ["known"] * 6
 
 
 def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
     write_data(tmp_path / "md-agreement")
     write_data(tmp_path / "hs-brexit", annotators=2, seed=1)
-    written = write_rows("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
+    written = write_writers("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
     elsewhere = [user for user, group in written.writers.items() if group == "elsewhere"]
     assert sorted(elsewhere) == ["hs-brexit a0", "hs-brexit a1"]
     splits = [row["split"] for row in lines_of(written.evaluation) if row["user"] == "hs-brexit a0"]
@@ -82,7 +82,7 @@ def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
     # Without the other data set, its writers are left out.
     write_data(tmp_path / "alone" / "md-agreement")
     rows = tmp_path / "rows-alone"
-    alone = write_rows("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
+    alone = write_writers("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
     assert set(alone.writers.values()) == {"known", "new"}
 
 
@@ -90,7 +90,7 @@ def test_the_recorded_rows_are_made_again_from_real_data(tmp_path):
     """The trainings are those of the records; they take hours."""
     data = real_data("md-agreement").parent
     real_data("hs-brexit")
-    written = write_rows("md-agreement", data, tmp_path, EXTENTS["quick"], users=12, seed=0)
+    written = write_writers("md-agreement", data, tmp_path, EXTENTS["quick"], users=12, seed=0)
     (rows,) = {
         tuple(record["rows"].values())
         for record in read_records(STUDY.results, "prompt")
@@ -122,7 +122,7 @@ def results(tmp_path_factory):
     write_data(folder / "small")
     write_model(folder / "tiny")
     labels, _ = run_small(folder)
-    assert len(labels) == len(trials(("prompt",))) + 2
+    assert len(labels) == len(prompt_trials(("prompt",))) + 2
     return folder / "results"
 
 
@@ -134,7 +134,7 @@ def data_of(folder):
 def test_a_run_records_every_training_and_none_again(results):
     name = data_of(results.parent)
     records = read_records(results, "prompt")
-    planned = {(trial.settings.kind, trial.variant) for trial in trials(("prompt",))}
+    planned = {(trial.settings.kind, trial.variant) for trial in prompt_trials(("prompt",))}
     assert {(r["method"], r["variant"]) for r in records} == planned | {
         ("lora", ""),
         ("adapter", ""),
@@ -193,16 +193,16 @@ def test_a_personal_head_equals_a_devices_model(tmp_path):
 
 
 def test_every_trial_is_another_training():
-    planned = trials(STUDY.family.kinds)
+    planned = prompt_trials(STUDY.family.kinds)
     assert len({(trial.settings.kind, trial.variant) for trial in planned}) == len(planned)
     assert len({trial.settings for trial in planned}) == len(planned)
     for trial in planned:
         assert trial.settings.fixed == (trial.variant == "fixed")
         assert trial.settings.mlm == (trial.variant == "mlm")
     assert not any(
-        "hard" in trial.settings.kind for trial in trials(STUDY.family.kinds, hard=False)
+        "hard" in trial.settings.kind for trial in prompt_trials(STUDY.family.kinds, hard=False)
     )
-    lengths = [trial for trial in trials(["prompt-length"]) if trial.kind == "prompt-length"]
+    lengths = [trial for trial in prompt_trials(["prompt-length"]) if trial.kind == "prompt-length"]
     assert sorted({trial.variant for trial in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
     ]  # fmt: skip

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from fala import DataError
-from fala_sim.options import ENGINE, JSON, count, failed, log, with_options
+from fala_sim.options import ENGINE, JSON, count_option, failed, log, with_options
 
 
 @click.command("fleet")
 @with_options(
-    count("--devices", 1000, "Number of devices."),
-    count("--chunk", 1000, "Devices per task: one process, and one file of rows."),
+    count_option("--devices", 1000, "Number of devices."),
+    count_option("--chunk", 1000, "Devices per task: one process, and one file of rows."),
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of every draw.")
 @with_options(*ENGINE)

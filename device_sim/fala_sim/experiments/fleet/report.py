@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fala import DataError
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
-from fala_sim.experiments.fleet.run import chunks
+from fala_sim.experiments.fleet.run import chunks_of_devices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def report(out: Path, watts: float = WATTS) -> FleetFigures:
     Raises:
         DataError: There are no chunks, or one cannot be read.
     """
-    files = chunks(out)
+    files = chunks_of_devices(out)
     try:
         fleet, about = rows.read(files)
     except DataError as error:

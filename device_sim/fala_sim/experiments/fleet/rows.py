@@ -71,7 +71,7 @@ def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).fillna(counts).astype(COLUMNS)
 
 
-def write(path: Path, rows: pd.DataFrame, about: Mapping[str, str]) -> None:
+def write_fleet(path: Path, rows: pd.DataFrame, about: Mapping[str, str]) -> None:
     """Write a chunk's rows, whole or not at all.
 
     Args:
@@ -91,7 +91,7 @@ def write(path: Path, rows: pd.DataFrame, about: Mapping[str, str]) -> None:
     save([content.getvalue()], path)
 
 
-def count(path: Path) -> int:
+def count_devices(path: Path) -> int:
     """The number of rows in a file; 0 if it cannot be read."""
     library = arrow()
     try:

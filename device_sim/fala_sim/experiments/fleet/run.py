@@ -20,7 +20,7 @@ from fala_sim.convert.output import save
 from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES, clock, live
-from fala_sim.experiments.fleet.world import FORM, files_of, load, prepare
+from fala_sim.experiments.fleet.world import FORM, files_of, load_world, prepare_world
 from fala_sim.experiments.runner import run_all
 from fala_sim.origin import provenance
 
@@ -53,7 +53,7 @@ def run_fleet(
     rows.arrow()  # fails now if pyarrow is missing, not after an hour
     out.mkdir(parents=True, exist_ok=True)
     _check_plan(out / "fleet.json", {"form": FORM, "seed": seed, "chunk": chunk})
-    world = prepare(out, seed, log)
+    world = prepare_world(out, seed, log)
     jobs = [
         _job(out, world, number, first, min(first + chunk, devices), seed)
         for number, first in enumerate(range(0, devices, chunk))
@@ -61,7 +61,7 @@ def run_fleet(
 
     def keep(result: Chunk, origin: Mapping[str, Any] | None) -> None:
         about = {**result.about, "provenance": json.dumps(origin or provenance())}
-        rows.write(path_of(out, result.number), result.rows, about)
+        rows.write_fleet(path_of(out, result.number), result.rows, about)
 
     return run_all(jobs, keep, engine=engine, log=log)
 
@@ -71,7 +71,7 @@ def path_of(out: Path, number: int) -> Path:
     return out / "rows" / f"{number:06}.parquet"
 
 
-def chunks(out: Path) -> list[Path]:
+def chunks_of_devices(out: Path) -> list[Path]:
     """The files of the existing chunks."""
     return sorted((out / "rows").glob("*.parquet"))
 
@@ -82,7 +82,7 @@ def _job(out: Path, world: Path, number: int, first: int, last: int, seed: int) 
 
     def done() -> bool:
         # The last chunk of a smaller fleet has too few devices.
-        return path.is_file() and rows.count(path) == last - first
+        return path.is_file() and rows.count_devices(path) == last - first
 
     return Job(f"devices {first} to {last - 1}", lambda: call, done, _NEEDS)
 
@@ -126,7 +126,7 @@ def run_chunk(world: Path, number: int, first: int, last: int, seed: int) -> Ite
         seed: Of the fleet.
     """
     begun = clock()
-    shared = load(world)
+    shared = load_world(world)
     folder = Path(tempfile.mkdtemp(prefix="fala-fleet-", dir=_memory()))
     try:
         # A release is validated once per process; this device pays for it.

@@ -54,7 +54,7 @@ class World:
     posts: Sequence[Post]
 
 
-def prepare(folder: Path, seed: int, log: Log) -> Path:
+def prepare_world(folder: Path, seed: int, log: Log) -> Path:
     """Prepare the data that a fleet shares, or find it.
 
     Args:
@@ -63,7 +63,7 @@ def prepare(folder: Path, seed: int, log: Log) -> Path:
         log: Receives progress.
 
     Returns:
-        The folder for ``load``.
+        The folder for ``load_world``.
     """
     bundles = {name: built_in(name) for name in BUILT_IN}
     digests = [bundle.digest for bundle in bundles.values()]
@@ -114,13 +114,13 @@ def prepare(folder: Path, seed: int, log: Log) -> Path:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files that ``load`` reads."""
+    """The files that ``load_world`` reads."""
     releases = [f"{name}.fala" for name in RELEASES]
     return [folder / name for name in (*releases, *sorted(set(RELEASES.values())), "posts.json")]
 
 
-def load(folder: Path) -> World:
-    """The data of ``prepare``, from this machine's files."""
+def load_world(folder: Path) -> World:
+    """The data of ``prepare_world``, from this machine's files."""
     dumped = json.loads(local_path(folder / "posts.json").read_text(encoding="utf-8"))
     posts = [Post(**fields) for fields in dumped]
     texts = [post.text for post in posts]

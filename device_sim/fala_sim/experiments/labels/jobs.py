@@ -31,7 +31,7 @@ def draws(examples: int) -> list[str]:
     ]
 
 
-def drawn(user: User, draw: str) -> User:
+def drawn_labels(user: User, draw: str) -> User:
     """A user with the train examples of a draw; fewer are a subset of more, for one number."""
     name, _, number = draw.partition(".")
     order = np.random.default_rng(int(number)).permutation(len(user.train))
@@ -57,7 +57,7 @@ def labels_search(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Rec
     for size in sizes(len(subject.user.train)):
         if key.of(size) in done:
             continue
-        part = replace(subject, user=drawn(subject.user, f"{size}.0"))
+        part = replace(subject, user=drawn_labels(subject.user, f"{size}.0"))
         situation = part.situation(cached=True)
         head, truth = situation.new.head, part.user.test_labels
         trials = [
@@ -86,7 +86,7 @@ def labels(
         if key.of(draw) in done:
             continue
         chosen = settings.get(draw.partition(".")[0], settings.get("all", {}))
-        part = replace(subject, user=drawn(subject.user, draw))
+        part = replace(subject, user=drawn_labels(subject.user, draw))
         situation = part.situation(cached=True)
         scores = method.fit(situation, chosen)
         logits = scores(part.user.test)

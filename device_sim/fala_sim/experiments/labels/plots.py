@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from fala_sim.experiments.labels.tables import by_size, over_draws
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.statistics import compare
+from fala_sim.metric.statistics import paired_test
 from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import described, of, parts, title
 from fala_sim.report.plot import MUTED, Plot, draw, legend_below, line, slug
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @figure("labels", "labels")
-def labels(records: pd.DataFrame) -> list[Plot]:
+def labels_figure(records: pd.DataFrame) -> list[Plot]:
     """AUC above the vendor's model, by the number of labels."""
     plots = [_gains(new, part) for new, part in parts(of(records, "labels"), "new")]
     return [plot for plot in plots if plot is not None]
@@ -33,7 +33,7 @@ def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
     for size, groups, vendor in by_size(over_draws(drawn)):
         sizes.append(size)
         for name, group in groups.items():
-            gain = None if vendor is None else compare(group, vendor, "scores.auc")
+            gain = None if vendor is None else paired_test(group, vendor, "scores.auc")
             if gain is not None and group is not vendor:
                 lines.setdefault(name, {})[size] = gain.difference
                 titles[name] = title(name, group)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fala_sim.experiments.labels import jobs
 from fala_sim.methods.registry import VENDOR
 from fala_sim.metric.quality import DECIDED
-from fala_sim.metric.statistics import SPLIT, compare
+from fala_sim.metric.statistics import SPLIT, paired_test
 from fala_sim.report.groups import (
     by_data,
     by_method,
@@ -50,7 +50,7 @@ _FIGURES = {
         "that were run on each of them."
     ),
 )
-def labels(records: pd.DataFrame) -> Table:
+def labels_table(records: pd.DataFrame) -> Table:
     """All methods at 5 to 100 labels of a user, each tuned at that number of labels."""
     runs = of(records, "labels")
     rows: list[TableRow] = []
@@ -64,7 +64,7 @@ def labels(records: pd.DataFrame) -> Table:
                     "method": title(name, group),
                 }
                 for words, figure in _FIGURES.items():
-                    gain = None if vendor is None else compare(group, vendor, figure)
+                    gain = None if vendor is None else paired_test(group, vendor, figure)
                     row[words] = interval_only(mean(group, figure))
                     row[f"{words}, less the vendor's"] = (
                         None if gain is None or group is vendor else interval_only(gain.difference)

@@ -13,7 +13,7 @@ from fala.backbones.external import ASKED
 from fala.model.heads import Vectors
 from fala_sim.digests import digest_of
 from fala_sim.engine.job import Log
-from fala_sim.preparation.embeddings import embed
+from fala_sim.preparation.embeddings import embed_all
 from fala_sim.preparation.sources import find_source
 
 #: An encoder of scikit-learn alone, fitted to the texts of the public.
@@ -64,7 +64,7 @@ def encoder(
         return KnownTexts(name, rows, _tfidf(texts, public))
     source = find_source(name, work)
     source.export(log)
-    embeddings = embed(Bundle.open(source.bundle), source.name, texts, work)
+    embeddings = embed_all(Bundle.open(source.bundle), source.name, texts, work)
     return KnownTexts(source.name, rows, np.asarray(embeddings.take(texts), dtype=np.float32))
 
 

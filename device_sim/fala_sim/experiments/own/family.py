@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from fala.cli import Named
-from fala_sim.experiments.families import data_option, names_of, seeds_option, users_option
+from fala_sim.experiments.families import data_option, names_option, seeds_option, users_option
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Family, run_of
 from fala_sim.playground.releases import BUILT_IN
@@ -48,7 +48,7 @@ OWN = Family(
         users_option(10),
         seeds_option(1),
         click.option(
-            "--old", "olds", default="tfidf,glove-6b", show_default=True, callback=names_of,
+            "--old", "olds", default="tfidf,glove-6b", show_default=True, callback=names_option,
             type=Named(_encoders, several=True), help="The encoders that the app may have.",
         ),
         click.option(

@@ -14,7 +14,7 @@ from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.own.encoders import KnownTexts
 from fala_sim.experiments.own.ways import WAYS, Person
 from fala_sim.experiments.runner import Made, Records, timed
-from fala_sim.metric.quality import figures, flips, positions
+from fala_sim.metric.quality import flips, label_figures, positions
 from fala_sim.records import RecordKey
 from fala_sim.situation import UserLabel
 
@@ -86,8 +86,8 @@ def own(key: RecordKey, names: tuple[str, str], path: Path, done: frozenset[Reco
     prepared: PreparedEncoders = pickle.loads(local_path(path).read_bytes())
     for user, rows in prepared.users.items():
         truth = positions(rows.test_labels, prepared.labels)
-        for labelled in sizes(len(rows.train)):
-            keys = keys_of(key, user, names, labelled)
+        for labelled in own_sizes(len(rows.train)):
+            keys = own_keys(key, user, names, labelled)
             if done.issuperset(keys.values()):
                 continue
             person = prepared.person(user, labelled, key.seed)
@@ -102,7 +102,7 @@ def own(key: RecordKey, names: tuple[str, str], path: Path, done: frozenset[Reco
                     "texts": len(person.texts) + len(person.history),
                     "test": len(person.test),
                     "title": WAYS[name].title,
-                    "scores": figures(outcome.logits, truth),
+                    "scores": label_figures(outcome.logits, truth),
                     "flips": {"old": flips(outcome.logits, before, truth)},
                     "passes": outcome.passes,
                     "digests": dict(prepared.digests),
@@ -111,7 +111,7 @@ def own(key: RecordKey, names: tuple[str, str], path: Path, done: frozenset[Reco
                     yield Made(keys[name], content)
 
 
-def keys_of(
+def own_keys(
     key: RecordKey, user: str, names: tuple[str, str], labelled: int
 ) -> dict[str, RecordKey]:
     """The keys of a user's records at a number of labels, by way."""
@@ -119,6 +119,6 @@ def keys_of(
     return {name: RecordKey(key.kind, key.data, name, user, key.seed, variant) for name in WAYS}
 
 
-def sizes(texts: int) -> list[int]:
+def own_sizes(texts: int) -> list[int]:
     """Return the numbers of labels that leave a user with that many texts an unlabelled one."""
     return [size for size in SIZES if size < texts]

@@ -19,7 +19,7 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.job import Call, Engine, Job, Log
 from fala_sim.experiments.own.encoders import digest, encoder
 from fala_sim.experiments.own.family import OwnPlan
-from fala_sim.experiments.own.jobs import OwnRows, PreparedEncoders, keys_of, own, sizes
+from fala_sim.experiments.own.jobs import OwnRows, PreparedEncoders, own, own_keys, own_sizes
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.preparation.sources import SHORT
 from fala_sim.records import RecordKey, RecordKind, RecordStore
@@ -56,8 +56,8 @@ def _job(
     keys = {
         each
         for user, rows in prepared.users.items()
-        for labelled in sizes(len(rows.train))
-        for each in keys_of(key, user, names, labelled).values()
+        for labelled in own_sizes(len(rows.train))
+        for each in own_keys(key, user, names, labelled).values()
     }
 
     def make() -> Call:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fala_sim.experiments.own import jobs
 from fala_sim.experiments.own.family import KIND, OWN
 from fala_sim.experiments.own.ways import WAYS
-from fala_sim.metric.statistics import compare
+from fala_sim.metric.statistics import paired_test
 from fala_sim.report.groups import (
     interval_only,
     mean,
@@ -42,7 +42,7 @@ BASELINE = "own-logistic-cv"
         "this user alone."
     ),
 )
-def own(records: pd.DataFrame) -> Table:
+def own_table(records: pd.DataFrame) -> Table:
     """An app's own encoder is replaced: FaLA, and what the app would do instead."""
     runs = of(records, KIND)
     runs = runs.assign(negative=100 * runs["flips.old.negative"] / runs["test"])
@@ -55,7 +55,7 @@ def own(records: pd.DataFrame) -> Table:
                 if name not in groups:
                     continue
                 group, other = groups[name], groups.get(BASELINE)
-                less = None if other is None else compare(group, other, "scores.error_rate")
+                less = None if other is None else paired_test(group, other, "scores.error_rate")
                 row: dict[str, Cell] = {
                     "data": data,
                     "old": old,

@@ -74,7 +74,7 @@ def old(person: Person) -> WayOutcome:
         return WayOutcome(_logits(device, person.test), 0)
 
 
-def replaced(person: Person, passes: int) -> WayOutcome:
+def replaced_way(person: Person, passes: int) -> WayOutcome:
     """Replace the encoder of a device, within a number of forward passes.
 
     ``sys.maxsize`` also refines until every text is embedded anew.
@@ -116,7 +116,7 @@ def others(person: Person) -> WayOutcome:
     return WayOutcome(model.logits(person.new(person.test), words).astype(np.float64), 0)
 
 
-def logistic(person: Person) -> WayOutcome:
+def logistic_way(person: Person) -> WayOutcome:
     """Fit scikit-learn's LogisticRegression with its defaults."""
     from sklearn.linear_model import LogisticRegression  # slow to load
 
@@ -153,13 +153,13 @@ class Way(NamedTuple):
 #: The ways by name, in the order of the tables.
 WAYS = {
     "own-old": Way("old personal model kept", old),
-    "own-logistic": Way("LogisticRegression", logistic),
+    "own-logistic": Way("LogisticRegression", logistic_way),
     "own-logistic-cv": Way("LogisticRegression, C by cross-validation", logistic_tuned),
     "own-plain": Way("FaLA begun again, without words", lambda person: begun(person, words=False)),
     "own-begun": Way("FaLA begun again", begun),
-    "own-instant": Way("FaLA replaced, no pass", lambda person: replaced(person, 0)),
-    "own-20": Way("FaLA replaced, 20 passes", lambda person: replaced(person, 20)),
-    "own-all": Way("FaLA replaced, all texts", lambda person: replaced(person, sys.maxsize)),
+    "own-instant": Way("FaLA replaced, no pass", lambda person: replaced_way(person, 0)),
+    "own-20": Way("FaLA replaced, 20 passes", lambda person: replaced_way(person, 20)),
+    "own-all": Way("FaLA replaced, all texts", lambda person: replaced_way(person, sys.maxsize)),
     "own-others": Way("other people's head", others),
     "own-with-others": Way("FaLA from other people's head", with_others),
 }

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fala_sim.meter import Meter, folder_size, memory
+from fala_sim.meter import Meter, folder_size, memory_now
 
 if TYPE_CHECKING:
     from fala_sim.experiments.profiles.profile import ProfileLimits, ProfileWork
@@ -70,19 +70,19 @@ def main() -> None:
         emit("limited", cores=limit_cores(limits.cores))
         _load(limits.trains)
         emit("limited", memory=limit_memory(limits.memory))
-        held = memory("RssAnon")
-        emit("started", held=held, resident=memory("VmRSS"))
+        held = memory_now("RssAnon")
+        emit("started", held=held, resident=memory_now("VmRSS"))
         if held > limits.memory:
             raise MemoryError(f"the interpreter and its libraries alone hold {held / 1e6:.0f} MB")
         work: ProfileWork = pickle.load(sys.stdin.buffer)
         if limits.trains:
-            train(work, emit, at)
+            train_limited(work, emit, at)
         else:
             _replace(work, limits, emit, at)
         emit("ended", outcome="done", message="", **_used())
     except Exception as error:
         lift_memory()
-        outcome, message = judge(error)
+        outcome, message = judge_run(error)
         emit("ended", outcome=outcome, message=f"{stage}: {message}", **_used())
 
 
@@ -148,7 +148,7 @@ def _replace(
     emit("measured", cost=meter.fields(), report=report_fields)
 
 
-def train(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> None:
+def train_limited(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> None:
     """Train all of the transformer for one epoch on the user's first documents.
 
     Args:
@@ -200,7 +200,7 @@ def _inherited_peak() -> int:
     parent's.
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return peak if peak > memory("VmHWM") + _ROUNDING else 0
+    return peak if peak > memory_now("VmHWM") + _ROUNDING else 0
 
 
 def _limit_files(limits: ProfileLimits) -> None:
@@ -213,12 +213,12 @@ def _used() -> dict[str, Any]:
     threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
     return {
         "cores": sorted(set().union(*(os.sched_getaffinity(thread) for thread in threads))),
-        "peak": memory("VmHWM"),
-        "addresses": memory("VmPeak"),
+        "peak": memory_now("VmHWM"),
+        "addresses": memory_now("VmPeak"),
     }
 
 
-def judge(error: BaseException) -> tuple[str, str]:
+def judge_run(error: BaseException) -> tuple[str, str]:
     """Classify an error: the outcome, and a line that says why."""
     chain = list(_chain(error))
     message = shorten(str(error)) or type(error).__name__
@@ -274,7 +274,7 @@ def limit_memory(limit: int) -> dict[str, Any]:
     Returns:
         The limit, and the bytes added to it.
     """
-    reserved = max(memory("VmData") - memory("RssAnon"), 0)
+    reserved = max(memory_now("VmData") - memory_now("RssAnon"), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (limit + reserved, hard))
     return {

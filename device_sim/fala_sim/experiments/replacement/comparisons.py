@@ -15,7 +15,7 @@ from fala_sim.metric.quality import DECIDED
 from fala_sim.metric.statistics import (
     AHEAD,
     MARGIN,
-    compare,
+    paired_test,
 )
 from fala_sim.report.groups import (
     by_data,
@@ -96,7 +96,7 @@ def _pairs(methods: Sequence[str], against: str | None) -> list[tuple[str, str]]
 def _row(ours: pd.DataFrame, theirs: pd.DataFrame) -> TableRow:
     """The cells of a comparison; none if no person has an AUC of both."""
     figures = flips.FELT_WITH_FLIPS.items()
-    tests = {words: compare(ours, theirs, figure) for words, figure in figures}
+    tests = {words: paired_test(ours, theirs, figure) for words, figure in figures}
     if (area := tests["AUC"]) is None:
         return {}
     differences = {

@@ -11,7 +11,7 @@ from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.experiments.people import Experiment, all_divisions
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, run_jobs, timed
-from fala_sim.experiments.scoring import outcome, rounded, truth
+from fala_sim.experiments.scoring import outcome, rounded_logits, truth
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
@@ -39,7 +39,7 @@ def replacement(key: RecordKey, path: Path, settings: MethodSettings) -> Records
     content = subject.about() | {"title": method.title, "settings": settings}
     logits = scores(subject.user.test)
     content |= outcome(situation, scores, logits, words=method.with_words)
-    content |= {"logits": rounded(logits), **truth(situation), "cost": cost}
+    content |= {"logits": rounded_logits(logits), **truth(situation), "cost": cost}
     crossed = subject.prepared.division.users[:CROSSED]
     # A trained model must encode the other users' documents; one such method is enough.
     if subject.user in crossed and (not method.trained or method.name == "full"):

@@ -14,8 +14,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
-from fala_sim.metric.statistics import SPLIT, compare, mean_over_users, user_values
-from fala_sim.metric.value import UserMean, number
+from fala_sim.metric.statistics import SPLIT, mean_over_users, paired_test, user_values
+from fala_sim.metric.value import UserMean, number_text
 from fala_sim.report.groups import (
     METRICS,
     Setting,
@@ -68,7 +68,7 @@ def passes(records: pd.DataFrame) -> list[Plot]:
 
 
 @figure("scores", "replacement")
-def scores(records: pd.DataFrame) -> list[Plot]:
+def scores_figure(records: pd.DataFrame) -> list[Plot]:
     """Every user's score by method."""
     return _drawn(
         _quality(setting, part, metric)
@@ -107,7 +107,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
     for name, group in groups.items():
         value, passes = mean_over_users(group, "scores.auc"), mean_over_users(group, _PASSES)
         if value is not None and passes is not None and vendor:
-            test = None if name == vendor else compare(group, groups[vendor], "scores.auc")
+            test = None if name == vendor else paired_test(group, groups[vendor], "scores.auc")
             points[name] = passes.mean, value, None if test is None else test.difference
     if SHIPPED not in points or vendor not in points:
         return None
@@ -141,7 +141,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
         "difference from the vendor's new model (dashed) on the same people.",
         "AUC after so many forward passes: "
         + "; ".join(
-            f"{titles[name]} {number(value.mean)} after {number(cost)}"
+            f"{titles[name]} {number_text(value.mean)} after {number_text(cost)}"
             for name, (cost, value, _) in points.items()
         ),
         draw(3.4, paint),
@@ -167,7 +167,7 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
                 axes.plot([value.low, value.high], [row, row], color=colour, linewidth=2)
             axes.plot([value.mean], [row], marker, color=colour, markeredgecolor=INK,
                       markeredgewidth=0.5, markersize=6)  # fmt: skip
-            axes.annotate(number(value.mean), (1.01, row), xycoords=("axes fraction", "data"),
+            axes.annotate(number_text(value.mean), (1.01, row), xycoords=("axes fraction", "data"),
                           va="center_baseline", fontsize=7.5, annotation_clip=False)  # fmt: skip
         if "global" in values:
             axes.axvline(values["global"].mean, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
@@ -223,7 +223,7 @@ def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
         "better; the grey steps join the methods that no other one beats on both.",
         f"AUC and FLOPs on {setting.data}: "
         + "; ".join(
-            f"{titles[name]} {number(value.mean)} for {number(cost)}"
+            f"{titles[name]} {number_text(value.mean)} for {number_text(cost)}"
             for name, (cost, value) in points.items()
         ),
         draw(3.4, paint),

@@ -12,7 +12,7 @@ from fala_sim.methods.fala_paper import FalaPaper
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.solve_flops import ridge_flops
-from fala_sim.training.torch_flops import BATCH, TOKENS, adapted, count
+from fala_sim.training.torch_flops import BATCH, TOKENS, adapted, count_flops
 from fala_sim.training.transformer import Adapt, skeleton_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def table1(backbones: Mapping[str, PretrainedConfig] = BACKBONES) -> list[dict[s
     rows: list[dict[str, Any]] = []
     for backbone, config in backbones.items():
         for method, adapt in methods.items():
-            flops = count(adapted(skeleton_of(config), adapt), BATCH, TOKENS)
+            flops = count_flops(adapted(skeleton_of(config), adapt), BATCH, TOKENS)
             forward, backward = flops.totals()
             row = {
                 "backbone": backbone,

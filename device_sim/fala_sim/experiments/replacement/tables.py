@@ -18,7 +18,7 @@ from fala_sim.experiments.replacement import (
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, VENDOR
 from fala_sim.metric.quality import DECIDED
-from fala_sim.metric.statistics import PairedTest, compare, holm, mean_over_users
+from fala_sim.metric.statistics import PairedTest, holm, mean_over_users, paired_test
 from fala_sim.report.groups import (
     MB,
     by_method,
@@ -125,7 +125,7 @@ def table_2(records: pd.DataFrame) -> Table:
                 "p": "best baseline" if name == best else tests[name].p if name in tests else None,
                 "p (Holm)": corrected.get(name),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
-                **paper.score_cells("2", setting.task, name),
+                **paper.paper_cells("2", setting.task, name),
             }
             for name, group in methods.items()
         ]
@@ -147,7 +147,7 @@ def table_2(records: pd.DataFrame) -> Table:
         "where there is no gain. Cost: mean over users of one whole replacement."
     ),
 )
-def frontier(records: pd.DataFrame) -> Table:
+def frontier_table(records: pd.DataFrame) -> Table:
     """What a budget of forward passes buys, and what it costs."""
     runs = of_tasks(records, "frontier")
     replaced = flips.with_flips(of(records, "replacement"), records)
@@ -244,18 +244,20 @@ def verdicts(records: pd.DataFrame) -> Table:
         "before they are run, what they will be."
     ),
 )
-def search(records: pd.DataFrame) -> Table:
+def search_table(records: pd.DataFrame) -> Table:
     """How each method's settings were chosen."""
     runs = of_tasks(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[TableRow] = []
     for setting, name, group in grouped(runs):
         trials = blends.attempts(group)
-        trials["words"] = trials["tried.settings"].map(words)
+        trials["words"] = trials["tried.settings"].map(words_table)
         means = trials.groupby(["words", "user"], sort=False)["score"].mean()
         scores = means.groupby("words", sort=False).mean().dropna()
         same = (replaced["data"] == setting.data) & (replaced["new"] == setting.new)
-        used = sorted(set(replaced[same & (replaced["method"] == name)]["settings"].map(words)))
+        used = sorted(
+            set(replaced[same & (replaced["method"] == name)]["settings"].map(words_table))
+        )
         best = [] if scores.empty else [str(scores.idxmax())]
         rows.append(
             {
@@ -292,7 +294,7 @@ def ratings(records: pd.DataFrame) -> Table:
     """What a replacement keeps of ratings (--data scale-ratings), and what it costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
-        gain = None if group is vendor else compare(group, vendor, "scores.rmse")
+        gain = None if group is vendor else paired_test(group, vendor, "scores.rmse")
         return {
             "RMSE": interval_only(mean(group, "scores.rmse")),
             "rank correlation": interval_only(mean(group, "scores.rank_correlation")),
@@ -320,7 +322,7 @@ def tags(records: pd.DataFrame) -> Table:
     """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
-        gain = None if group is vendor else compare(group, vendor, "scores.auc")
+        gain = None if group is vendor else paired_test(group, vendor, "scores.auc")
         return {
             "AUC": interval_only(mean(group, "scores.auc")),
             "AUC less the vendor's": interval_only(gain.difference) if gain else None,
@@ -387,7 +389,7 @@ def _tests(
     """Each method's AUC against another's, if they share users."""
     if other is None:
         return {}
-    tests = {name: compare(group, other, "scores.auc") for name, group in methods.items()}
+    tests = {name: paired_test(group, other, "scores.auc") for name, group in methods.items()}
     return {name: test for name, test in tests.items() if test is not None}
 
 
@@ -414,7 +416,7 @@ def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: s
     return (means[1] - means[0]) / (means[2] - means[0]) if means[2] > means[0] else None
 
 
-def words(settings: Mapping[str, object]) -> str:
+def words_table(settings: Mapping[str, object]) -> str:
     """Settings in words."""
     pairs = (
         f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
@@ -425,5 +427,5 @@ def words(settings: Mapping[str, object]) -> str:
 
 def _settings(runs: pd.DataFrame) -> str | None:
     settings = having(runs, "settings")["settings"]
-    texts = {words(each) for each in settings if isinstance(each, dict) and each}
+    texts = {words_table(each) for each in settings if isinstance(each, dict) and each}
     return "; ".join(sorted(texts)) or None

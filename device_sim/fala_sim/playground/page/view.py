@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fala import Device
 from fala.base.errors import counted
-from fala_sim.meter import memory
+from fala_sim.meter import memory_now
 from fala_sim.playground.page.devices import COLUMNS, DemoDevices
 from fala_sim.playground.page.notes import Notes
 from fala_sim.playground.page.posts import PASSES, SHOWN, TASTES, WANTED, Posts
@@ -82,9 +82,9 @@ def view_of(
         "passes": passes,
         "more": min(PASSES, len(posts.documents) - passes),
         "documents": len(posts.documents),
-        "verdict": verdict(shown, truth, len(labelled), labeller, stage),
+        "verdict": demo_verdict(shown, truth, len(labelled), labeller, stage),
         "report": notes.get("report"),
-        "changes": changes(shown, truth) if stage == "shipped" else None,
+        "changes": decision_changes(shown, truth) if stage == "shipped" else None,
         "tested": len(truth),
         "unwelcome": sum(truth.values()),
         "columns": [
@@ -99,7 +99,7 @@ def view_of(
     }
 
 
-def verdict(
+def demo_verdict(
     columns: Mapping[str, ViewColumn],
     truth: Mapping[int, int],
     labelled: int,
@@ -144,12 +144,12 @@ def _beside(more: int, other: str) -> str:
     return f"{abs(more)} {'more' if more > 0 else 'fewer'} than {other}"
 
 
-def changes(columns: Mapping[str, ViewColumn], truth: Mapping[int, int]) -> dict[str, int]:
+def decision_changes(columns: Mapping[str, ViewColumn], truth: Mapping[int, int]) -> dict[str, int]:
     """How many decisions of the old model the user's new one has put right, and made wrong.
 
     Args:
         columns: The predictions on the page, of all devices.
-        truth: See ``verdict``.
+        truth: See ``demo_verdict``.
     """
     old, new = columns["old"].decided, columns["mine"].decided
     changed = [post for post in truth if bool(old[post]) != bool(new[post])]
@@ -180,5 +180,5 @@ def _costs(notes: Notes, devices: DemoDevices) -> dict[str, Any]:
         "old_megabytes": devices.old_release.stat().st_size / _MEGABYTE,
         "new_megabytes": devices.new_release.stat().st_size / _MEGABYTE,
         "disk_megabytes": devices.size() / _MEGABYTE,
-        "memory_megabytes": memory("VmHWM") / _MEGABYTE,
+        "memory_megabytes": memory_now("VmHWM") / _MEGABYTE,
     }

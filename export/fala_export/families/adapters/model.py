@@ -169,7 +169,7 @@ def _norm(module: nn.Module) -> nn.LayerNorm:
     return module
 
 
-def prepare(transformer: PreTrainedModel, method: AdapterMethod, seed: int) -> list[Site]:
+def prepare_adapters(transformer: PreTrainedModel, method: AdapterMethod, seed: int) -> list[Site]:
     """Freeze the parameters that a method does not train, and insert its adapters.
 
     Returns:
@@ -207,7 +207,7 @@ def parameters(module: nn.Module) -> dict[str, int]:
     }
 
 
-def inputs_of(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
+def adapter_inputs(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
     """The inputs of a backbone's graph that replace adapters, by name."""
     return {
         name: np.ascontiguousarray(tensor.detach().cpu().numpy())
@@ -216,7 +216,7 @@ def inputs_of(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
 
 
 def set_inputs(sites: Sequence[Site], inputs: Mapping[str, NDArray[np.float32]]) -> None:
-    """Set adapters to the inputs of a graph; see ``inputs_of``."""
+    """Set adapters to the inputs of a graph; see ``adapter_inputs``."""
     with torch.no_grad():
         for name, tensor in _tensors(sites).items():
             tensor.copy_(torch.from_numpy(inputs[name].copy()))

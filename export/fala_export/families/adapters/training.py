@@ -21,14 +21,14 @@ from fala.model.heads import Head, Vectors
 from fala_export.errors import ExportError
 from fala_export.families.adapters.bundle import stored_inputs
 from fala_export.families.adapters.model import (
+    adapter_inputs,
     configuration,
-    inputs_of,
     parameters,
-    prepare,
+    prepare_adapters,
     set_inputs,
 )
 from fala_export.families.adapters.settings import TaskRelease
-from fala_export.graph.parity import compare
+from fala_export.graph.parity import compare_embeddings
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
 from fala_export.people.fold import Division
@@ -109,7 +109,7 @@ def _check_vocabulary(encoder: Encoder, mismatch: str) -> None:
 def _cosine(encoder: Encoder, graph: OnnxEncoder, max_length: int) -> float:
     singles = parity_texts(None)[:_TEXTS]
     texts = [*singles, *(Pair(a, b) for a, b in pairwise(singles))]
-    return compare(graph.encode(texts), encoder.encode(texts, max_length))["mean_cosine"]
+    return compare_embeddings(graph.encode(texts), encoder.encode(texts, max_length))["mean_cosine"]
 
 
 _DIGITS = 4
@@ -158,7 +158,7 @@ def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease
     encoder, run = base.encoder, settings.run
     method, schedule = settings.method, settings.training
     learner = TransformerLearner(encoder, base.max_length)
-    sites = prepare(encoder.module.transformer, method, schedule.seed)
+    sites = prepare_adapters(encoder.module.transformer, method, schedule.seed)
     loop = schedule.over(method.loop)
     best: Best = "loss" if rows.task == MATCHING else "accuracy"
     loop = replace(loop, patience=loop.epochs, best=settings.best or best)
@@ -172,7 +172,7 @@ def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease
     inputs: dict[str, Vectors] = {}
     if sites:
         # The shipped adapters are rounded, so the head is finished and measured with these.
-        inputs = stored_inputs(inputs_of(sites), learner.dimension)
+        inputs = stored_inputs(adapter_inputs(sites), learner.dimension)
         set_inputs(sites, inputs)
     details = {
         "recipe": training.provenance, "history": history.details, "parameters": parameters(module),

@@ -11,7 +11,7 @@ from fala import Budget, DataError, Device
 from fala_sim.playground.page.devices import COLUMNS
 from fala_sim.playground.page.notes import NAME, Notes
 from fala_sim.playground.page.posts import SHOWN, posts_of
-from fala_sim.playground.page.view import ViewColumn, changes, column_of, verdict
+from fala_sim.playground.page.view import ViewColumn, column_of, decision_changes, demo_verdict
 from fala_sim.playground.page.visit import READER, Visit
 from fala_sim.playground.releases import sample_release
 from visits import opened, settle
@@ -124,25 +124,25 @@ MODELS = {
 )  # fmt: skip
 def test_the_verdict_compares_wrong_decisions(stage, mine, says):
     columns = {**MODELS, "mine": MODELS[mine]}
-    assert verdict(columns, TRUTH, 6, "visitor", stage) == says
+    assert demo_verdict(columns, TRUTH, 6, "visitor", stage) == says
 
 
 def test_the_verdict_asks_for_what_is_missing():
     def asked(labelled, labeller, stage):
-        return verdict(MODELS, {}, labelled, labeller, stage)
+        return demo_verdict(MODELS, {}, labelled, labeller, stage)
 
     assert asked(0, None, "labelling").endswith("Label a post, or watch a reader.")
     assert asked(0, "visitor", "labelling").endswith("Label a post.")
     assert asked(1, "visitor", "labelling").startswith("The personal model has learned 1 label.")
     assert "test posts" in asked(6, "visitor", "shipped")
-    assert verdict(MODELS, TRUTH, 0, None, "labelling").startswith("The vendor's model: ")
+    assert demo_verdict(MODELS, TRUTH, 0, None, "labelling").startswith("The vendor's model: ")
 
 
 def test_changed_decisions_are_counted_as_right_or_wrong():
-    assert changes(MODELS, TRUTH) == {"right": 2, "wrong": 0}
+    assert decision_changes(MODELS, TRUTH) == {"right": 2, "wrong": 0}
     worse = {**MODELS, "mine": ViewColumn("bert", np.array([-0.9, -0.1, -0.1, -0.8]))}
-    assert changes(worse, TRUTH) == {"right": 1, "wrong": 1}
-    assert changes(MODELS, {}) == {"right": 0, "wrong": 0}
+    assert decision_changes(worse, TRUTH) == {"right": 1, "wrong": 1}
+    assert decision_changes(MODELS, {}) == {"right": 0, "wrong": 0}
 
 
 def test_a_rollback_shows_the_old_model_and_can_be_undone(replaced):
