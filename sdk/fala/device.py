@@ -54,7 +54,7 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel, Label, OneLabel, as_array
 from fala.personal.adapters import load
 from fala.personal.compare import Accept, side_by_side, slot_before
-from fala.personal.learn import Learner, drop_fits, fit_all
+from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
 from fala.personal.refine import refine, refined_report
 from fala.personal.replace import Terms, replace, replaced_report
@@ -374,7 +374,8 @@ class Device:
             ...
             fala.base.errors.DeviceError: ...
         """
-        drop_fits(self._folder)
+        for learner in self._learners.values():
+            learner.close()
         erase(self._folder.path, self._folder.store)
         _log.info("%s: erased", self._folder.path)
 
@@ -1293,8 +1294,7 @@ class Device:
         """
         learner = self._learner(check_adapter_name(name))
         delete_adapter(learner.task)
-        drop_fits(self._folder)
-        self._learners.pop(name, None)
+        self._learners.pop(name, learner).close()
         self._folder.store.scrub()
         _log.info("%s: adapter %s deleted", self._folder.path, name)
 

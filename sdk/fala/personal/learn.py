@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
-from weakref import ref
 
 import numpy as np
 
@@ -22,7 +19,7 @@ from fala.personal.gather import Reading, Rows, Space, gather
 from fala.personal.refit import Refit, refit_active, space_of
 from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
-from fala.slots.folder import Folder, Prepared, Snapshot, Task
+from fala.slots.folder import Prepared, Snapshot, Task
 from fala.slots.switching import opened, use
 from fala.solver.decision import Decision
 from fala.solver.fit import State
@@ -37,10 +34,6 @@ _log = logging.getLogger("fala.learn")
 SMALL = 200
 #: Growth of a fit by added or relabelled examples, as a share of its size, before a full fit.
 LARGEST_GROWTH = 0.25
-
-#: Fits that a process holds, of the devices that have learned last: some 20 MB each at 500 labels.
-#: Others are computed again from the store.
-HELD = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +162,7 @@ class Learner:
     def forget(self, ids: Iterable[int]) -> Forgotten:
         """Delete examples, and fit to the others; see ``Device.forget``."""
         count = forget(self.task, set(ids))
-        drop_fits(self.task.folder)
+        self._last = None
         return Forgotten(count, self.store.scrub())
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
@@ -179,7 +172,7 @@ class Learner:
     def unlabel(self, ids: Iterable[int]) -> LearnReport:
         """Withdraw labels, and fit to the others; see ``Device.unlabel``."""
         deleted = unlabel(self.task, set(ids))
-        drop_fits(self.task.folder)
+        self._last = None
         if deleted is None:
             return self.fit()
         self.store.scrub()
@@ -213,30 +206,18 @@ class Learner:
         reading.add(snapshot.backbone, encoded)
         encode_free(snapshot, reading)
         fitted, result = refit_active(snapshot, reading, space_of(snapshot), encoded)
-        self._hold(_last_fit(fitted, result))
+        self._last = _last_fit(fitted, result)
         return self.report(fitted, result)
 
-    def _hold(self, last: LastFit | None) -> None:
-        """Hold the last fit, and let that of the learner go that has fitted before the others."""
-        self._last = last
-        with contextlib.suppress(ValueError):
-            _holding.remove(ref(self))
-        if last is not None:
-            _holding.append(ref(self))
-        if len(_holding) > HELD:
-            with contextlib.suppress(IndexError):  # another thread was first
-                if (first := _holding.popleft()()) is not None:
-                    first._last = None
-
     def _drop_older(self, snapshot: Snapshot) -> None:
-        """Let the last fit go if the task was changed since, as by a process that has forgotten."""
+        """Let the last fit go if the task was changed since, as by an object that has forgotten."""
         last = self._last
         if last is not None and last.generation < snapshot.generation:
-            self._hold(None)
+            self._last = None
 
     def close(self) -> None:
         """Let the last fit and the slots go."""
-        self._hold(None)
+        self._last = None
         self.task.drop()
 
     def report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
@@ -293,7 +274,7 @@ class Learner:
         record = replace(last.record, further=further)
         slot = snapshot.active.fitted(model, active.loss, record)
         committed = self.task.commit(Prepared(snapshot, slot, encoded))
-        self._hold(replace(last, generation=committed.generation, record=record))
+        self._last = replace(last, generation=committed.generation, record=record)
         count, labelled = self.store.examples.counts()
         return LearnReport(
             count, labelled, len(last.positions), cast(Decision, record.decision), last.reason,
@@ -340,23 +321,6 @@ class Learner:
             record.trust,
         )
         return _fit_of(snapshot, rows, record, state, "added to the last fit")
-
-
-_holding: deque[ref[Learner]] = deque()
-
-
-def drop_fits(folder: Folder) -> None:
-    """Let go of the fits of all objects of this process that have a folder open.
-
-    They contain the rows of the examples that they were fitted to, among them deleted ones. Another
-    process does so at its next call.
-    """
-    for learner in [each() for each in _holding.copy()]:
-        if learner is None:
-            continue
-        with contextlib.suppress(OSError):  # a folder that is gone
-            if learner.task.folder.path.samefile(folder.path):
-                learner._hold(None)
 
 
 def fit_all(own: Task) -> None:
