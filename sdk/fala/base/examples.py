@@ -292,6 +292,8 @@ def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[
         DataError: They are not iterable, one example, a mapping, a table, or a set where the order
             matters; names the argument.
     """
+    if type(values) is list:  # the most of all
+        return values.copy()
     if isinstance(values, str | bytes | Match):
         raise DataError(f"{name} are a sequence, not one of them; wrap it in a list")
     if any(hasattr(type(values), attribute) for attribute in ("columns", "column_names")):
