@@ -4,14 +4,13 @@ from fala.base.errors import be, counted, with_article
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
 from fala.cli.options import BUDGET, JSON, SECONDS
-from fala.cli.progress_bars import Bar, device_progress, progress
+from fala.cli.progress_bars import device_progress, progress
 
 __all__ = [
     "BUDGET",
     "JSON",
     "SECONDS",
     "SETTINGS",
-    "Bar",
     "Command",
     "Described",
     "Group",
