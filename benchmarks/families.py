@@ -34,7 +34,7 @@ def main(names: Sequence[str], precision: str, layers: int, width: int) -> dict[
 
     from fala_export.backbone import export_encoder
     from fala_export.models.encoder import load_encoder
-    from fala_export.settings import ExportOptions
+    from fala_export.recipe.settings import ExportOptions
     from families import FAMILIES, LATER, READS_FORWARDS, write_model
 
     options = ExportOptions(name="x", precision=precision, min_cosine=-1)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.people.fold import divide
     from fala_export.people.score import scores
+    from fala_export.recipe.settings import ExportOptions
+    from fala_export.recipe.training import LoopSettings, TrainingSettings
     from fala_export.release.bridging import build_bridge
     from fala_export.release.scales import write_scales
     from fala_export.rows.columns import Columns
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from fala_export.rows.row_files import load_rows
     from fala_export.rows.table import Rows
     from fala_export.rows.user_rows import Row, read_rows
-    from fala_export.settings import ExportOptions
     from fala_export.training.backbones import TransformerLearner
     from fala_export.training.classifier import cross_entropies
     from fala_export.training.global_model import train
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from fala_export.training.matcher import user_vectors
     from fala_export.training.release import write_head, write_words
     from fala_export.training.saving import save_model
-    from fala_export.training.settings import LoopSettings, TrainingSettings
     from fala_export.training.texts import EpochPlan, TextTokens, length_batches
     from fala_export.vectors.table import write_vectors
 
@@ -57,9 +57,9 @@ _MODULES = {
     "Encoder": "fala_export.models.encoder",
     "EpochPlan": "fala_export.training.texts",
     "ExportError": "fala_export.errors",
-    "ExportOptions": "fala_export.settings",
+    "ExportOptions": "fala_export.recipe.settings",
     "Head": "fala.model.heads",
-    "LoopSettings": "fala_export.training.settings",
+    "LoopSettings": "fala_export.recipe.training",
     "Manifest": "fala.bundle.manifest",
     "PersonalModel": "fala.model.heads",
     "Rows": "fala_export.rows.table",
@@ -67,7 +67,7 @@ _MODULES = {
     "RowError": "fala_export.errors",
     "TextTokens": "fala_export.training.texts",
     "Training": "fala_export.training.loop",
-    "TrainingSettings": "fala_export.training.settings",
+    "TrainingSettings": "fala_export.recipe.training",
     "TransformerLearner": "fala_export.training.backbones",
     "add_bridge": "fala_export.bundles",
     "build_bridge": "fala_export.release.bridging",

@@ -33,7 +33,7 @@ from fala_export.models.load import AnyEncoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
-from fala_export.settings import ExportOptions
+from fala_export.recipe.settings import ExportOptions
 from fala_export.writing import MEGABYTE, megabytes, writing
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest

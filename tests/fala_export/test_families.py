@@ -14,7 +14,7 @@ from fala_export.backbone import export_encoder
 from fala_export.errors import ExportError
 from fala_export.models.encoder import load_encoder
 from fala_export.models.saving import save_encoder
-from fala_export.settings import ExportOptions
+from fala_export.recipe.settings import ExportOptions
 from families import (
     FAMILIES,
     LATER,

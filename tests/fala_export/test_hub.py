@@ -18,7 +18,7 @@ from fala_export.errors import ExportError
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model
-from fala_export.release.recipe import read_recipe
+from fala_export.recipe.file import read_recipe
 from families import CORPUS, write_early_folder, write_model
 from full_disk import files_of_at_most
 from hub_server import Hub, Model, files_in

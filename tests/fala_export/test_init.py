@@ -5,7 +5,7 @@ import pytest
 
 from export_command import done, failed, fails, run, works
 from fala import Bundle
-from fala_export.release.recipe import read_recipe
+from fala_export.recipe.file import read_recipe
 from full_disk import files_of_at_most
 from public_data import write_table
 from vector_files import FIVE_WORDS

@@ -18,14 +18,14 @@ from encoders import DIMENSION, TEXTS, make_encoder, write_encoder
 from export_command import done, failed, works
 from fala import Bundle
 from fala.audit.tokenizer import audit_tokenizer
-from fala_export.commands.summary import text_of
+from fala_export.cli.summary import text_of
 from fala_export.errors import ExportError
 from fala_export.graph.quantization.weights import stored_precision
 from fala_export.models import encoder as encoder_module
 from fala_export.models.encoder import load_encoder, load_encoder_of
 from fala_export.models.onnx_file import load_onnx
 from fala_export.models.tokenizer import put_before
-from fala_export.release.recipe import read_recipe
+from fala_export.recipe.file import read_recipe
 from families import BERT_TOKENS, CORPUS, ROBERTA_TOKENS, make_tokenizer, write_model
 
 pytestmark = pytest.mark.slow

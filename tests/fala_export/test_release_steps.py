@@ -15,8 +15,8 @@ from fala_export import write_external
 from fala_export.bundles import write_again
 from fala_export.errors import ExportError
 from fala_export.models.load import load as load_model
+from fala_export.recipe.file import read_recipe
 from fala_export.release import steps as steps_module
-from fala_export.release.recipe import read_recipe
 from fala_export.release.steps import ReleaseSteps
 from fala_export.updates.repository import load_repository
 from fala_export.writing import digest_of

@@ -10,7 +10,7 @@ import kill_training
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
-from fala_export.commands.summary import text_of
+from fala_export.cli.summary import text_of
 from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier
 from public_data import matching_rows, text_rows, write_rows

@@ -245,7 +245,7 @@ def test_embeddings_equal_the_bundles(tmp_path):
     from fala_export.backbone import export_encoder
     from fala_export.models.encoder import load_encoder
     from fala_export.models.sentence_encoder import SentenceEncoder
-    from fala_export.settings import ExportOptions
+    from fala_export.recipe.settings import ExportOptions
 
     folder = write_model(tmp_path / "model", "roberta")
     loaded = load_encoder(str(folder))

@@ -3,7 +3,7 @@
 import zipfile
 
 from fala import Bundle
-from fala_export.settings import VectorOptions
+from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.table import bundle_table
 from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 

@@ -62,7 +62,7 @@ from fala_export.models.vocabulary import (
     used_tokens,
 )
 from fala_export.quiet import first_line, quiet, without_bars
-from fala_export.settings import FrozenPooling, HubName
+from fala_export.recipe.settings import FrozenPooling, HubName
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}

@@ -15,7 +15,7 @@ from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx
 from fala_export.models.sentence_encoder import LAYERS, AttentionPooling, has_layers
 from fala_export.models.static import is_static, load_static
-from fala_export.settings import AnyPooling, ExportOptions, HubName, ModelSource
+from fala_export.recipe.settings import AnyPooling, ExportOptions, HubName, ModelSource
 
 AnyEncoder: TypeAlias = Encoder | OnnxFile
 

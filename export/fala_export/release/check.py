@@ -20,8 +20,8 @@ from fala_export.fit.left_out import was_fitted_to_every_row
 from fala_export.people.interval import interval, margin_of
 from fala_export.people.score import defined
 from fala_export.people.simulate import Side, fits, mean, misfit, run_user
+from fala_export.recipe.settings import CheckSettings
 from fala_export.rows.table import Rows
-from fala_export.settings import CheckSettings
 
 #: The most devices, unless more are asked for.
 MOST_DEVICES = 200

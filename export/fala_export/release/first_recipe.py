@@ -23,12 +23,12 @@ from fala_export.errors import ExportError
 from fala_export.fit.bridge import least_documents
 from fala_export.fit.heads import rating_of
 from fala_export.people.draw import few_annotators
+from fala_export.recipe.training import LabelSettings
 from fala_export.rows.columns import RATINGS, Columns
 from fala_export.rows.data_set import check_devices, gather_public
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import label_names, numbers_as_classes
-from fala_export.training.settings import LabelSettings
 from fala_export.writing import write_file
 
 # The largest number accepted in a column of ratings.

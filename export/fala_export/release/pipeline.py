@@ -26,20 +26,20 @@ from fala_export.errors import ExportError
 from fala_export.fit.left_out import EVERY_ROW
 from fala_export.models.load import AnyEncoder, load
 from fala_export.people.fold import checked_public_rows
+from fala_export.recipe.file import BackboneTable, Recipe, VectorsTable
+from fala_export.recipe.settings import CheckSettings, HubName, PublishSettings
+from fala_export.recipe.training import TrainingSettings
 from fala_export.release.bridging import build_bridge
 from fala_export.release.check import check_gain_limits, play_devices
-from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.scales import check_annotators, write_scales
 from fala_export.release.steps import ReleaseSteps, code_digest
 from fala_export.rows.data_set import check_devices
 from fala_export.rows.row_files import FileRows, data_set, file_rows
 from fala_export.rows.table import Rows
-from fala_export.settings import CheckSettings, HubName, PublishSettings
 from fala_export.training.checkpoints import locked_work
 from fala_export.training.global_model import train
 from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
-from fala_export.training.settings import TrainingSettings
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_export.writing import digest_of, megabytes, writing
 

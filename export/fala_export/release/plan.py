@@ -7,9 +7,9 @@ from typing import Any
 
 from fala import Bundle
 from fala.base.examples import unique_texts
+from fala_export.recipe.file import BackboneTable, Recipe
 from fala_export.release.check import MOST_DEVICES
 from fala_export.release.pipeline import Pipeline, is_in
-from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.writing import MEGABYTE, megabytes
 
 

@@ -25,9 +25,9 @@ from fala_export.people.draw import drawn, evenly, rows_of_head
 from fala_export.people.fold import Division
 from fala_export.people.interval import margin_of
 from fala_export.people.score import defined, scores
+from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import closed_form, embed_rows, with_words

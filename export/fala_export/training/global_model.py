@@ -22,9 +22,10 @@ from fala_export.models.encoder import Encoder
 from fala_export.models.load import AnyEncoder
 from fala_export.people.draw import drawn
 from fala_export.people.fold import Division, divide
+from fala_export.recipe.settings import ExportOptions
+from fala_export.recipe.training import LoopSettings, TrainingSettings, transformer_loop
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
-from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TrainableBackbone, TransformerLearner, WordLearner
 from fala_export.training.candidates import Contest
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
@@ -32,7 +33,6 @@ from fala_export.training.closed_form import Start, start_of
 from fala_export.training.loop import Batches, Training, TrainingHistory
 from fala_export.training.matcher import MatcherBatches, MatcherModule, OpenedTexts
 from fala_export.training.release import training_details, write_head, write_trained
-from fala_export.training.settings import LoopSettings, TrainingSettings, transformer_loop
 
 # Where 698 annotators had heads they helped; few have no figure. One's equals the shared head.
 _ENOUGH_ANNOTATORS, _FEWEST_ANNOTATORS = 100, 2

@@ -40,8 +40,8 @@ from fala.base.errors import printable
 from fala.cli import progress
 from fala_export.errors import ExportError
 from fala_export.quiet import first_line
+from fala_export.recipe.training import Best, LoopSettings
 from fala_export.training import checkpoints
-from fala_export.training.settings import Best, LoopSettings
 
 #: Set by ``accelerate launch --mixed_precision``; the Trainer reads it on a CPU.
 PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"

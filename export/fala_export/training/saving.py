@@ -14,9 +14,9 @@ from fala_export.models.encoder import Encoder
 from fala_export.models.load import AnyEncoder
 from fala_export.models.saving import save_encoder
 from fala_export.models.sentence_encoder import LAYERS
+from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
-from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
 from fala_export.vectors.table import write_vectors
 from fala_export.writing import writing

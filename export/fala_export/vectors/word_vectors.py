@@ -11,7 +11,7 @@ from typing import Any
 from fala.cli import be, counted
 from fala_export.checks import check_name
 from fala_export.errors import ExportError
-from fala_export.settings import VectorOptions
+from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
 from fala_export.vectors.table import VectorTable, write_table

@@ -14,7 +14,7 @@ from adapter_records import write_adapters
 from driver import InProcess, write
 from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
-from fala_export.commands.adapter import adapter as exporters_command
+from fala_export.cli.adapter import adapter as exporters_command
 from fala_sim import frame
 from fala_sim.experiments.runner import run_jobs
 from fala_sim.records import RecordKey, RecordStore, read_records

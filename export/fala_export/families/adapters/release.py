@@ -17,8 +17,8 @@ from fala_export.families.adapters.training import Base, TrainedTask, measure_ta
 from fala_export.fit.probes import expected_answers
 from fala_export.people.draw import rows_of_head
 from fala_export.people.fold import Division
+from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
-from fala_export.settings import ExportOptions
 from fala_export.training.closed_form import embed_rows, with_words
 from fala_export.training.release import training_details, write_trained
 from fala_export.training.saving import export_learned

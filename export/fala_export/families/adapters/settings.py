@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import click
 
 from fala.cli import Described
-from fala_export.options import Cosine, Count, File, Number
-from fala_export.training.settings import (
+from fala_export.recipe.options import Cosine, Count, File, Number
+from fala_export.recipe.training import (
     SCHEDULE,
     Best,
     LoopSettings,

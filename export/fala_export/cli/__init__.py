@@ -9,17 +9,17 @@ from typing import Any
 import click
 
 from fala.cli import SETTINGS, Group
-from fala_export.commands.adapter import adapter
-from fala_export.commands.backbone import backbone
-from fala_export.commands.bridge import bridge
-from fala_export.commands.init import init
-from fala_export.commands.inspect import inspect
-from fala_export.commands.keys import key, sign
-from fala_export.commands.publish import publish, repository
-from fala_export.commands.release import release
-from fala_export.commands.scales import scales
-from fala_export.commands.train import train
-from fala_export.commands.word_vectors import word_vectors
+from fala_export.cli.adapter import adapter
+from fala_export.cli.backbone import backbone
+from fala_export.cli.bridge import bridge
+from fala_export.cli.init import init
+from fala_export.cli.inspect import inspect
+from fala_export.cli.keys import key, sign
+from fala_export.cli.publish import publish, repository
+from fala_export.cli.release import release
+from fala_export.cli.scales import scales
+from fala_export.cli.train import train
+from fala_export.cli.word_vectors import word_vectors
 
 
 class _Vendors(Group):

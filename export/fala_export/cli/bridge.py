@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fala.cli import counted
-from fala_export.commands.command import Summary, command
-from fala_export.options import File, FileOrFolder, Seed
+from fala_export.cli.command import Summary, command
+from fala_export.recipe.options import File, FileOrFolder, Seed
 
 
 def bridge_text(summary: Summary) -> str:

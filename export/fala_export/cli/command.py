@@ -13,9 +13,9 @@ import click
 from fala.base.errors import printable
 from fala.cli import Command
 from fala_export.checks import check_settings
-from fala_export.commands.summary import text_of
+from fala_export.cli.summary import text_of
 from fala_export.errors import ExportError
-from fala_export.options import Options, T
+from fala_export.recipe.options import Options, T
 
 Summary: TypeAlias = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def command(
     """Make a function of settings a command, whose help is the function's docstring.
 
     Args:
-        settings: A dataclass; see ``fala_export.options``.
+        settings: A dataclass; see ``fala_export.recipe.options``.
         to_text: Formats the function's summary; ``--json`` prints it as it is.
         name: The command's name; None takes the function's.
     """

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from fala.cli import progress
-from fala_export.commands.command import Summary, command
-from fala_export.options import File, FileOrFolder, FolderPath, PositionalArgument
+from fala_export.cli.command import Summary, command
+from fala_export.recipe.options import File, FileOrFolder, FolderPath, PositionalArgument
+from fala_export.recipe.training import LabelSettings
 from fala_export.rows.columns import Columns
-from fala_export.training.settings import LabelSettings
 
 
 @dataclass(frozen=True, kw_only=True)

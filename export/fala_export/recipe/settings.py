@@ -11,7 +11,7 @@ import click
 
 from fala.cli import Described
 from fala_export.errors import ExportError
-from fala_export.options import (
+from fala_export.recipe.options import (
     Cosine,
     Count,
     File,

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from fala.cli import progress
 from fala_export.checks import check_name
-from fala_export.commands.command import Summary, command, name_of
+from fala_export.cli.command import Summary, command, name_of
 from fala_export.errors import ExportError
-from fala_export.options import File, Only
-from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
+from fala_export.recipe.options import File, Only
+from fala_export.recipe.settings import ExportOptions, FrozenPooling, ModelSource
 
 _COMPARED = 192  # texts, as many as without a file
 

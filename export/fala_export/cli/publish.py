@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from fala.cli import Group
-from fala_export.commands.command import Summary, command
+from fala_export.cli.command import Summary, command
 from fala_export.errors import ExportError
-from fala_export.options import Count, File, FolderPath, PositionalArgument
-from fala_export.settings import Keys, Passphrase, keys_beside
+from fala_export.recipe.options import Count, File, FolderPath, PositionalArgument
+from fala_export.recipe.settings import Keys, Passphrase, keys_beside
 
 if TYPE_CHECKING:
     from pathlib import Path

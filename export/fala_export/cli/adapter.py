@@ -8,7 +8,7 @@ import click
 
 from fala.base.examples import MATCHING
 from fala.cli import progress
-from fala_export.commands.command import Summary, command
+from fala_export.cli.command import Summary, command
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.rows.columns import Columns
 

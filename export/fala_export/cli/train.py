@@ -15,13 +15,13 @@ from fala.base.examples import MATCHING
 from fala.base.files import temporary_folder
 from fala.cli import progress
 from fala_export.checks import check_name, check_room
-from fala_export.commands.command import Summary, command, name_of
+from fala_export.cli.command import Summary, command, name_of
 from fala_export.errors import ExportError
-from fala_export.options import File, FileOrFolder, FolderPath, Only
+from fala_export.recipe.options import File, FileOrFolder, FolderPath, Only
+from fala_export.recipe.settings import AnyPooling, ExportOptions, ModelSource
+from fala_export.recipe.training import LabelSettings, TrainingSettings, WithLexical
 from fala_export.rows.columns import Columns
 from fala_export.rows.table import Rows
-from fala_export.settings import AnyPooling, ExportOptions, ModelSource
-from fala_export.training.settings import LabelSettings, TrainingSettings, WithLexical
 
 if TYPE_CHECKING:
     from fala_export.models.load import AnyEncoder

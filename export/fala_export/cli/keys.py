@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fala_export.commands.command import Summary, command
-from fala_export.options import File, PositionalArgument
-from fala_export.settings import Passphrase, SignSettings
+from fala_export.cli.command import Summary, command
+from fala_export.recipe.options import File, PositionalArgument
+from fala_export.recipe.settings import Passphrase, SignSettings
 
 
 @dataclass(frozen=True, kw_only=True)

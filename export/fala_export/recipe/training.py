@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from fala import DataError
 from fala.base.examples import MATCHING
-from fala_export.options import Count, FileOrFolder, FolderPath, Only, Positive, Seed, Share
+from fala_export.recipe.options import Count, FileOrFolder, FolderPath, Only, Positive, Seed, Share
 
 if TYPE_CHECKING:
     from fala.model.links import Link

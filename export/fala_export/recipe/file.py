@@ -18,9 +18,8 @@ from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_name
 from fala_export.errors import ExportError
-from fala_export.options import Only, Options, T
-from fala_export.rows.columns import Columns
-from fala_export.settings import (
+from fala_export.recipe.options import Only, Options, T
+from fala_export.recipe.settings import (
     AnyPooling,
     BridgeSettings,
     CheckSettings,
@@ -32,7 +31,8 @@ from fala_export.settings import (
     SignSettings,
     VectorOptions,
 )
-from fala_export.training.settings import LabelSettings, TrainingSettings
+from fala_export.recipe.training import LabelSettings, TrainingSettings
+from fala_export.rows.columns import Columns
 
 _MOST_BYTES = 1 << 18  # of a recipe; one in use has 2 kB
 _LONGEST_PRODUCT = 64

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fala import Bundle
-from fala_export.commands.command import Summary, command
-from fala_export.options import File, FileOrFolder
+from fala_export.cli.command import Summary, command
+from fala_export.recipe.options import File, FileOrFolder
+from fala_export.recipe.settings import ScalesSettings
 from fala_export.rows.columns import Columns
-from fala_export.settings import ScalesSettings
 
 
 @dataclass(frozen=True, kw_only=True)

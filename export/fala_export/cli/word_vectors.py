@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fala_export.bundles import write_admitted
-from fala_export.commands.command import Summary, command
-from fala_export.options import File, PositionalArgument, Share
-from fala_export.settings import VectorOptions
+from fala_export.cli.command import Summary, command
+from fala_export.recipe.options import File, PositionalArgument, Share
+from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 

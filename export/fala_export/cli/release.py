@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fala.cli import progress
-from fala_export.commands.command import Summary, command
+from fala_export.cli.command import Summary, command
 from fala_export.errors import ExportError
-from fala_export.options import Count, File, FolderPath, PositionalArgument
-from fala_export.training.settings import WithLexical
+from fala_export.recipe.options import Count, File, FolderPath, PositionalArgument
+from fala_export.recipe.training import WithLexical
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,9 @@ def release(settings: ReleaseCommand) -> Summary:
     Runtime's own format.
     """
     with progress("loading libraries"):
+        from fala_export.recipe.file import product_of, read_recipe
         from fala_export.release.pipeline import build_release
         from fala_export.release.plan import plan
-        from fala_export.release.recipe import product_of, read_recipe
 
     path = settings.recipe
     recipe = read_recipe(path, lexical=settings.lexical)

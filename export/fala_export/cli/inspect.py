@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fala_export.commands.command import Summary, command
-from fala_export.options import File, PositionalArgument
+from fala_export.cli.command import Summary, command
+from fala_export.recipe.options import File, PositionalArgument
 
 _MEGABYTE = 1_000_000
 _MILLION = 1_000_000

@@ -1,1 +1,0 @@
-"""The commands of ``fala-export``, one a module."""
