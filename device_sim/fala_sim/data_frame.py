@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fala import DataError
 from fala_export.people.score import error_rate
 from fala_sim.metric.mixing import as_logits
-from fala_sim.records import Record, RecordKind, read_records
+from fala_sim.records import RecordContent, RecordKind, read_records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ def read_frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
     return framed(read_records(Path(results), *kinds))
 
 
-def framed(records: Iterable[Record]) -> pd.DataFrame:
+def framed(records: Iterable[RecordContent]) -> pd.DataFrame:
     """Records as a frame; without records it has only the column ``kind``."""
     import pandas as pd  # late: a command that needs no frame starts without it
 
@@ -89,9 +89,9 @@ def exploded(runs: pd.DataFrame, column: str) -> pd.DataFrame:
     return pd.concat([rows, fields], axis="columns")
 
 
-def flat(record: Record) -> Record:
+def flat(record: RecordContent) -> RecordContent:
     """A record with inner objects' fields flattened, named with a dot, and with computed fields."""
-    fields: Record = {}
+    fields: RecordContent = {}
     for name, value in record.items():
         _add(fields, name, value)
     if (flops := fields.get("cost.total.forward_flops")) is not None:
@@ -120,7 +120,7 @@ def _without_empty(value: object) -> object:
     return {name: inner for name, inner in filled.items() if inner is not None} or None
 
 
-def _add(fields: Record, name: str, value: object) -> None:
+def _add(fields: RecordContent, name: str, value: object) -> None:
     # A record's objects are dicts; asking for a Mapping takes four times as long.
     if isinstance(value, dict) and name.rpartition(".")[2] not in _WHOLE:
         for inner, inner_value in value.items():

@@ -39,11 +39,11 @@ def folder_digest(folder: Path) -> str:
         for path, name in names.items()
         if not any(part.startswith(".") for part in name.parts)
     }
-    return digest_of(
+    return digest_of_parts(
         f"{name}\0{file_digest(path)}" for path, name in sorted(visible.items(), key=lambda x: x[1])
     )
 
 
-def digest_of(parts: Iterable[object]) -> str:
+def digest_of_parts(parts: Iterable[object]) -> str:
     """SHA-256 of the strings of some values, in order."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

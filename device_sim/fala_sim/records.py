@@ -23,7 +23,7 @@ from fala import DataError
 from fala.base.errors import counted
 from fala_sim.origin import provenance
 
-Record: TypeAlias = "dict[str, Any]"
+RecordContent: TypeAlias = "dict[str, Any]"
 #: What was run: a word of the family of experiments that makes the record.
 RecordKind: TypeAlias = str
 
@@ -136,7 +136,7 @@ class RecordStore:
             raise DataError(f"cannot write {str(self._results / DATABASE)!r}: {error}") from error
         self.keys.add(key)
 
-    def read(self, *kinds: RecordKind) -> list[Record]:
+    def read(self, *kinds: RecordKind) -> list[RecordContent]:
         """The records of some kinds, or of all, in the order of their keys.
 
         Raises:
@@ -147,7 +147,7 @@ class RecordStore:
         keys = [key for key in by_key if not kinds or key.kind in kinds]
         return [by_key[key] for key in sorted(keys, key=lambda key: key.order)]
 
-    def get(self, key: RecordKey) -> Record | None:
+    def get(self, key: RecordKey) -> RecordContent | None:
         """One job's record, or None where it was not run.
 
         Raises:
@@ -194,7 +194,7 @@ class RecordStore:
             raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
         return path
 
-    def _appended(self, column: str = "", values: Sequence[str] = ()) -> Iterator[Record]:
+    def _appended(self, column: str = "", values: Sequence[str] = ()) -> Iterator[RecordContent]:
         """The records in the database: all, or those of some values of a column."""
         path = self._results / DATABASE
         if not path.is_file() or not path.stat().st_size:  # 0: killed before the table was created
@@ -208,7 +208,7 @@ class RecordStore:
         except sqlite3.Error as error:
             raise DataError(f"{path}: damaged: {error}; bring it back from a copy") from error
 
-    def _packed(self, part: str = "") -> Iterator[Record]:
+    def _packed(self, part: str = "") -> Iterator[RecordContent]:
         """The records in the packed file, of the lines with some part."""
         path, number = self._results / PACKED, 0
         if not path.is_file():
@@ -233,7 +233,7 @@ class RecordStore:
             connection.close()
 
 
-def read_records(results: Path, *kinds: RecordKind) -> list[Record]:
+def read_records(results: Path, *kinds: RecordKind) -> list[RecordContent]:
     """The records of a run's folder; see ``RecordStore.read``."""
     return RecordStore(results).read(*kinds)
 
@@ -246,9 +246,9 @@ def _text_of(key: RecordKey) -> str:
     return json.dumps(list(asdict(key).values()))
 
 
-def _parsed(text: str, where: str) -> Record:
+def _parsed(text: str, where: str) -> RecordContent:
     try:
-        record: Record = json.loads(text)
+        record: RecordContent = json.loads(text)
         key_of(record)
     except (ValueError, TypeError, DataError) as error:
         raise DataError(f"{where}: damaged: {error}; bring the file back from a copy") from error

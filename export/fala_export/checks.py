@@ -30,12 +30,12 @@ def check_settings(
         folders: More work folders.
 
     Raises:
-        ExportError: See ``check_outputs`` and ``check_name``.
+        ExportError: See ``check_outputs`` and ``check_release_name``.
     """
     fields = list(_fields(settings))
     for field, value in fields:
         if field in _NAMES and isinstance(value, str) and value:
-            check_name(value)
+            check_release_name(value)
     paths = [
         (field, Path(value))
         for field, value in fields
@@ -101,7 +101,7 @@ def _overwrites(output: Path, path: Path) -> ExportError:
     return ExportError(f"{output}: would overwrite {path}, which is read: name another output")
 
 
-def check_name(name: str, kind: str = "name") -> None:
+def check_release_name(name: str, kind: str = "name") -> None:
     """Check that a release can have a name, or a label.
 
     Args:

@@ -41,7 +41,7 @@ def megabytes(path: Path, digits: int = 2) -> float:
     return round(path.stat().st_size / MEGABYTE, digits)
 
 
-def digest_of(path: Path) -> str:
+def digest_of_file(path: Path) -> str:
     """SHA-256 of a file, or of all files in a folder with their names.
 
     Raises:

@@ -83,7 +83,7 @@ def test_a_model_without_a_polynomial_is_counted_batch_by_batch(monkeypatch):
         def totals(self):
             return self.shape[0] * self.shape[1] ** 3, self.shape[1]
 
-    monkeypatch.setattr(module, "count", lambda _, texts, tokens, logits: Odd(texts, tokens))
+    monkeypatch.setattr(module, "count_flops", lambda _, texts, tokens, logits: Odd(texts, tokens))
     assert BatchFlops(torch.nn.Identity(), longest=32)(5, 9) == (5 * 9**3, 9)
 
 

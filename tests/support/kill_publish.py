@@ -43,7 +43,7 @@ def run(name, folder, keys, bundle):
     if name == "publish":
         publishing.publish(folder, bundle, ring, now)
     else:
-        publishing.rotate(folder, "targets", ring, keys, now)
+        publishing.rotate_key(folder, "targets", ring, keys, now)
 
 
 def main(source, keys, bundle, out):

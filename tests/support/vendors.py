@@ -50,7 +50,7 @@ class Vendor:
         return publishing.renew(self.folder, self.ring, self.now, roles)
 
     def rotate(self, role, keys=None, **options):
-        return publishing.rotate(
+        return publishing.rotate_key(
             self.folder, role, keys or self.ring, self.keys, self.now, **options
         )  # fmt: skip
 

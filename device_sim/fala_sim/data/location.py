@@ -11,7 +11,7 @@ from platformdirs import user_data_path
 from fala import DataError
 from fala_sim.convert.format import Format
 from fala_sim.convert.formats import FORMATS, find_data_set
-from fala_sim.digests import digest_of, file_digest
+from fala_sim.digests import digest_of_parts, file_digest
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Location:
         Raises:
             DataError: If there is no such data set, or a file cannot be read.
         """
-        return digest_of(
+        return digest_of_parts(
             f"{file.relative_to(self.path).as_posix()}\0{file_digest(file)}"
             for file in self.format.paths(self.path)
         )

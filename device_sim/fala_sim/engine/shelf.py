@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 
 Put = Callable[[bytes], Any]
 Fetch = Callable[[Any], bytes]
@@ -125,7 +125,7 @@ def _root() -> Path:
 
 
 def _unpacked(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
-    folder = root / digest_of(f"{name} {digest}" for name, digest, _ in parcel.files)[:32]
+    folder = root / digest_of_parts(f"{name} {digest}" for name, digest, _ in parcel.files)[:32]
     if not folder.is_dir():
         temporary = Path(tempfile.mkdtemp(dir=root))
         for name, _, stored in parcel.files:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 import fala_export
 from fala import Bundle
 from fala.base.examples import tokenizer_inputs
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 
 if TYPE_CHECKING:
     from fala_export import Embedder, Embeddings
@@ -53,7 +53,7 @@ def token_lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
 def keep_embeddings(embeddings: Embeddings, work: Path) -> Embeddings:
     """Embeddings as jobs get them, in a folder of the work folder that nothing is added to."""
     texts = list(embeddings)
-    folder = work / f"vectors-{digest_of([embeddings.folder.name, *texts])[:16]}"
+    folder = work / f"vectors-{digest_of_parts([embeddings.folder.name, *texts])[:16]}"
     if not folder.is_dir():
         temporary = folder.with_name(f"{folder.name}.{os.getpid()}")
         fala_export.Embeddings.write(temporary, texts, embeddings.take(texts))

@@ -26,7 +26,7 @@ from fala_export.fit.left_out import was_trained
 from fala_export.rows.user_rows import Row
 from fala_sim.convert.format import Role
 from fala_sim.data_sets import Partition, UserDivision
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.methods.registry import TRAINED
@@ -107,9 +107,9 @@ def prepare_releases(
     data, users, seed = partition.name, partition.users, partition.seed
     digests = {"data": partition.digest(), "old": old.digest, "new": new.digest}
     settings = (_FORM, data, users, seed, role, new.transformer)
-    digest = digest_of([*settings, *digests.values(), *(source.digest for source in earlier)])[
-        :SHORT
-    ]
+    digest = digest_of_parts(
+        [*settings, *digests.values(), *(source.digest for source in earlier)]
+    )[:SHORT]
     path = work / f"{digest}.pickle"
     if path.is_file():
         return path

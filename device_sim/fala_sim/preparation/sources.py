@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fala import Bundle, DataError
 from fala_export import write_bundle
-from fala_sim.digests import digest_of, file_digest, folder_digest
+from fala_sim.digests import digest_of_parts, file_digest, folder_digest
 from fala_sim.engine.job import Log
 from fala_sim.models.catalogue import MODELS
 from fala_sim.playground.releases import BUILT_IN, built_in
@@ -141,7 +141,7 @@ def find_source(name: str, work: Path) -> RunBackbone:
 
 
 def _of_folder(name: str, folder: Path, work: Path) -> RunBackbone:
-    digest = digest_of((_LAYERS, folder_digest(folder)))
+    digest = digest_of_parts((_LAYERS, folder_digest(folder)))
     return RunBackbone(name, digest, _bundle(name, digest, work), folder)
 
 
@@ -151,7 +151,7 @@ def _pretrained(name: str, work: Path) -> RunBackbone:
         return RunBackbone(name, file_digest(path), path, None)
     if tokenizer is None:
         return _of_folder(name, path, work)
-    digest = digest_of((file_digest(path), file_digest(tokenizer)))
+    digest = digest_of_parts((file_digest(path), file_digest(tokenizer)))
     return RunBackbone(name, digest, _bundle(name, digest, work), None, onnx=(path, tokenizer))
 
 
@@ -181,5 +181,5 @@ def _of_last_layer(name: str, work: Path) -> RunBackbone:
 
 def _to_tune(name: str, work: Path) -> RunBackbone:
     source = _of_last_layer(name.removeprefix(TUNED), work)
-    digest, name = digest_of((TUNED, source.digest)), source.name.removeprefix(LAST)
+    digest, name = digest_of_parts((TUNED, source.digest)), source.name.removeprefix(LAST)
     return replace(source, name=f"{TUNED}{name}", digest=digest, tuned=True)

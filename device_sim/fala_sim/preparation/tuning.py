@@ -21,7 +21,7 @@ from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.convert.format import Role
 from fala_sim.data_sets import Partition
-from fala_sim.digests import digest_of, file_digest
+from fala_sim.digests import digest_of_parts, file_digest
 from fala_sim.engine.job import Log
 from fala_sim.preparation.exporter import export_apart
 from fala_sim.preparation.sources import SHORT, RunBackbone
@@ -66,7 +66,7 @@ def tune_backbone(source: RunBackbone, partition: Partition, work: Path, log: Lo
         raise DataError(f"{source.name}: has no Hugging Face folder to train")
     data, digest = partition.name, partition.digest()
     identity = (_FORM, source.digest, data, digest, partition.users, partition.seed)
-    folder = work / f"tuned-{digest_of(identity)[:SHORT]}"
+    folder = work / f"tuned-{digest_of_parts(identity)[:SHORT]}"
     bundle, training = folder / "tuned.fala", folder / "training"
     rows = gather_public(public_rows(partition))
     trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)

@@ -120,10 +120,10 @@ def title(method: str, runs: pd.DataFrame | None = None) -> str:
 
 def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Cell]:
     """Each metric over users, by its title."""
-    return {METRICS[metric]: mean(runs, f"scores.{metric}") for metric in metrics}
+    return {METRICS[metric]: mean_cell(runs, f"scores.{metric}") for metric in metrics}
 
 
-def mean(runs: pd.DataFrame, figure: str) -> UserMean | str | None:
+def mean_cell(runs: pd.DataFrame, figure: str) -> UserMean | str | None:
     """A column's mean over users, or ``NOT_RUN``; None if no record has the figure."""
     return NOT_RUN if runs.empty else mean_over_users(runs, figure)
 
@@ -134,8 +134,8 @@ def interval_only(cell: Cell) -> Cell:
 
 
 def plain_mean(runs: pd.DataFrame, figure: str, unit: float = 1.0) -> Cell:
-    """Like ``mean``, only the number, in a unit."""
-    cell = mean(runs, figure)
+    """Like ``mean_cell``, only the number, in a unit."""
+    cell = mean_cell(runs, figure)
     return cell.mean / unit if isinstance(cell, UserMean) else cell
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fala import DataError
 from fala_sim.experiments import paper
 from fala_sim.metric.statistics import over_users, paired_test
-from fala_sim.report.groups import METRICS, by_setting, described, mean, of, parts, score_cells
+from fala_sim.report.groups import METRICS, by_setting, described, mean_cell, of, parts, score_cells
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 from studies.ablation.study import STUDY
 
@@ -70,7 +70,10 @@ def table_3(records: pd.DataFrame) -> Table:
                     "data": setting.data,
                     "old backbone": setting.old,
                     "metric": metric_title,
-                    **{which: mean(model, f"scores.{metric}") for which, model in models.items()},
+                    **{
+                        which: mean_cell(model, f"scores.{metric}")
+                        for which, model in models.items()
+                    },
                     "p": test.p if test else None,
                     "smallest p": test.smallest_p if test else None,
                 }
@@ -135,7 +138,7 @@ def table_5(records: pd.DataFrame) -> Table:
                     "lambda": strength,
                 }
                 | {
-                    name: mean(group[group["objective"] == objective], f"scores.{metric}")
+                    name: mean_cell(group[group["objective"] == objective], f"scores.{metric}")
                     for objective, name in _OBJECTIVES.items()
                 }
                 | {

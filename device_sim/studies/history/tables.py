@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fala_sim.data_frame import exploded
 from fala_sim.metric.statistics import describe, user_values
-from fala_sim.report.groups import MB, by_setting, described, mean, of, parts, plain_mean
+from fala_sim.report.groups import MB, by_setting, described, mean_cell, of, parts, plain_mean
 from fala_sim.report.table import Table, TableRow
 from studies.history.study import STUDY
 
@@ -45,10 +45,10 @@ def history_table(records: pd.DataFrame) -> Table:
                         "release": number,
                         "backbone": " or ".join(step["steps.backbone"].unique()),
                         "labels": plain_mean(step, "steps.labels"),
-                        "carried": mean(step, "steps.scores.auc"),
-                        "begun here": mean(step, "steps.begun.auc"),
+                        "carried": mean_cell(step, "steps.scores.auc"),
+                        "begun here": mean_cell(step, "steps.begun.auc"),
                         "carried - begun": describe(user_values(step, "gain")),
-                        "vendor": mean(step, "steps.vendor.auc"),
+                        "vendor": mean_cell(step, "steps.vendor.auc"),
                         "passes spent": plain_mean(step, "steps.forward_passes"),
                         "store, MB": plain_mean(step, "steps.stored_bytes", MB),
                     }
@@ -58,7 +58,7 @@ def history_table(records: pd.DataFrame) -> Table:
                     "data": setting.data,
                     "passes": passes,
                     "backbone": "first release to the last",
-                    "carried": mean(lives, "skipped.auc"),
+                    "carried": mean_cell(lives, "skipped.auc"),
                 }
             )
     return Table.of(rows, described(runs))

@@ -23,7 +23,7 @@ from fala_sim.convert.conversion import Conversion, TextRow, folded
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 from fala_sim.data.location import data_folder
-from fala_sim.digests import digest_of, file_digest
+from fala_sim.digests import digest_of_parts, file_digest
 
 #: The users of the rows.
 USER, PUBLIC = "glue", "public"
@@ -120,7 +120,9 @@ class BenchmarkFiles:
 
     def digest(self, folder: Path) -> str:
         """SHA-256 of the files in a folder, as hexadecimal digits."""
-        return digest_of(f"{name}\0{file_digest(folder / name)}" for name in sorted(self.files))
+        return digest_of_parts(
+            f"{name}\0{file_digest(folder / name)}" for name in sorted(self.files)
+        )
 
 
 def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_jobs
@@ -151,7 +151,7 @@ def _prepare(
     source, files = find(name, plan.data_dir)
     digests = {"data": source.digest(files), "new": model.digest}
     check_records(store, STUDY.family.kinds, name, digests)
-    digest = digest_of((_FORM, *digests.values()))[:SHORT]
+    digest = digest_of_parts((_FORM, *digests.values()))[:SHORT]
     folder = plan.work() / f"adapters-{digest}"
     rows = folder / "rows.jsonl"
     if not rows.is_file():

@@ -13,7 +13,7 @@ from functools import partial
 from fala import DataError
 from fala_sim.engine.job import Job
 from fala_sim.experiments.trainings import training_job
-from fala_sim.records import Record, RecordKey, RecordKind, RecordStore
+from fala_sim.records import RecordContent, RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark
 
@@ -99,7 +99,7 @@ def _key(data: str, method: str, rate: str) -> RecordKey:
     return RecordKey("adapter-search", data, method, "all", _SEED, rate or "usual")
 
 
-def _check(store: RecordStore, best: Record) -> None:
+def _check(store: RecordStore, best: RecordContent) -> None:
     """Check that all records of a method were trained at the best rate."""
     rate = best["recipe"]["learning_rate"]
     for record in store.read("adapter", "adapter-size", "adapter-init"):

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from fala_sim.data.location import find_location
-from fala_sim.digests import digest_of, file_digest
+from fala_sim.digests import digest_of_parts, file_digest
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.runner import Records, prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_job
@@ -165,9 +165,13 @@ def _prepare(
     extent = EXTENTS[plan.extent]
     data = find_location(name, plan.data_dir)
     reviews = is_reviews(data)
-    digests = {"data": data.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
+    digests = {
+        "data": data.digest(),
+        "new": model.digest,
+        "plan": digest_of_parts((extent, plan.users)),
+    }
     check_records(store, STUDY.family.kinds, name, digests)
-    digest = digest_of((_FORM, seed, *digests.values()))[:SHORT]
+    digest = digest_of_parts((_FORM, seed, *digests.values()))[:SHORT]
     folder = plan.work() / f"prompts-{digest}"
     written = write_writers(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
     tokens = extent.tokens[reviews]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated
 
 from fala.cli import progress
-from fala_export.checks import check_name
+from fala_export.checks import check_release_name
 from fala_export.cli.command import Summary, command, name_of
 from fala_export.errors import ExportError
 from fala_export.recipe.options import File, Only
@@ -63,7 +63,7 @@ def backbone(settings: BackboneCommand) -> Summary:
 
     model, given = settings.model, settings.export
     options = replace(given, name=given.name or name_of(model.source), keep_speed=True)
-    check_name(options.name)
+    check_release_name(options.name)
     corpus = (
         None if settings.trim_vocabulary is None else read_public_texts(settings.trim_vocabulary)
     )

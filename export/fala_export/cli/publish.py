@@ -198,7 +198,7 @@ def rotate(settings: Rotate) -> Summary:
     """
     from fala_export.updates import publishing
 
-    return _with_new_keys(publishing.rotate, settings.role, settings)
+    return _with_new_keys(publishing.rotate_key, settings.role, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +233,7 @@ def show(settings: Repository) -> Summary:
 
     return {
         "repository": str(settings.folder),
-        **publishing.show(load_repository(settings.folder), _now()),
+        **publishing.show_repository(load_repository(settings.folder), _now()),
     }
 
 

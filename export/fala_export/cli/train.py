@@ -14,7 +14,7 @@ from fala import Bundle
 from fala.base.examples import MATCHING
 from fala.base.files import temporary_folder
 from fala.cli import progress
-from fala_export.checks import check_name, check_room
+from fala_export.checks import check_release_name, check_room
 from fala_export.cli.command import Summary, command, name_of
 from fala_export.errors import ExportError
 from fala_export.recipe.options import File, FileOrFolder, FolderPath, Only
@@ -81,7 +81,7 @@ def train(settings: Train) -> Summary:
         from fala_export.people.fold import load_public_rows
 
     name = settings.export.name or name_of(settings.model.source)
-    check_name(name)
+    check_release_name(name)
     options = replace(settings.export, name=name)
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
     backbone = _load(settings, rows)

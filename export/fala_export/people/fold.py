@@ -15,7 +15,7 @@ from fala.base.examples import document_of
 from fala.cli import be, counted
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
-from fala_export.checks import check_name
+from fala_export.checks import check_release_name
 from fala_export.errors import RowError
 from fala_export.rows.columns import Columns
 from fala_export.rows.data_set import gather_public
@@ -58,7 +58,7 @@ def checked_public_rows(rows: Rows, link: Link = LABELS) -> Rows:
     """
     public = gather_public(rows, link)
     for label in public.labels:
-        check_name(str(label), "label")
+        check_release_name(str(label), "label")
     return public
 
 

@@ -16,7 +16,7 @@ from fala.base.errors import safe_line
 from fala.bundle.manifest import MAX_VERSION, PRODUCT
 from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
-from fala_export.checks import check_name
+from fala_export.checks import check_release_name
 from fala_export.errors import ExportError
 from fala_export.recipe.options import Only, Options, T
 from fala_export.recipe.settings import (
@@ -261,7 +261,7 @@ def _recipe_of(file: _File, path: Path) -> Recipe:
 
 def _check(recipe: Recipe) -> None:
     table = recipe.source
-    check_name(recipe.name)
+    check_release_name(recipe.name)
     for title in ("training", "bridge", "scales", "check", "publish"):
         if getattr(recipe, title) is not None and recipe.data is None:
             raise ExportError(f"[{title}] needs data: name a file of rows")

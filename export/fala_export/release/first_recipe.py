@@ -17,7 +17,7 @@ from fala.bundle.signature import packed_manifest
 from fala.cli import be
 from fala.model.links import LABELS
 from fala.updates import DEFAULT_PRODUCT
-from fala_export.checks import check_name, check_outputs
+from fala_export.checks import check_outputs, check_release_name
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
 from fala_export.fit.bridge import least_documents
@@ -97,7 +97,7 @@ def write_recipe(
         raise ExportError(f"{out} exists; name another with --out")
     old = None if earlier is None else open_earlier(earlier)
     release = name or _next_name(data.stem, old)
-    check_name(release)
+    check_release_name(release)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, named_columns(data, columns)))
     file = undivided_rows(data, columns, labels.link)

@@ -41,7 +41,7 @@ from fala_export.training.global_model import train
 from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import digest_of, megabytes, writing
+from fala_export.writing import digest_of_file, megabytes, writing
 
 
 class Pipeline:
@@ -155,7 +155,7 @@ class Pipeline:
 
     def _steps(self) -> ReleaseSteps:
         recipe, steps = self.recipe, ReleaseSteps(self._work / "steps")
-        inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of, self._files())]
+        inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of_file, self._files())]
         if (check := recipe.check) is not None and self._read.division:
             inputs.append(self._read.division)
         steps.add("backbone", "", inputs, self._backbone)
@@ -189,7 +189,7 @@ class Pipeline:
                     f"{self.data}: {check.users} simulated users asked for, and the rows have "
                     f"{users} with train and test rows; ask for {users}, or add rows of more users"
                 )
-            inputs = [digest_of(self.earlier_release), check.users, check.budget]
+            inputs = [digest_of_file(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
             if self._read.whole is not None and recipe.training is None:
                 steps.add("all rows", "", [], self._refit)

@@ -13,7 +13,7 @@ from typing import Any
 
 import fala
 import fala_export
-from fala_export.writing import digest_of, write_file, writing
+from fala_export.writing import digest_of_file, write_file, writing
 
 _TICK = 1_000_000_000  # nanoseconds, with a margin
 
@@ -95,7 +95,7 @@ class Step:
 
     def _digest_with(self, summary: object) -> str:
         """SHA-256 of the bundle and its summary."""
-        content = f"{digest_of(self.bundle)}{json.dumps(summary)}"
+        content = f"{digest_of_file(self.bundle)}{json.dumps(summary)}"
         return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -15,7 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
 from fala_export.errors import ExportError
-from fala_export.writing import digest_of
+from fala_export.writing import digest_of_file
 
 _RECIPE = "recipe.json"
 _LOCK = ".lock"
@@ -47,7 +47,7 @@ def seal(checkpoint: Path) -> None:
 
 def _digest_of(checkpoint: Path) -> str:
     """Digest of what the processes of a training share; their random states are their own."""
-    return " ".join(digest_of(checkpoint / name) for name in _SHARED)
+    return " ".join(digest_of_file(checkpoint / name) for name in _SHARED)
 
 
 @contextmanager

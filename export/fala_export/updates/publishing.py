@@ -84,7 +84,7 @@ def begin(
         passphrase: Encrypts the keys.
 
     Returns:
-        The paths, and the state as of ``show``.
+        The paths, and the state as of ``show_repository``.
 
     Raises:
         ExportError: The folder is not empty, or the keys' folder is inside it.
@@ -105,7 +105,7 @@ def begin(
         "repository": str(folder),
         "root": str(folder / METADATA / f"1.{ROOT}.json"),
         "keys": str(keys),
-        **show(state, now),
+        **show_repository(state, now),
     }
 
 
@@ -144,7 +144,7 @@ def publish(
             one; where its own version is too low, the copy has the next one.
 
     Returns:
-        The published file and version, and the state as of ``show``.
+        The published file and version, and the state as of ``show_repository``.
 
     Raises:
         ExportError: It is not a release, is of another product, is published already, or is not
@@ -195,7 +195,8 @@ def publish(
         repository.write_repository(folder, state, metadata)
     return {
         "repository": str(folder), "product": product_name, "version": number,
-        "name": manifest.title, "file": str(file), "bytes": target.length, **show(state, now),
+        "name": manifest.title, "file": str(file), "bytes": target.length,
+        **show_repository(state, now),
     }  # fmt: skip
 
 
@@ -360,7 +361,7 @@ def renew(
             role that has less than half of its period left and whose keys are available.
 
     Returns:
-        The renewed roles, and the state as of ``show``.
+        The renewed roles, and the state as of ``show_repository``.
 
     Raises:
         ExportError: Keys are missing.
@@ -373,10 +374,10 @@ def renew(
         renewed = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
         metadata = sign_state(state, renewed, keys, now, before)
         repository.write_repository(folder, state, metadata)
-    return {"repository": str(folder), "renewed": sorted(metadata), **show(state, now)}
+    return {"repository": str(folder), "renewed": sorted(metadata), **show_repository(state, now)}
 
 
-def rotate(
+def rotate_key(
     folder: Path,
     role: str,
     keys: Keyring,
@@ -401,7 +402,7 @@ def rotate(
         passphrase: Encrypts the new keys.
 
     Returns:
-        The rotated role, and the state as of ``show``.
+        The rotated role, and the state as of ``show_repository``.
 
     Raises:
         ExportError: Keys are missing.
@@ -424,7 +425,7 @@ def rotate(
             raise
         lost = role in TOP_ROLES and role != ROOT and not before.verifies(role, state[role])
         repository.write_repository(folder, state, metadata, root_first=lost)
-    return {"repository": str(folder), "rotated": role, **show(state, now)}
+    return {"repository": str(folder), "rotated": role, **show_repository(state, now)}
 
 
 def delegate(
@@ -449,7 +450,7 @@ def delegate(
         passphrase: Encrypts the new keys.
 
     Returns:
-        The product, and the state as of ``show``.
+        The product, and the state as of ``show_repository``.
 
     Raises:
         ExportError: It has its own already, or keys are missing.
@@ -461,10 +462,10 @@ def delegate(
         _new_keys(state, product, threshold or Threshold(1, 1), new_keys, passphrase, keys)
         metadata = sign_state(state, [product, TARGETS], keys, now)
         repository.write_repository(folder, state, metadata)
-    return {"repository": str(folder), "delegated": product, **show(state, now)}
+    return {"repository": str(folder), "delegated": product, **show_repository(state, now)}
 
 
-def show(state: RepositoryState, now: datetime) -> dict[str, Any]:
+def show_repository(state: RepositoryState, now: datetime) -> dict[str, Any]:
     """A repository's roles and releases, in plain values."""
     roles = {}
     for role in (*TOP_ROLES, *state.products):

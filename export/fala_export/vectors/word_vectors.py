@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fala.cli import be, counted
-from fala_export.checks import check_name
+from fala_export.checks import check_release_name
 from fala_export.errors import ExportError
 from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.files import open_lines
@@ -119,7 +119,7 @@ def export_word_vectors(
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
     """
-    check_name(name or _stem(source))
+    check_release_name(name or _stem(source))
     words = None if options.vocab is None else _read_vocabulary(options.vocab)
     table, damage = read_vectors(source, options.precision, top=options.top, vocabulary=words)
     total = damage.lines + len(table.words)

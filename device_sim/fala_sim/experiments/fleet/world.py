@@ -15,7 +15,7 @@ from fala.model.heads import Head
 from fala_export import Embeddings, add_bridge, write_release
 from fala_export.fit.bridge import fit_bridge
 from fala_export.fit.heads import fit_head
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.playground.releases import BUILT_IN, built_in
@@ -67,7 +67,7 @@ def prepare_world(folder: Path, seed: int, log: Log) -> Path:
     """
     bundles = {name: built_in(name) for name in BUILT_IN}
     digests = [bundle.digest for bundle in bundles.values()]
-    prepared = folder / f"world-{digest_of((FORM, seed, *digests))[:16]}"
+    prepared = folder / f"world-{digest_of_parts((FORM, seed, *digests))[:16]}"
     if (prepared / "posts.json").is_file():
         return prepared
     log("the vendor makes four releases")

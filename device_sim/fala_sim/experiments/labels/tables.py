@@ -15,7 +15,7 @@ from fala_sim.report.groups import (
     described,
     having,
     interval_only,
-    mean,
+    mean_cell,
     measured,
     of,
     parts,
@@ -65,7 +65,7 @@ def labels_table(records: pd.DataFrame) -> Table:
                 }
                 for words, figure in _FIGURES.items():
                     gain = None if vendor is None else paired_test(group, vendor, figure)
-                    row[words] = interval_only(mean(group, figure))
+                    row[words] = interval_only(mean_cell(group, figure))
                     row[f"{words}, less the vendor's"] = (
                         None if gain is None or group is vendor else interval_only(gain.difference)
                     )

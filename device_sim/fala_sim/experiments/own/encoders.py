@@ -11,7 +11,7 @@ import numpy as np
 from fala import Bundle
 from fala.backbones.external import ASKED
 from fala.model.heads import Vectors
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Log
 from fala_sim.preparation.embeddings import embed_all
 from fala_sim.preparation.sources import find_source
@@ -70,7 +70,9 @@ def encoder(
 
 def digest(name: str, work: Path) -> str:
     """The digest of an encoder."""
-    return digest_of((TFIDF, COORDINATES)) if name == TFIDF else find_source(name, work).digest
+    return (
+        digest_of_parts((TFIDF, COORDINATES)) if name == TFIDF else find_source(name, work).digest
+    )
 
 
 def _tfidf(texts: Sequence[str], public: Sequence[str]) -> Vectors:

@@ -15,7 +15,7 @@ from fala.base.examples import document_of
 from fala.base.files import write_atomically
 from fala_export.fit.heads import fit_head
 from fala_sim.data_sets import Partition
-from fala_sim.digests import digest_of
+from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Call, Engine, Job, Log
 from fala_sim.experiments.own.encoders import digest, encoder
 from fala_sim.experiments.own.family import OwnPlan
@@ -78,7 +78,7 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
     digests = {
         "data": partition.digest(), "old": digest(old, work), "new": digest(plan.new, work)
     }  # fmt: skip
-    identity = digest_of((_FORM, data, plan.users, seed, old, plan.new, *digests.values()))
+    identity = digest_of_parts((_FORM, data, plan.users, seed, old, plan.new, *digests.values()))
     path = work / f"own-{identity[:SHORT]}.pickle"
     if path.is_file():
         return data, path

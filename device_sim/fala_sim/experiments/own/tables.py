@@ -10,7 +10,7 @@ from fala_sim.experiments.own.ways import WAYS
 from fala_sim.metric.statistics import paired_test
 from fala_sim.report.groups import (
     interval_only,
-    mean,
+    mean_cell,
     measured,
     of,
     parts,
@@ -62,7 +62,7 @@ def own_table(records: pd.DataFrame) -> Table:
                     "new": new,
                     "labels": labels,
                     "method": way.title,
-                    "error rate (%)": interval_only(mean(group, "scores.error_rate")),
+                    "error rate (%)": interval_only(mean_cell(group, "scores.error_rate")),
                     "less": interval_only(less.difference) if less and name != BASELINE else None,
                     "log loss": plain_mean(group, "scores.loss"),
                     "AUC": plain_mean(group, "scores.auc"),

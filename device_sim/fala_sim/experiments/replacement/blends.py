@@ -15,7 +15,7 @@ from fala_sim.data_frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.metric.mixing import LogitMix, Weights, as_logits, best
 from fala_sim.metric.statistics import SPLIT
-from fala_sim.records import Record
+from fala_sim.records import RecordContent
 from fala_sim.report.groups import grouped, having, of, parts, title
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     trials = dict(parts(attempts(of(records, "search")), ["data", "new", "method"]))
-    blends: list[Record] = []
+    blends: list[RecordContent] = []
     for setting, method, group in grouped(runs):
         weights = _weights(group, trials.get((setting.data, setting.new, method)))
         if method in WITH_WORDS or weights is None:
@@ -112,7 +112,7 @@ def _examples(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLik
     return LogitMix(np.asarray(truth, dtype=np.int64), *map(as_logits, (peer, old, words)))
 
 
-def _blended(run: Record, weights: Weights, about: Record) -> Record:
+def _blended(run: RecordContent, weights: Weights, about: RecordContent) -> RecordContent:
     """A run's record with its logits blended."""
     examples = _examples(run["truth"], run["logits"], run["old_logits"], run["logits_words"])
     logits = examples.mixed(weights)

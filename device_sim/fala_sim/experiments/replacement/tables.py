@@ -28,7 +28,7 @@ from fala_sim.report.groups import (
     grouped,
     having,
     interval_only,
-    mean,
+    mean_cell,
     measured,
     of,
     of_tasks,
@@ -72,10 +72,10 @@ def headline(records: pd.DataFrame) -> Table:
             "data": setting.data,
             "method": title(name, group),
             **{
-                words: interval_only(mean(group, figure))
+                words: interval_only(mean_cell(group, figure))
                 for words, figure in flips.FELT_WITH_FLIPS.items()
             },
-            "F1": interval_only(mean(group, "scores.f1")),
+            "F1": interval_only(mean_cell(group, "scores.f1")),
             "people": group["user"].nunique() or None,
             "forward passes": plain_mean(group, "cost.total.forward_passes"),
             "FLOPs": plain_mean(group, "cost.total.flops"),
@@ -167,9 +167,9 @@ def frontier_table(records: pd.DataFrame) -> Table:
                 "data": setting.data,
                 "new": setting.new,
                 "budget (passes)": budget,
-                "AUC": mean(group, "scores.auc"),
+                "AUC": mean_cell(group, "scores.auc"),
                 "share of the gain in AUC": _share(low, group, high, "scores.auc"),
-                "F1": mean(group, "scores.f1"),
+                "F1": mean_cell(group, "scores.f1"),
                 "share of the gain in F1": _share(low, group, high, "scores.f1"),
                 flips.TITLE: plain_mean(group, flips.COLUMN),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
@@ -296,8 +296,8 @@ def ratings(records: pd.DataFrame) -> Table:
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else paired_test(group, vendor, "scores.rmse")
         return {
-            "RMSE": interval_only(mean(group, "scores.rmse")),
-            "rank correlation": interval_only(mean(group, "scores.rank_correlation")),
+            "RMSE": interval_only(mean_cell(group, "scores.rmse")),
+            "rank correlation": interval_only(mean_cell(group, "scores.rank_correlation")),
             "RMSE less the vendor's": interval_only(gain.difference) if gain else None,
             "people below": gain.difference.n - gain.above if gain else None,
         }
@@ -324,10 +324,10 @@ def tags(records: pd.DataFrame) -> Table:
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else paired_test(group, vendor, "scores.auc")
         return {
-            "AUC": interval_only(mean(group, "scores.auc")),
+            "AUC": interval_only(mean_cell(group, "scores.auc")),
             "AUC less the vendor's": interval_only(gain.difference) if gain else None,
             "people above": gain.above if gain else None,
-            "F1": interval_only(mean(group, "scores.f1")),
+            "F1": interval_only(mean_cell(group, "scores.f1")),
         }
 
     return _of_task(records, "tags", quality)

@@ -1,0 +1,50 @@
+"""A public name is defined in one module: a reader who meets it knows what it is."""
+
+import ast
+from collections import defaultdict
+
+from checkout import ROOT
+
+PACKAGES = ("sdk", "export", "device_sim")
+
+#: Names that a command, a plug-in or the registry is found by, in whatever module it stands.
+FOUND_BY_NAME = {"command", "main", "run"}
+
+#: Names that several modules of ``fala``, or one of them and one of the others, still define. A
+#: name goes from here with its second definition; none comes.
+REMAINING = {
+    "Embeddings", "Form", "Item", "Row", "Rows", "counted", "digest_of", "divide", "gather",
+    "listed", "load", "names_of", "opened",
+}  # fmt: skip
+
+
+def is_command(node):
+    """Whether a function is a command of click, whose name is that of the command line."""
+    return any("command" in ast.unparse(each) for each in node.decorator_list)
+
+
+def defined(path):
+    """The public classes, functions and aliases of types that a module defines."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef) or (
+            isinstance(node, ast.FunctionDef) and not is_command(node)
+        ):
+            yield node.name
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+            yield ast.unparse(node.target)
+
+
+def test_a_public_name_is_defined_in_one_module():
+    modules = defaultdict(set)
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for name in defined(path):
+                modules[name].add(path.relative_to(ROOT).as_posix())
+    several = {
+        name: sorted(paths)
+        for name, paths in modules.items()
+        if len(paths) > 1 and not name.startswith("_") and name not in FOUND_BY_NAME
+    }
+    more = [f"{name}: {', '.join(several[name])}" for name in several.keys() - REMAINING]
+    assert not more, "give one of them another name"
+    assert not (gone := REMAINING - several.keys()), f"take them from the list: {gone}"
