@@ -74,13 +74,13 @@ from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Snapshot, Task
 from fala.slots.installing import ReleaseFiles, release_files
 from fala.slots.own import OwnRelease, on_encoder, with_labels
-from fala.slots.repair import Given, RepairReport, examine, repair
+from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.status import status
 from fala.slots.switching import confirm, delete_adapter, opened, roll_back
 from fala.store.encryption import Key, codec_of
 from fala.store.examples import StoredExample
 from fala.store.export import write_rows
-from fala.store.texts import KeepText, TextNames, check_keep_text
+from fala.store.texts import KeepText, new_key
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
 
@@ -203,13 +203,13 @@ class Device:
         """
         check_one_source(bundle, labels=labels, tags=tags, ratings=ratings)
         folder, shared = check_folder(path), release_files(releases)
-        codec, names = codec_of(key), TextNames.new(check_keep_text(keep_text))
+        codec, text_key = codec_of(key), new_key(keep_text)
         with contextlib.ExitStack() as files:
             if bundle is None:
                 check_unsigned(trust)
                 own_labels, link = check_own_labels(labels, tags, ratings)
                 asked = check_own_encoder(encoder, dimension)
-                words = names.mode != "never"
+                words = not text_key
                 own = OwnRelease(asked, CLASSIFICATION, own_labels, link, words)
                 file = files.enter_context(own.written())
                 encoders = Encoders(asked.functions)
@@ -217,7 +217,7 @@ class Device:
                 check_of_release(dimension=dimension)
                 file, encoders = check_release(bundle), Encoders(encoder)
             opened = create(
-                folder, file, positive=positive, trust=trust, codec=codec, names=names,
+                folder, file, positive=positive, trust=trust, codec=codec, text_key=text_key,
                 encoders=encoders, releases=shared,
             )  # fmt: skip
         _log.info("%s: created with %s", opened.folder.path, opened.held().release.name)
@@ -320,7 +320,9 @@ class Device:
         release = None if bundle is None else check_path(bundle, "bundle")
         if check_flag(unsigned, "unsigned") and trust is not None:
             raise DataError("unsigned=True says that no key signs releases: leave trust= out")
-        report = repair(folder, Given(release, trust, unsigned), codec_of(key), fit_all)
+        report = repair(
+            folder, codec_of(key), fit_all, path=release, trust=trust, unsigned=unsigned
+        )
         _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
         return report
 

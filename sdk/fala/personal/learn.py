@@ -24,7 +24,7 @@ from fala.slots.switching import opened, use
 from fala.solver.decision import Decision
 from fala.solver.fit import State
 from fala.solver.training import personal_of
-from fala.store.examples import Remembered, StoredExample
+from fala.store.examples import StoredExample
 from fala.store.slots import FitRecord
 from fala.store.texts import NOT_KEPT
 
@@ -122,11 +122,11 @@ class Learner:
         self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
     ) -> list[int]:
         """Store examples and labels, on the disk when it returns; returns their ids."""
-        kept = self._keep(snapshot, examples, labels)
+        ids, new = self._keep(snapshot, examples, labels)
         if not self.store.texts.kept:  # they cannot be encoded later
-            snapshot, encoded = self._encode(snapshot, examples, kept.new_texts, Run())
+            snapshot, encoded = self._encode(snapshot, examples, new, Run())
             self.task.keep_embeddings(snapshot.backbone, encoded)
-        return kept.ids
+        return ids
 
     def learn(
         self,
@@ -144,14 +144,14 @@ class Learner:
             run: Reports progress, and can be cancelled.
         """
         # Stored before any computation: a failure there loses no user data.
-        kept = self._keep(snapshot, examples, labels)
-        before, encoded = self._encode(snapshot, examples, kept.new_texts, run)
+        ids, new = self._keep(snapshot, examples, labels)
+        before, encoded = self._encode(snapshot, examples, new, run)
         with self.store.turn():
             snapshot = opened(self.task)
             if snapshot.backbone != before.backbone:
                 self.task.keep_embeddings(before.backbone, encoded)
                 encoded = {}
-            report = self._add(snapshot, kept.ids, encoded)
+            report = self._add(snapshot, ids, encoded)
             return self._fit(snapshot, encoded) if report is None else report
 
     def fit(self) -> LearnReport:
@@ -180,7 +180,7 @@ class Learner:
 
     def _keep(
         self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
-    ) -> Remembered:
+    ) -> tuple[list[int], Collection[str]]:
         """Store examples with their labels, and the vectors of items."""
         store = self.store
         vectors = item_vectors(snapshot, examples)
@@ -189,7 +189,7 @@ class Learner:
             kept = store.examples.remember(named, labels)
             if vectors:
                 store.embeddings.add(snapshot.backbone, vectors)
-                return Remembered(kept.ids, ())
+                return kept[0], ()
         return kept
 
     def _encode(

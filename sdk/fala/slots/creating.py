@@ -25,7 +25,6 @@ from fala.store.encryption import Codec
 from fala.store.settings import Admission
 from fala.store.slots import SLOTS
 from fala.store.store import Store
-from fala.store.texts import TextNames
 
 
 def create(
@@ -35,7 +34,7 @@ def create(
     positive: OneLabel | None,
     trust: Trust | None,
     codec: Codec,
-    names: TextNames,
+    text_key: bytes,
     encoders: Encoders,
     releases: ReleaseFiles,
 ) -> Task:
@@ -47,7 +46,7 @@ def create(
         positive: The label by which it ranks, or None.
         trust: The key that must have signed every release, or None.
         codec: Writes the store's records.
-        names: The names of texts in the store.
+        text_key: The key of the digests that replace texts; empty keeps texts.
         encoders: The app's own encoders.
         releases: Where its releases' files come from.
 
@@ -75,7 +74,7 @@ def create(
                 raise DeviceError(f"{path}: the folder is not empty; use Device.open")
             undo.callback(_undo, path, store, remove=remove)
             store.write_mark(codec.renewed())
-            store.texts.set_names(names)
+            store.texts.set_key(text_key)
             shutil.rmtree(path / BUNDLES, ignore_errors=True)
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)

@@ -109,21 +109,6 @@ class RepairReport(Plain):
         )
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the caller of a repair adds to a folder; see ``Device.repair``.
-
-    Attributes:
-        release: A release to install where none in the folder is whole.
-        trust: The key that must have signed it, and that takes the place of one that is lost.
-        unsigned: Whether the device required no signature, where that cannot be read.
-    """
-
-    release: Path | None = None
-    trust: Trust | None = None
-    unsigned: bool = False
-
-
 def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     """Report a folder's problems, and what a repair would do; nothing is changed.
 
@@ -137,14 +122,24 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
         return _report(folder, store, rescued, plan)
 
 
-def repair(folder: Path, given: Given, codec: Codec, fit: _Fit) -> RepairReport:
+def repair(
+    folder: Path,
+    codec: Codec,
+    fit: _Fit,
+    *,
+    path: Path | None = None,
+    trust: Trust | None = None,
+    unsigned: bool = False,
+) -> RepairReport:
     """Repair a folder; see ``Device.repair``.
 
     Args:
         folder: The device's folder.
-        given: What the caller adds.
         codec: Reads the store's records, and writes those of the new one.
         fit: Fits the personal models of all tasks.
+        path: A release to install where none in the folder is whole.
+        trust: The key that must have signed it, and that takes the place of one that is lost.
+        unsigned: Whether the device required no signature, where that cannot be read.
     """
     with device_errors(folder):
         _store_of(folder)
@@ -156,9 +151,9 @@ def repair(folder: Path, given: Given, codec: Codec, fit: _Fit) -> RepairReport:
             rescued, plan = _examined(folder, store, codec)
             rebuild = bool(store.problems) or plan[""] is None
             if rebuild:
-                admission = _admission(folder, rescued, given)
-                if plan[""] is None and given.release is not None:
-                    taken = _taken(folder, given.release, given, rescued, admission)
+                admission = _admission(folder, rescued, trust, unsigned=unsigned)
+                if plan[""] is None and path is not None:
+                    taken = _taken(folder, path, trust, rescued, admission)
                     plan = _planned(folder, rescued.releases, taken)
             report = _report(folder, store, rescued, plan)
             rebuild = rebuild and plan[""] is not None
@@ -324,7 +319,7 @@ def _planned(
     return plan
 
 
-def _admission(folder: Path, rescued: Rescued, given: Given) -> Admission:
+def _admission(folder: Path, rescued: Rescued, trust: Trust | None, *, unsigned: bool) -> Admission:
     """Which releases the repaired device admits.
 
     Raises:
@@ -333,13 +328,13 @@ def _admission(folder: Path, rescued: Rescued, given: Given) -> Admission:
     """
     if rescued.admission is not None:
         return rescued.admission
-    if given.trust is None and not given.unsigned:
+    if trust is None and not unsigned:
         raise DeviceError(
             f"{folder}: {_LOST_TRUST}, so any release could be installed after a "
             "repair; pass the vendor's key (trust=, or --trust FILE), or unsigned=True (or "
             "--unsigned) if the device was created without a key; nothing was changed"
         )
-    admission = Admission(None if given.trust is None else key_bytes(given.trust))
+    admission = Admission(None if trust is None else key_bytes(trust))
     # The newest versions are lost with the key, but for those of the folder's releases.
     for file in (folder / BUNDLES).glob("*.fala"):
         with contextlib.suppress(BundleError):
@@ -349,7 +344,7 @@ def _admission(folder: Path, rescued: Rescued, given: Given) -> Admission:
 
 
 def _taken(
-    folder: Path, path: Path, given: Given, rescued: Rescued, admission: Admission
+    folder: Path, path: Path, trust: Trust | None, rescued: Rescued, admission: Admission
 ) -> tuple[Bundle, Head]:
     """Install the caller's release, because none in the folder is whole.
 
@@ -358,7 +353,7 @@ def _taken(
         BundleMismatchError: It is for other examples, or other labels, than the user's.
         BundleError: It cannot be trusted.
     """
-    origin = Signed(admission.key if given.trust is None else given.trust)
+    origin = Signed(admission.key if trust is None else trust)
     release = admit_loaded(path, origin, Encoders())
     manifest, products = release.bundle.manifest, set(admission.versions) - {""}
     newest = admission.versions.get(manifest.product or "")
@@ -417,7 +412,7 @@ def _rebuild(
     try:
         with store.transaction():
             store.write_mark(codec.renewed())
-            store.texts.set_names(rescued.names)
+            store.texts.set_key(rescued.text_key)
             for adapter, part in plan.items():
                 rows = [row for row in rescued.examples if row.adapter == adapter]
                 store.of(adapter).examples.restore(rows)

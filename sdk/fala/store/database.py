@@ -17,7 +17,7 @@ from fala.store.access import access_error, is_access
 from fala.store.columns import DAMAGE
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec
-from fala.store.interrupts import if_free, interruptible
+from fala.store.interrupts import interruptible
 from fala.store.schema import create_tables, is_current, version_of
 from fala.store.turns import Turns
 
@@ -121,9 +121,15 @@ class Database:
         """
         if self._codec.encrypted or self._scrub_later or self.turns.mine:
             return
-        with if_free(self.turns.threads) as free:
+        try:
+            free = self.turns.threads.acquire(blocking=False)
             if free and (writer := self._connections.pop(True, None)) is not None:
                 writer.close()
+        finally:
+            try:  # noqa: SIM105 - an interrupt may come before a ``with`` has begun
+                self.turns.threads.release()
+            except RuntimeError:  # it was not taken
+                pass
 
     @property
     def _writer(self) -> sqlite3.Connection:

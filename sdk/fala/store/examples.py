@@ -56,19 +56,6 @@ _RELABEL = (
 Row: TypeAlias = tuple[Any, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Remembered:
-    """What was stored.
-
-    Attributes:
-        ids: The examples' ids.
-        new_texts: The names of texts that the store did not have.
-    """
-
-    ids: list[int]
-    new_texts: Collection[str]
-
-
 @dataclass(frozen=True, slots=True)
 class StoredExample:
     """An example that a device keeps.
@@ -169,8 +156,14 @@ class Examples:
         self._db, self._texts, self._adapter = database, texts, adapter
         self.task: str | None = None
 
-    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> Remembered:
-        """Store examples; a label replaces an earlier one, None keeps it. In a transaction."""
+    def remember(
+        self, examples: Sequence[Example], labels: Sequence[str | None]
+    ) -> tuple[list[int], Collection[str]]:
+        """Store examples; a label replaces an earlier one, None keeps it. In a transaction.
+
+        Returns:
+            The examples' ids, and the names of texts that the store did not have.
+        """
         now = time.time()
         with self._db.rows("its examples are damaged") as db:
             self._count_change(db)
@@ -211,7 +204,7 @@ class Examples:
             insert_rows(db, "INSERT OR REPLACE INTO earlier_labels", earlier)
             if relabelled:
                 prune_labels(db, self._adapter)
-        return Remembered([ids[key] for key in keys], new_texts.keys())
+        return [ids[key] for key in keys], new_texts.keys()
 
     def restore(self, examples: Sequence[StoredExample]) -> None:
         """Write examples with their ids and times into a new store. In a transaction."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 from weakref import ref
 
 _Arguments = ParamSpec("_Arguments")
@@ -36,28 +36,6 @@ def interruptible(
         return cast(AbstractContextManager[_Value], _Block(function(*args, **kwargs)))
 
     return manager
-
-
-class Lock(Protocol):
-    """A lock of ``threading``."""
-
-    def acquire(self, *, blocking: bool) -> bool:
-        """Take it; returns whether it is taken."""
-
-    def release(self) -> None:
-        """Free it."""
-
-
-@interruptible
-def if_free(lock: Lock) -> Iterator[bool]:
-    """Hold a lock, which this thread does not hold yet, if it is free; yields whether it was."""
-    try:
-        yield lock.acquire(blocking=False)
-    finally:
-        try:  # noqa: SIM105 - an interrupt may come before a ``with`` has begun
-            lock.release()
-        except RuntimeError:  # it was not taken
-            pass
 
 
 class _Exit:

@@ -52,7 +52,7 @@ from fala.store.examples import (
 from fala.store.schema import create_tables, is_current, version_of
 from fala.store.settings import Admission, decode_admission
 from fala.store.slots import decode_labels, read_slot
-from fala.store.texts import NAME, TextNames, guessed_names
+from fala.store.texts import NAME, decode_key, guessed_key
 
 Value = TypeVar("Value")
 #: Digests of the bundles of a task's active slot and of its previous one, as far as they are known,
@@ -79,7 +79,7 @@ class Rescued:
         releases: Every task's releases, by adapter, with the device's own task.
         positive: The labels that were chosen for rankings, by adapter.
         admission: Which releases the device admits; None if that cannot be read.
-        names: How texts are kept.
+        text_key: The key of the digests that replace texts; empty where texts are kept.
         texts: The texts, by their names.
         examples: The examples of all tasks.
         lost: Examples that can be read in part, but cannot be kept.
@@ -88,7 +88,7 @@ class Rescued:
     releases: Mapping[str, Installed]
     positive: Mapping[str, str]
     admission: Admission | None
-    names: TextNames
+    text_key: bytes
     texts: Sequence[str]
     examples: Sequence[StoredExample]
     lost: int
@@ -249,12 +249,12 @@ class DamagedStore:
         """
         self._texts = self._read_texts()
         (setting,) = self.unbound("device", "keep_text, text_key") or [(None, None)]
-        names = self.value("device", TextNames.read, *setting)
-        if names is None:
+        key = self.value("device", decode_key, *setting)
+        if key is None:
             raw = "" if self._texts else self.path.read_bytes().decode("latin-1")
             # A device that keeps no texts must not start to.
             written = [*self._texts.values()] or [match[0] for match in NAME.finditer(raw)]
-            names = guessed_names(written)
+            key = guessed_key(written)
         examples, lost = self._read_examples(tasks)
         positive = {
             adapter: label
@@ -262,7 +262,7 @@ class DamagedStore:
             if (label := self.value("tasks", optional_text, cell)) is not None
         }
         return Rescued(
-            self.releases(), positive, self._admission(), names, [*self._texts.values()],
+            self.releases(), positive, self._admission(), key, [*self._texts.values()],
             examples, lost,
         )  # fmt: skip
 

@@ -15,9 +15,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast, get_args
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -41,62 +40,39 @@ LARGEST_ID = 2**63 - 1
 NAME = re.compile(r"hmac:[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class TextNames:
-    """The names of texts in a store.
+def new_key(keep_text: str) -> bytes:
+    """Return the key of the digests that replace texts; empty where texts are kept.
 
-    Attributes:
-        mode: Which texts are kept.
-        key: The digests' key.
-    """
-
-    mode: KeepText = "always"
-    key: bytes = b""
-
-    @classmethod
-    def read(cls, mode: object, key: object) -> TextNames:
-        """The names of a store, by its columns.
-
-        Raises:
-            ValueError: They are damaged.
-        """
-        if mode == "always":
-            return cls()
-        if mode not in get_args(KeepText) or not isinstance(key, bytes) or len(key) != _KEY:
-            raise ValueError("how texts are kept is damaged")
-        return cls(cast(KeepText, mode), key)
-
-    @classmethod
-    def new(cls, mode: KeepText) -> TextNames:
-        """The names of a new store, or of one that has lost its key."""
-        return cls() if mode == "always" else cls(mode, secrets.token_bytes(_KEY))
-
-    def of(self, texts: Sequence[str]) -> list[str]:
-        """The names of some texts."""
-        if self.mode == "always":
-            return list(texts)
-        return [
-            f"hmac:{hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()}"
-            for text in texts
-        ]
-
-
-def check_keep_text(value: str) -> KeepText:
-    """An app's choice of what is kept of a text, checked.
+    Args:
+        keep_text: What an app wants to keep of a text; see ``KeepText``.
 
     Raises:
         DataError: It is none of the words.
     """
-    return cast(KeepText, check_word(value, get_args(KeepText), "keep_text"))
+    kept = check_word(keep_text, get_args(KeepText), "keep_text") == "always"
+    return b"" if kept else secrets.token_bytes(_KEY)
 
 
-def guessed_names(texts: Iterable[str]) -> TextNames:
-    """Guess how a store keeps texts, by the majority of them.
+def decode_key(mode: object, key: object) -> bytes:
+    """Return the key of the digests, by its columns; empty where texts are kept.
+
+    Raises:
+        ValueError: They are damaged.
+    """
+    if mode == "always":
+        return b""
+    if mode != "never" or not isinstance(key, bytes) or len(key) != _KEY:
+        raise ValueError("how texts are kept is damaged")
+    return key
+
+
+def guessed_key(names: Sequence[str]) -> bytes:
+    """Guess by the majority of its texts whether a store keeps them, and return its new key.
 
     Digests under the lost key stay; such a text that is learned again counts as a new one.
     """
-    digests = [NAME.fullmatch(text) is not None for text in texts]
-    return TextNames.new("never" if 2 * sum(digests) > len(digests) else "always")
+    digests = [NAME.fullmatch(name) is not None for name in names]
+    return new_key("never" if 2 * sum(digests) > len(digests) else "always")
 
 
 class Texts:
@@ -108,42 +84,44 @@ class Texts:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._names: TextNames | None = None
+        self._key: bytes | None = None
 
     @property
-    def stored_names(self) -> TextNames:
-        """How texts are kept, which never changes."""
-        if self._names is None:
+    def key(self) -> bytes:
+        """The key of the digests that replace texts; empty where texts are kept."""
+        if self._key is None:
             with self._db.rows("its settings are damaged") as db:
                 row = db.execute("SELECT keep_text, text_key FROM device").fetchone()
                 if row is None:
                     raise ValueError("the row of the device is missing")
-                self._names = TextNames.read(*row)
-        return self._names
+                self._key = decode_key(*row)
+        return self._key
 
     @property
     def kept(self) -> bool:
         """Whether texts are kept, so that they can be encoded again and have n-grams."""
-        return self.stored_names.mode == "always"
+        return not self.key
 
-    def set_names(self, names: TextNames) -> None:
+    def set_key(self, key: bytes) -> None:
         """Write how texts are kept, before the first text. In a transaction."""
         with self._db.connection() as db:
-            key = None if names.mode == "always" else names.key
-            db.execute("UPDATE device SET keep_text = ?, text_key = ?", (names.mode, key))
-        self._names = names
+            mode = "never" if key else "always"
+            db.execute("UPDATE device SET keep_text = ?, text_key = ?", (mode, key or None))
+        self._key = key
 
     def names(self, texts: Sequence[str]) -> list[str]:
         """The names of some texts in the store."""
-        return self.stored_names.of(texts)
+        if self.kept:
+            return list(texts)
+        digests = (hmac.new(self.key, text.encode(), hashlib.sha256) for text in texts)
+        return [f"hmac:{digest.hexdigest()}" for digest in digests]
 
     def named(self, examples: Sequence[Example]) -> list[Example]:
         """Examples with names in place of their texts."""
-        stored = self.stored_names
-        if stored.mode == "always":
+        if self.kept:
             return list(examples)
         texts = unique_texts(examples)
-        names = dict(zip(texts, stored.of(texts), strict=True))
+        names = dict(zip(texts, self.names(texts), strict=True))
         return [
             Match(tuple(names[text] for text in example.history), names[example.candidate])
             if isinstance(example, Match)

@@ -21,7 +21,7 @@ from fala.base.errors import (
 )
 from fala.model.heads import Head
 from fala.model.links import LABELS, TAGS, Rating
-from fala.slots.repair import Given, repair
+from fala.slots.repair import repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
 from fala_export import write_external, write_release
@@ -295,7 +295,7 @@ def test_a_failing_fit_loses_no_example(folder):
         raise DeviceError("no fit")
 
     unchecked(folder, "UPDATE slots SET weight = x'00'")
-    assert repair(folder, Given(), PLAIN, fit).whole
+    assert repair(folder, PLAIN, fit).whole
     with Device.open(folder) as device:
         assert device.model.is_vendor and len(list(device.examples())) == 90
         device.learn([])

@@ -86,9 +86,9 @@ def test_examples_keep_the_times_of_their_texts_and_labels(store, monkeypatch):
 def test_forgetting_deletes_all_rows_that_are_not_shared(path, store):
     shared = Match(("b",), "a")
     with store.transaction():
-        ids = store.examples.remember(
+        ids, _ = store.examples.remember(
             ["a", "b", shared, Match((), "lonely")], ["1", None, "0", "1"]
-        ).ids
+        )
         texts = ["a", "b", "lonely"]
         store.embeddings.add("one", {text: np.ones(2, np.float32) for text in texts})
         store.logits.add("model", {row: np.ones(1, np.float32) for row in ids})
