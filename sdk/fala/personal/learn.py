@@ -249,7 +249,7 @@ class Learner:
             ids: Examples that may have been encoded since.
             encoded: New embeddings, by text.
         """
-        last = self._last
+        last, self._last = self._last, None  # it is edited; after a failure it is found again
         if last is not None and last.generation != snapshot.generation:
             last = None  # another process has fitted
         record = snapshot.active.record.fit if last is None else last.record
@@ -291,16 +291,13 @@ class Learner:
         rows = gather(reading, last.space)
         if not rows.training.used.all():
             return None
-        state, positions = last.state, dict(last.positions)
+        state, positions = last.state, last.positions
         if rows.ids:
             state = state.more(rows.training, [positions.get(row) for row in rows.ids])
-            positions |= {row: last.state.count + at for at, row in enumerate(rows.ids)}
+            positions.update((row, last.state.count + at) for at, row in enumerate(rows.ids))
         waiting = last.waiting | {row.id for row in changed}
         record = replace(last.record, data=reading.data)
-        return replace(
-            last, record=record, state=state, positions=positions,
-            waiting=waiting.difference(rows.ids),
-        )  # fmt: skip
+        return replace(last, record=record, state=state, waiting=waiting.difference(rows.ids))
 
     def _resumed(self, snapshot: Snapshot, record: FitRecord, encoded: Encoded) -> LastFit | None:
         """The active model's fit with all present examples; None if that needs a full fit.

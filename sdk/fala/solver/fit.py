@@ -114,9 +114,10 @@ def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: b
     def left_out_by(
         model: Candidate, positions: NDArray[np.integer], left_out: Floats
     ) -> Candidate:
-        logits = training.logits(model.weights, model.bias)
-        logits[positions] = left_out
-        return replace(model, left_out=logits)
+        if len(positions) < len(training):  # of what was not fitted to they are the plain ones
+            logits = training.logits(model.weights, model.bias)
+            logits[positions], left_out = left_out, logits
+        return replace(model, left_out=left_out)
 
     problem = every = problem_of(chosen)
     sample = chosen
@@ -125,12 +126,12 @@ def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: b
         sample = chosen[np.sort(drawn)]
         problem = problem_of(sample)
     minimum = minimize(problem)
-    full = left_out_by(prior.full(minimum.lifted), sample, minimum.left_out)
+    full = left_out_by(prior.model(minimum.lifted), sample, minimum.left_out)
     point, plain = calibrate(prior, vendor[chosen], every.evidence)
-    calibrated = left_out_by(prior.calibrated(point), chosen, plain.left_out)
+    calibrated = left_out_by(prior.model(point), chosen, plain.left_out)
     if problem is not every and not left_out_only:
         problem, sample, minimum = every, chosen, minimize(every, minimum.lifted)
-        full = replace(prior.full(minimum.lifted), left_out=full.left_out)
+        full = replace(prior.model(minimum.lifted), left_out=full.left_out)
     state = State(prior, problem, vendor[sample], minimum, point)
     return Fit(full, calibrated, vendor, scales, len(chosen), state)
 
@@ -264,7 +265,7 @@ class State:
     def model(self, trust: PerTag) -> Candidate:
         """The interpolation from the calibrated model to the full one, without logits."""
         point = self.minimum.lifted if self.point is None else self.point
-        return self.gaussian.calibrated(self.plain).towards(self.gaussian.full(point), trust)
+        return self.gaussian.model(self.plain).towards(self.gaussian.model(point), trust)
 
 
 def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:

@@ -49,21 +49,11 @@ class Whitened:
     centre: Floats
     root: float
 
-    @property
-    def size(self) -> int:
-        """How many coordinates."""
-        return len(self.centre)
-
     def rows(self, inputs: Features) -> DenseRows | CentredRows:
         """Rows of n examples."""
         if isinstance(inputs, SparseRows):
             return CentredRows(inputs, self.centre, self.root)
         return DenseRows((inputs.coordinates - self.centre) * self.root)
-
-    def lift(self, delta: Floats) -> tuple[Floats, float]:
-        """(omega - the vendor's, its share of b - the vendor's b) of numbers (p,)."""
-        omega = self.root * delta
-        return omega, -float(self.centre @ omega)
 
 
 def whiten(block: Block, spread: float = 1.0) -> Whitened:
@@ -155,34 +145,25 @@ class Gaussian:
     def _slope_column(self, vendor: Floats) -> Floats:
         return np.asarray(self.slope * (vendor - self.level))
 
-    def full(self, point: Floats) -> Candidate:
-        """The model of a point (C, p + 1) over the columns."""
-        moved, bias = self._sloped(point[:, -1])
-        bias += self.deviation * point[:, -2]
-        for index, numbers in enumerate(point):
-            start = 0
-            for weight, space, scale in zip(moved, self.spaces, self.scales, strict=True):
-                part = numbers[start : start + space.size]
-                omega, share = space.lift(np.sqrt(scale) * part)
-                weight[index] += omega
-                bias[index] += share
-                start += space.size
-        return Candidate(tuple(moved), bias)
+    def model(self, point: Floats) -> Candidate:
+        """The model of a point over the columns, (C, p + 1), or of ``calibration``, (C, 2)."""
+        slope = self.slope * point[:, -1]
+        weights = [(1 + slope)[:, None] * weight for weight in self.weights]
+        bias = self.bias + slope * (self.bias - self.level) + self.deviation * point[:, -2]
+        if point.shape[1] > 2:
+            ends = np.cumsum([len(space.centre) for space in self.spaces])[:-1]
+            parts = np.split(point[:, :-2], ends, axis=1)
+            blocks = zip(weights, self.spaces, self.scales, parts, strict=True)
+            for weight, space, scale, part in blocks:
+                omega = np.sqrt(scale) * space.root * part
+                weight += omega
+                bias -= omega @ space.centre
+        return Candidate(tuple(weights), bias)
 
     def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[DenseRows]:
         """J over a bias and a slope alone."""
         rows = DenseRows(np.full((len(vendor), 1), self.deviation))
         return Problem(rows, self._slope_column(vendor), vendor, evidence)
-
-    def calibrated(self, point: Floats) -> Candidate:
-        """The model of a point of ``calibration``, shape (C, 2)."""
-        moved, bias = self._sloped(point[:, 1])
-        return Candidate(tuple(moved), bias + self.deviation * point[:, 0])
-
-    def _sloped(self, eta: Floats) -> tuple[list[Floats], Floats]:
-        slope = self.slope * eta
-        moved = [(1 + slope)[:, None] * weight for weight in self.weights]
-        return moved, self.bias + slope * (self.bias - self.level)
 
 
 def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Gaussian:
