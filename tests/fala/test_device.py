@@ -191,7 +191,7 @@ def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, enco
         first_texts = set(encoded[:40])
         assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
         assert provenance("embeddings", "backbone") == set(digests[:2])
-        assert len(provenance("logits", "model")) == 2
+        assert len(provenance("logits", "model")) == 1
         middle = device.predict_proba(PROBES)
         encoded.clear()
         second = device.replace(newer, Budget(30))
