@@ -21,7 +21,7 @@ STORE = "store.sqlite3"
 #: The tables of the database that have a user, and their keys without it.
 KEYS = {
     "texts": "text", "examples": "adapter, document, history", "device": "one", "digests": "one",
-    "slots": "name", "active": "adapter", "tasks": "adapter", "versions": "product",
+    "slots": "name", "active": "adapter", "tasks": "adapter",
 }  # fmt: skip
 #: The others belong to a user by the id of a text, or of an example.
 PARTS = {"embeddings": ("text", "texts"), "logits": ("example", "examples"),
