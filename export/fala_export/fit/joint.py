@@ -23,11 +23,11 @@ from fala.model.links import Link
 from fala.model.losses import Floats
 from fala_export.fit.joint_rows import JointExamples, JointProblem
 from fala_export.people.draw import searched
+from fala_export.people.fold import folds_of
 
 #: The most points of the search that a progress bar counts; usual are 10 to 25.
 MOST_STEPS = 30
 
-_FOLDS = 3
 # A block's r is 10^(k / 2) with one of these k: coarse, as the minimum is flat.
 _GRID = range(-6, 9)
 _START = {"dense": 0, "words": 0}
@@ -148,10 +148,8 @@ def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
 
 def _sets(examples: JointExamples) -> Floats:
     """Each fold's training set: 1 for its examples, 0 for those of left-out documents."""
-    documents = int(examples.documents.max()) + 1
-    folds = min(_FOLDS, len(np.unique(examples.documents)))
-    turn = np.random.default_rng(0).permutation(documents) % folds
-    return np.asarray(turn[examples.documents] != np.arange(folds)[:, None], dtype=np.float64)
+    folds = folds_of(examples.documents)
+    return np.asarray(folds != np.arange(folds.max() + 1)[:, None], dtype=np.float64)
 
 
 class _Search:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.base.errors import DataError
@@ -22,6 +21,8 @@ from fala.model.labels import Label
 from fala.model.losses import Floats
 from fala_export.fit.heads import PublicRows, fit_head, kind_of, left_out_logits
 from fala_export.fit.joint import MOST_STEPS
+from fala_export.people.fold import folds_of
+from fala_export.rows.table import coded
 
 #: Shows the progress of a step of some name and length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
@@ -29,8 +30,6 @@ Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 #: In a manifest's ``training``, where the head is fitted to all rows of a file without splits: its
 #: rows measure no device of such a release.
 EVERY_ROW = "every_row"
-
-_FOLDS = 3
 
 
 def cross_fitted_logits(
@@ -134,10 +133,10 @@ def _of_plain_heads(
     labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
 ) -> Floats:
-    folds = _folds(examples)
+    folds = folds_of(coded(map(document_of, examples))[1])
     logits = np.empty((len(examples), len(head.bias)))
     rows = list(zip(folds, examples, labels, strict=True))
-    for fold in set(folds):
+    for fold in range(folds.max() + 1):
         rest = [(example, label) for number, example, label in rows if number != fold]
         if not rest:
             raise DataError("leaving documents out needs two documents or more")
@@ -150,11 +149,3 @@ def _of_plain_heads(
         left_out = [example for number, example, _ in rows if number == fold]
         logits[folds == fold] = fitted.vendor_model().logits(fitted.inputs(left_out, embeddings))
     return logits
-
-
-def _folds(examples: Sequence[Example]) -> NDArray[np.int64]:
-    """Each example's third of the documents; a match's document is its candidate."""
-    documents = [document_of(example) for example in examples]
-    number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
-    turn = np.random.default_rng(0).permutation(len(number)) % _FOLDS
-    return np.array([turn[number[text]] for text in documents])

@@ -18,6 +18,7 @@ from fala.solver.factors import cholesky
 from fala.solver.minimum import apart, minimize
 from fala.solver.newton import Evidence, Problem, newton
 from fala_export.fit.streamed_rows import WithBias
+from fala_export.people.fold import folds_of
 
 # As multiples of the inputs' mean squared length. With many public rows the best penalties are
 # smaller than a device's.
@@ -25,8 +26,8 @@ _GRID = np.logspace(-6, 1, 15)
 
 # Standard deviation of a practically free bias.
 _FREE = 100.0
-# The number of folds, and the ratio to the least loss at which the search for a penalty ends.
-_FOLDS, _ENOUGH = 3, 1.1
+# The ratio to the least loss at which the search for a penalty ends.
+_ENOUGH = 1.1
 # A fit ends when the next step would change logits by less than this share.
 _TOLERANCE = 1e-8
 
@@ -73,10 +74,10 @@ class PlainProblem:
 
     def _by_folds(self, penalty: float) -> Floats:
         """Each example's logits by fits to the other folds, (n, C)."""
-        n = len(self.inputs)
+        folds = folds_of(np.arange(len(self.inputs)))
         z = np.zeros_like(self.offset)
-        for fold in np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n)):
-            training = np.setdiff1d(np.arange(n), fold)
+        for number in range(folds.max(initial=-1) + 1):
+            fold, training = np.flatnonzero(folds == number), np.flatnonzero(folds != number)
             if len(training):
                 point = self.take(training).minimum(penalty)
                 z[fold] = self.take(fold).problem(penalty).logits(point)

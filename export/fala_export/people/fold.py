@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ from fala_export.rows.user_rows import (
 _SHARE, _ENOUGH = 0.1, 20_000
 #: ``Division.by`` where all rows are for the training, and figures are of left-out documents.
 CROSS_FITTING = "cross-fitting"
+_FOLDS = 3
 _MOST = 0.15  # a user who brings the documents above this share is skipped
 
 
@@ -108,6 +110,18 @@ class Division:
     validation: Sequence[Row]
     held_out: Sequence[Row]
     by: str
+
+
+def folds_of(documents: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+    """Return each row's fold: a third of the documents, each of which is in one fold.
+
+    Args:
+        documents: The number of each row's document, shape (n,).
+    """
+    count = int(documents.max(initial=-1)) + 1
+    folds = min(_FOLDS, len(np.unique(documents)))
+    turns = np.random.default_rng(0).permutation(count) % max(folds, 1)
+    return np.asarray(turns[documents])
 
 
 def documents_of(rows: Iterable[Row]) -> set[str]:

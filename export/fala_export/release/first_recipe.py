@@ -36,9 +36,6 @@ _LARGEST = 1e6
 # How many labels a recipe's comments list, and how many characters of each.
 _SHOWN, _LONGEST = 10, 30
 
-# Ignored between near copies: addresses, user names, and everything but letters.
-_NAMES, _NO_LETTERS = re.compile(r"https?://\S+|@\w+"), re.compile(r"[\W\d_]+")
-
 
 def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
     """The range of a column with a usual name of ratings, if it has more than two numbers."""
@@ -150,12 +147,9 @@ def _count(data: Path, rows: Rows, labels: LabelSettings) -> dict[str, Any]:
     labelled = rows.where(rows.label_codes >= 0)
     if not labelled:
         raise DataError("no row has a label; name their column with --label")
-    texts = rows.texts()
-    distinct = {_letters(text) or text for text in texts}
     return {
         "rows": len(rows),
-        "texts": len(texts),
-        "near_copies": len(texts) - len(distinct),
+        "texts": len(rows.texts()),
         "users": rows.count_users(),
         **_describe_labels(data, labelled, labels),
     }
@@ -186,11 +180,6 @@ def _kind(labels: LabelSettings) -> str:
     return (
         f"# Labels are numbers that users give, within this range.\nrating = [{low:g}, {high:g}]\n"
     )
-
-
-def _letters(text: str) -> str:
-    """A text's letters, which its near copies share."""
-    return _NO_LETTERS.sub(" ", _NAMES.sub("", text.casefold())).strip()
 
 
 def _tables(
