@@ -138,7 +138,7 @@ def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
 def test_more_trust_is_chosen_where_people_differ_much():
     head = make_head(dimension=D)
     data = people(head, [10.0], count=40, rows=40)
-    assert scales_at(default_scales(sets_of(head, data, labels=20)[0][0].blocks), 20).trust == 0.5
+    assert scales_at(default_scales(sets_of(head, data, labels=20)[0][0].blocks), 20).trust < 1
     assert chosen_for(head, data, labels=20).trust == 1.0
 
 
