@@ -16,6 +16,7 @@ from fala.base.errors import BundleFormatError, BundleMismatchError, DataError, 
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.personal.run import Budget
+from fala.slots.folder import Task
 from fala_export import add_bridge
 
 
@@ -102,6 +103,22 @@ def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, 
         np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=0.02)
         # Many more at once are fitted with all.
         assert device.learn(texts[243:], user_labels[243:]).exact == (len(texts) - 243 <= 0)
+
+
+def test_a_label_whose_commit_failed_counts_once(tmp_path, releases, monkeypatch):
+    texts = [f"{first} {second}" for first in TEXTS[:25] for second in TEXTS[25:36]]
+    labels = bridged.planted_labels(releases["old"], texts)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(texts[:270], labels[:270])
+        with monkeypatch.context() as patch:
+            patch.setattr(Task, "commit", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                device.learn(texts[270:272], labels[270:272])
+        report = device.learn(texts[272:], labels[272:])
+        assert (report.fitted, report.exact) == (275, False)
+        before = device.predict_proba(PROBES)
+        device.fit()
+        np.testing.assert_allclose(device.predict_proba(PROBES), before, atol=0.02)
 
 
 # Examples, and the device itself
