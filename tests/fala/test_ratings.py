@@ -148,34 +148,6 @@ def test_a_replacement_carries_over_the_ratings(tmp_path, releases, plain, lexic
         assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
 
 
-def life(folder, releases, every):
-    """Predictions after every step, with or without some examples that are forgotten."""
-    results = []
-    forgotten = [position for position in range(len(TEXTS)) if position % 10 == 3]
-    rows = [p for p in range(len(TEXTS)) if every or p not in forgotten]
-    with Device.create(folder, releases["old"]) as device:
-        device.learn([TEXTS[p] for p in rows], [STARS[p] if p % 4 else None for p in rows])
-        results.append(device.predict(PROBES))
-        device.replace(releases["mid"], Budget(20))
-        while device.refine(Budget(400)).forward_passes:  # it ends where texts change nothing
-            pass
-        results.append(device.predict(PROBES))
-        if every:
-            device.forget(where=lambda row: row.example in {TEXTS[p] for p in forgotten})
-        device.fit()
-        results.append(device.predict(PROBES))
-        device.rollback()
-        results.append(device.predict(PROBES))
-    return results
-
-
-def test_forgotten_ratings_have_no_effect(tmp_path, plain):
-    whole, never = (life(tmp_path / str(every), plain, every) for every in (True, False))
-    for p, expected in zip(whole[2:], never[2:], strict=True):
-        np.testing.assert_allclose(p, expected, atol=1e-6)
-    assert np.abs(whole[1] - never[1]).max() > 1e-4
-
-
 def test_ratings_are_stored_exactly(device):
     device.learn(["one", "two", "three"], [np.float32(2.5), 4.0, "3.75"])
     labels = {row.example: row.label for row in device.examples(labelled=True)}

@@ -8,7 +8,7 @@ import pytest
 
 import tagged
 from checkout import SUPPORT
-from devices import refine_all, same
+from devices import refine_all
 from fala import (
     Budget,
     BundleFormatError,
@@ -41,20 +41,6 @@ def learned(tmp_path_factory, releases):
 
 
 # The vendor
-
-
-def test_a_head_is_fitted_to_sets(releases):
-    bundle = Bundle.open(releases["new"])
-    head = bundle.head()
-    embeddings = dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))
-    p = head.vendor_model().probabilities(head.inputs(PROBES, embeddings), head.words(PROBES))
-    truth = tagged.shares_of(tagged.sets_of(PROBES, SHARED))
-    assert (head.labels, head.link) == (TAGS, LINK)
-    assert p.shape == truth.shape
-    for column in range(3):  # each is better than its share alone
-        base = truth[:, column].mean()
-        assert ((p - truth)[:, column] ** 2).mean() < 0.8 * base * (1 - base)
-    assert bundle.manifest.details["exclusive"] is False
 
 
 def test_each_tag_is_fitted_like_two_labels(tmp_path):
@@ -172,16 +158,6 @@ def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     device.rollback()
     device.rollback()
     np.testing.assert_array_equal(device.predict_proba(PROBES), before)
-
-
-def test_reopening_keeps_predictions_and_decisions(tmp_path, plain):
-    with Device.create(tmp_path / "device", plain["old"]) as device:
-        device.learn(TEXTS, OWN)
-        expected = device.predict_proba(PROBES), device.predict(PROBES).tolist()
-    with Device.open(tmp_path / "device") as device:
-        assert same(expected[:1], [device.predict_proba(PROBES)])
-        assert expected[1] == device.predict(PROBES).tolist()
-    assert Device.examine(tmp_path / "device").whole
 
 
 def test_sets_are_kept_and_exported(device):

@@ -13,9 +13,7 @@ from training_sets import (
     answers,
     dense,
     gaussian,
-    logits_of,
     make_training,
-    part,
 )
 
 STARS = Rating(1, 5, 0.8)
@@ -90,14 +88,6 @@ def test_the_unit_of_the_numbers_does_not_matter():
     np.testing.assert_allclose(
         fit(seconds).full.left_out, times * fit(stars).full.left_out, rtol=1e-5
     )
-
-
-def test_further_ratings_are_added_to_a_fit():
-    training = rated(n=241)
-    scales = Scales((1.0,), slope=0.0, bias=1.0)
-    state = fit(part(training, slice(240)), scales).state.more(part(training, slice(240, None)))
-    refit = answers(training, fit(training, scales))
-    assert np.abs(logits_of(state, training) - refit).max() < 0.02
 
 
 @pytest.mark.parametrize("better", [True, False])

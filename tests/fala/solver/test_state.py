@@ -48,17 +48,6 @@ def test_added_examples_are_close_to_a_refit(case, added):
     assert np.abs(answers(training, first) - refit).max() > 3 * moved.max()
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_state_of_a_fit_has_its_models(case):
-    training = make_training(**{**case, "n": 240})
-    first = fit(training)
-    full, calibrated = first.state.model(1.0), first.state.model(0.0)
-    for ours, theirs in ((full, first.full), (calibrated, first.calibrated)):
-        for values, expected in zip(ours.weights, theirs.weights, strict=True):
-            np.testing.assert_allclose(values, expected, atol=1e-12)
-        np.testing.assert_allclose(ours.bias, theirs.bias, atol=1e-12)
-
-
 @pytest.mark.parametrize("case", [{}, {"classes": 3}], ids=str)
 def test_a_changed_label_replaces_the_old_one(case):
     training = make_training(**{**case, "n": 240})
