@@ -5,9 +5,9 @@ import pytest
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
 from fala import Bundle
-from fala_export import population
 from fala_export.errors import ExportError
 from fala_export.fit import scales
+from fala_export.people import draw
 from fala_export.people.fold import divide, documents_of, load_public_rows
 from fala_export.training.unseen import unseen_rows
 from public_data import write_rows
@@ -63,7 +63,7 @@ def test_training_documents_are_removed_from_other_rows(folder, base, trained, r
 
 
 def test_scales_are_chosen_on_unseen_rows(folder, trained, rows, monkeypatch):
-    monkeypatch.setattr(population, "LEAST_ROWS", 10)
+    monkeypatch.setattr(draw, "LEAST_ROWS", 10)
     monkeypatch.setattr(scales, "LEAST_ROWS", 10)
     out = folder / "with scales.fala"
     summary = done("scales", "--release", trained.path, "--data", rows, "--out", out)

@@ -7,8 +7,7 @@ lowered a default replacement from AUC .850 to .842 (vendor .837).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from fala import Bundle
 from fala_export.errors import ExportError
@@ -37,7 +36,7 @@ def unseen_rows(bundle: Bundle, rows: Rows, trained_on: Rows | None) -> Rows:
     """
     division = training_division(bundle, rows if trained_on is None else trained_on)
     if division is None:
-        if trained_on is not None and _training(bundle):
+        if trained_on is not None and TrainingRecord.of(bundle) is not None:
             raise ExportError(
                 f"the rows of --trained-on are not those that {bundle.path} was trained on (their "
                 "digests differ); give the file of its training's --data"
@@ -47,18 +46,35 @@ def unseen_rows(bundle: Bundle, rows: Rows, trained_on: Rows | None) -> Rows:
     return gather_public(rows.where(~rows.on_documents_of(trained)), rows.link)
 
 
+@dataclass(frozen=True)
+class TrainingRecord:
+    """What a release's manifest says of the rows of its backbone's training.
+
+    Attributes:
+        digest: Digest of the rows.
+        divided_by: ``"users"``, ``"documents"``, or how a benchmark divides them itself.
+        seed: Seed of their division.
+    """
+
+    digest: str
+    divided_by: str
+    seed: int
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> TrainingRecord | None:
+        """Read a release's record; None where only a head was fitted, or nothing."""
+        details = bundle.manifest.details.get("training")
+        if not isinstance(details, dict) or "history" not in details:
+            return None
+        return cls(details["data"]["digest"], details["divided_by"], details["recipe"]["seed"])
+
+
 def training_division(bundle: Bundle, rows: Rows) -> Division | None:
     """How rows were divided for a backbone's training; None if it was not trained on them."""
-    training = _training(bundle)
-    if not training or rows.digest != training["data"]["digest"]:
+    record = TrainingRecord.of(bundle)
+    if record is None or rows.digest != record.digest:
         return None
-    owners = _OWNERS.get(training["divided_by"])
+    owners = _OWNERS.get(record.divided_by)
     if owners is None:  # a benchmark's own splits
-        return Division(rows, [], [], training["divided_by"])
-    return divide(rows, training["recipe"]["seed"], validation=True, owners=owners)
-
-
-def _training(bundle: Bundle) -> Mapping[str, Any]:
-    """The details of a backbone's training; empty where only a head was fitted."""
-    details = bundle.manifest.details.get("training")
-    return details if isinstance(details, dict) and "history" in details else {}
+        return Division(rows, [], [], record.divided_by)
+    return divide(rows, record.seed, validation=True, owners=owners)
