@@ -13,13 +13,16 @@ import fala
 from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, sql, state
-from fala import Budget, Bundle, Device, Releases
-from fala.base.errors import (
+from fala import (
+    Budget,
+    Bundle,
     BundleDigestError,
     BundleError,
     DataError,
+    Device,
     DeviceError,
     ReleaseInUseError,
+    Releases,
 )
 from fala.slots import release as loaded
 from fala.testing import PowerCuts, write_releases
@@ -28,6 +31,12 @@ from fala.testing import PowerCuts, write_releases
 @pytest.fixture
 def shared(tmp_path):
     return Releases(tmp_path / "releases")
+
+
+@pytest.fixture
+def create(tmp_path, shared):
+    """Creates a user's device that shares its release."""
+    return lambda user, release: Device.create(tmp_path / f"{user}", release, releases=shared)
 
 
 @pytest.fixture(scope="module")
@@ -49,31 +58,24 @@ def is_loaded(release):
     return Bundle.open(release).backbone_digest in loaded._shared.backbones
 
 
-def size(folder):
-    """Bytes on the disk; a file with several names counts once."""
-    files = {file.stat().st_ino: file.stat().st_size for file in folder.rglob("*.fala")}
-    return sum(files.values())
+def files_in(folder):
+    """Files of releases; one with several names counts once."""
+    return {file.stat().st_ino for file in folder.rglob("*.fala")}
 
 
-def test_a_release_is_kept_once(tmp_path, releases, shared):
+def test_a_release_is_kept_once(tmp_path, releases, shared, create):
+    old, mid = digest(releases["old"]), digest(releases["mid"])
     for user in range(5):
-        with Device.create(tmp_path / f"{user}", releases["old"], releases=shared) as device:
-            device.learn(TEXTS[:4], ["1", "0", "1", "0"])
-    assert list(shared) == [digest(releases["old"])]
-    assert shared[digest(releases["old"])] == Bundle.open(releases["old"])
-    assert shared.devices(digest(releases["old"])) == 5
-    kept = size(tmp_path)
-    assert kept == file_of(tmp_path / "0", releases["old"]).stat().st_size
+        create(user, releases["old"]).close()
+    assert list(shared) == [old] and shared[old] == Bundle.open(releases["old"])
+    assert shared.devices(old) == 5 and len(files_in(tmp_path)) == 1
     with Device.open(tmp_path / "3", releases=shared) as device:
         device.replace(releases["mid"], Budget(0))
-    assert size(tmp_path) == kept + file_of(tmp_path / "3", releases["mid"]).stat().st_size
-    assert [shared.devices(each) for each in map(digest, (releases["old"], releases["mid"]))] == [
-        5, 1,
-    ]  # fmt: skip
+    assert len(files_in(tmp_path)) == 2 and [shared.devices(each) for each in (old, mid)] == [5, 1]
 
 
-def test_a_device_is_opened_without_the_folder(tmp_path, releases, shared):
-    with Device.create(tmp_path / "a", releases["old"], releases=shared) as device:
+def test_a_device_is_opened_without_the_folder(tmp_path, releases, shared, create):
+    with create("a", releases["old"]) as device:
         device.learn(TEXTS[:20], ["1", "0"] * 10)
         before = state(device)
     shutil.rmtree(shared.path)
@@ -85,9 +87,9 @@ def test_a_device_is_opened_without_the_folder(tmp_path, releases, shared):
     assert Device.examine(tmp_path / "a").whole
 
 
-def test_a_used_release_is_not_deleted(tmp_path, releases, shared):
+def test_a_used_release_is_not_deleted(releases, shared, create):
     old, mid, new = map(digest, (releases["old"], releases["mid"], releases["new"]))
-    with Device.create(tmp_path / "a", releases["old"], releases=shared) as device:
+    with create("a", releases["old"]) as device:
         with pytest.raises(ReleaseInUseError, match="is used by 1 device"):
             shared.remove(old)
         device.replace(releases["mid"], Budget(0))
@@ -97,8 +99,6 @@ def test_a_used_release_is_not_deleted(tmp_path, releases, shared):
         device.replace(releases["new"], Budget(0))
         shared.remove(old)
         assert sorted(shared) == sorted([mid, new]) and old not in shared
-        with pytest.raises(DataError, match="no release of the digest"):
-            shared.remove(old)
         device.rollback()
         device.predict(PROBES)
         device.erase()
@@ -107,12 +107,11 @@ def test_a_used_release_is_not_deleted(tmp_path, releases, shared):
     assert list(shared) == []
 
 
-def test_the_command_lists_releases_and_deletes_unused_ones(tmp_path, releases, shared):
+def test_the_command_lists_releases_and_deletes_unused_ones(tmp_path, releases, shared, create):
     shared.add(releases["mid"])
-    Device.create(tmp_path / "a", releases["old"], releases=shared).close()
-    rows = {row["name"]: row for row in done("releases", shared.path)}
-    assert {name: row["devices"] for name, row in rows.items()} == {"old": 1, "mid": 0}
-    assert rows["old"]["digest"] == digest(releases["old"])
+    create("a", releases["old"]).close()
+    rows = {row["digest"]: (row["name"], row["devices"]) for row in done("releases", shared.path)}
+    assert rows == {digest(releases["old"]): ("old", 1), digest(releases["mid"]): ("mid", 0)}
     assert "mid: 0 devices\n" in works("releases", shared.path).stdout
     assert "mid: 0 devices, deleted" in works("releases", shared.path, "--remove-unused").stdout
     assert list(shared) == [digest(releases["old"])]
@@ -123,12 +122,12 @@ def test_the_command_lists_releases_and_deletes_unused_ones(tmp_path, releases, 
 @pytest.mark.parametrize("value", [None, 3, "", "../x", "0" * 64, "*", b"0" * 64])
 def test_what_is_no_digest_is_an_error(shared, value):
     assert value not in shared
-    for call in (shared.remove, shared.devices, shared.__getitem__):
+    for call in (shared.remove, shared.devices, shared.backbone, shared.__getitem__):
         with pytest.raises(DataError, match="no release of the digest"):
             call(value)
 
 
-def test_a_release_that_cannot_be_trusted_is_not_kept(tmp_path, releases, shared):
+def test_a_release_that_cannot_be_trusted_is_not_kept(tmp_path, releases, shared, create):
     damaged = tmp_path / "damaged.fala"
     content = bytearray(releases["old"].read_bytes())
     content[len(content) // 2] ^= 1
@@ -137,75 +136,59 @@ def test_a_release_that_cannot_be_trusted_is_not_kept(tmp_path, releases, shared
         lambda: shared.add(damaged),
         lambda: shared.add(tmp_path / "none.fala"),
         lambda: shared.add(releases["old"], trust=bytes(32)),  # it has no signature
-        lambda: Device.create(tmp_path / "a", damaged, releases=shared),
+        lambda: create("a", damaged),
     ):
         with pytest.raises(BundleError):
             call()
     assert list(shared) == [] and not (tmp_path / "a").exists()
-    for wrong in (tmp_path / "releases", "releases", 3):
-        with pytest.raises(DataError, match="releases is fala"):
-            Device.create(tmp_path / "a", releases["old"], releases=wrong)
+    with pytest.raises(DataError, match="releases is fala"):
+        Device.create(tmp_path / "a", releases["old"], releases="releases")
+    with pytest.raises(DeviceError, match="damaged"):
+        Releases(damaged)
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(DeviceError, match="file"):
-        Releases(tmp_path / "file")
-
-
-def test_a_device_with_a_copy_shares_its_release_once_it_is_opened_so(
-    tmp_path, path, releases, shared
-):
-    other = shutil.copytree(path, tmp_path / "other")
-    for folder in (path, other):
-        with Device.open(folder, releases=shared) as device:
-            device.predict(PROBES)
-    assert shared.devices(digest(releases["old"])) == 2
-    assert file_of(path, releases["old"]).samefile(file_of(other, releases["old"]))
-
-
-@pytest.mark.parametrize("damage", ["missing", "damaged", "a folder"])
-def test_a_device_without_its_file_gets_it_again(tmp_path, releases, shared, damage):
-    with Device.create(tmp_path / "a", releases["old"], releases=shared) as device:
+@pytest.mark.parametrize("found", ["a copy", "missing", "damaged", "a folder"])
+def test_a_device_gets_its_file_again(tmp_path, releases, shared, create, found):
+    with create("a", releases["old"]) as device:
         device.learn(TEXTS[:20], ["1", "0"] * 10)
         before = state(device)
     file = file_of(tmp_path / "a", releases["old"])
     file.unlink()
-    if damage == "damaged":
-        file.write_bytes(b"no bundle")
-    elif damage == "a folder":
+    if found == "a folder":
         file.mkdir()
-    with pytest.raises(BundleError, match="doctor"):
-        Device.open(tmp_path / "a")
+    elif found != "missing":
+        file.write_bytes(releases["old"].read_bytes() if found == "a copy" else b"no bundle")
+    if found != "a copy":
+        with pytest.raises(BundleError, match="doctor"):
+            Device.open(tmp_path / "a")
     with Device.open(tmp_path / "a", releases=shared) as device:
         assert same(state(device), before)
     assert shared.devices(digest(releases["old"])) == 1
 
 
-def test_a_damaged_release_is_replaced_for_all(tmp_path, releases, shared):
-    paths = [tmp_path / "a", tmp_path / "b"]
-    for path in paths:
-        Device.create(path, releases["old"], releases=shared).close()
+def test_a_damaged_release_is_replaced_for_all(tmp_path, releases, shared, create):
+    for user in "ab":
+        create(user, releases["old"]).close()
     kept = shared.path / f"{digest(releases['old'])}.fala"
     content = bytearray(kept.read_bytes())
     content[-2000:-1000] = bytes(1000)
     kept.write_bytes(content)  # in place: it is the file of all
-    for path in paths:
+    for user in "ab":
         with pytest.raises(BundleError):
-            Device.open(path).predict(PROBES)
+            Device.open(tmp_path / user).predict(PROBES)
     again = Releases(shared.path)  # as another process
     again.add(releases["old"])
-    for path in paths:
-        with Device.open(path, releases=again) as device:
+    for user in "ab":
+        with Device.open(tmp_path / user, releases=again) as device:
             device.predict(PROBES)
 
 
-def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, monkeypatch, caplog):
+def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, create, monkeypatch, caplog):
     def refuse(*_, **__):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
-    with Device.create(tmp_path / "a", releases["old"], releases=shared) as device:
+    with create("a", releases["old"]) as device:
         device.replace(releases["mid"], Budget(0))
         device.predict(PROBES)
     assert "a copy, as it cannot be a link" in caplog.text
@@ -213,7 +196,7 @@ def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, monkeypat
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_more_devices_than_a_file_has_links(tmp_path, releases, shared, monkeypatch):
+def test_more_devices_than_a_file_has_links(tmp_path, releases, create, monkeypatch):
     """A second file takes the name; the devices of the first keep it."""
     real, most = os.link, 4
 
@@ -224,9 +207,8 @@ def test_more_devices_than_a_file_has_links(tmp_path, releases, shared, monkeypa
 
     monkeypatch.setattr(os, "link", limited)
     for user in range(10):
-        Device.create(tmp_path / f"{user}", releases["old"], releases=shared).close()
-    files = {file_of(tmp_path / f"{user}", releases["old"]).stat().st_ino for user in range(10)}
-    assert len(files) == 4
+        create(user, releases["old"]).close()
+    assert len(files_in(tmp_path)) == 4
     for user in range(10):
         with Device.open(tmp_path / f"{user}") as device:
             device.predict(PROBES)
@@ -293,75 +275,69 @@ def test_processes_and_threads_that_share_releases_at_once(tmp_path, releases):
 # One backbone a process
 
 
-def test_devices_of_a_release_have_one_backbone(tmp_path, transformers, shared):
-    devices = [
-        Device.create(tmp_path / f"{user}", transformers["bert"], releases=shared)
-        for user in range(3)
-    ]
-    copy = Device.create(tmp_path / "copy", transformers["bert"])
-    values = [device.predict_proba(PROBES).tolist() for device in (*devices, copy)]
-    assert all(each == values[0] for each in values)
-    with ThreadPoolExecutor(4) as pool:  # and its threads share it
-        for each in pool.map(lambda device: device.predict_proba(PROBES).tolist(), devices * 5):
-            assert each == values[0]
-    for device in devices:
-        device.close()
-        assert is_loaded(transformers["bert"])
+def test_devices_of_a_release_have_one_backbone(tmp_path, transformers, create):
+    devices = [create(user, transformers["bert"]) for user in range(3)]
+    devices.append(Device.create(tmp_path / "copy", transformers["bert"]))
+    devices[0].learn(TEXTS[:8], [*devices[0].labels] * 4)
+    values = devices[1].predict_proba(PROBES).tolist()
+    with ThreadPoolExecutor(4) as pool:  # its threads share it, too
+        for each in pool.map(lambda device: device.predict_proba(PROBES).tolist(), devices[1:] * 5):
+            assert each == values
     gc.disable()  # nothing waits for it
     try:
-        copy.close()
+        for device in devices:
+            assert is_loaded(transformers["bert"])
+            device.close()
         assert not is_loaded(transformers["bert"])
+        with pytest.raises(DeviceError, match="closed"):
+            devices[0].predict(PROBES)
+        del device, devices
     finally:
         gc.enable()
 
 
 def test_a_backbone_is_loaded_once_by_threads_that_open_devices_at_once(
-    tmp_path, transformers, shared, monkeypatch
+    tmp_path, transformers, create, monkeypatch
 ):
     for user in range(4):
-        Device.create(tmp_path / f"{user}", transformers["bert"], releases=shared).close()
-    loaded, original = [], Bundle.backbone
-    start = threading.Barrier(4)
-
-    def counted(self, *arguments):
-        loaded.append(self.path)
-        return original(self, *arguments)
+        create(user, transformers["bert"]).close()
+    loads, original, start = [], Bundle.backbone, threading.Barrier(4)
 
     def predict(user):
         start.wait()
-        device = Device.open(tmp_path / f"{user}")
-        device.predict(PROBES)
-        return device
+        with Device.open(tmp_path / f"{user}") as device:
+            device.predict(PROBES)
+            start.wait()
+
+    def counted(self, *arguments):
+        loads.append(self.path)
+        return original(self, *arguments)
 
     monkeypatch.setattr(Bundle, "backbone", counted)
     with ThreadPoolExecutor(4) as pool:
-        devices = list(pool.map(predict, range(4)))
-    assert len(loaded) == 1
-    for device in devices:
-        device.close()
+        list(pool.map(predict, range(4)))
+    assert len(loads) == 1
 
 
-def test_a_backbone_that_the_app_keeps_stays_loaded(tmp_path, transformers, shared):
+def test_a_backbone_that_the_app_keeps_stays_loaded(transformers, shared, create):
     kept = shared.backbone(shared.add(transformers["bert"]).digest)
-    with Device.create(tmp_path / "a", transformers["bert"], releases=shared) as device:
+    with create("a", transformers["bert"]) as device:
         device.predict(PROBES)
-    assert is_loaded(transformers["bert"]) and kept.encode(PROBES).shape[0] == len(PROBES)
+    assert is_loaded(transformers["bert"]) and len(kept.encode(PROBES)) == len(PROBES)
     del kept
     assert not is_loaded(transformers["bert"])
-    with pytest.raises(DataError, match="no release of the digest"):
-        shared.backbone("0" * 64)
 
 
 def test_a_release_on_trial_is_probed_once_for_all_that_share_its_file(
-    tmp_path, releases, shared, encoded, monkeypatch
+    tmp_path, releases, create, encoded, monkeypatch
 ):
     for user in range(3):
-        with Device.create(tmp_path / f"{user}", releases["old"], releases=shared) as device:
+        with create(user, releases["old"]) as device:
             device.replace(releases["mid"], Budget(0))
     monkeypatch.setattr("fala.slots.tries._passed", set())  # as in another process
     for user in range(3):
         encoded.clear()
-        with Device.open(tmp_path / f"{user}", releases=shared) as device:
+        with Device.open(tmp_path / f"{user}") as device:
             device.predict(PROBES[:1])
             assert device.status().on_trial
         assert (encoded != PROBES[:1]) == (user == 0)
@@ -386,11 +362,10 @@ def test_a_release_is_read_and_validated_once(tmp_path, transformers, shared, mo
     assert read == []
 
 
-def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transformers, shared):
-    with Device.create(tmp_path / "a", transformers["bert"], releases=shared) as device:
+def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transformers, create):
+    with create("a", transformers["bert"]) as device:
         device.predict(PROBES)
-        other = Device.create(tmp_path / "copy", transformers["bert"])
-        other.close()
+        Device.create(tmp_path / "copy", transformers["bert"]).close()
         file = file_of(tmp_path / "copy", transformers["bert"])
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
@@ -406,5 +381,3 @@ def test_a_closed_device_holds_no_release(tmp_path, transformers):
     device.close()
     assert not is_loaded(transformers["bert"])
     assert digest(transformers["bert"]) not in loaded._shared.contents
-    with pytest.raises(DeviceError, match="closed"):
-        device.predict(PROBES)
