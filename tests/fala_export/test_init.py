@@ -111,33 +111,6 @@ def test_a_column_that_is_not_recognized_must_be_named(posts, tmp_path):
     assert not (tmp_path / "recipe.toml").exists()
 
 
-@pytest.mark.parametrize(
-    ("header", "label"),
-    [
-        (["text", "is_spam", "user"], "is_spam"),
-        (["text", "Hateful", "user"], "Hateful"),
-        (["text", "is_spam", "user", "toxic"], None),  # which of them?
-        (["text", "is_spam", "user", "label"], "label"),
-    ],
-)
-def test_a_column_of_two_values_is_the_label_if_no_other_column_fits(table, header, label):
-    rows = [
-        [f"text {user} {at}", at % 2, f"u{user}", at % 2][: len(header)]
-        for user in range(8)
-        for at in range(20)
-    ]
-    words = table(rows, header)
-    if label is None:
-        assert "--label" in failed(*words)
-    else:
-        assert f"label = {label}," in done(*words)["columns"]
-
-
-def test_a_column_of_many_values_is_not_the_label(table):
-    rows = [[f"text {at}", at, f"u{at % 4}"] for at in range(80)]
-    assert "--label" in failed(*table(rows, ["text", "is_spam", "user"]))
-
-
 def test_numeric_classes_have_a_remark_about_ratings(table, tmp_path):
     rows = [[f"text {at}", 1 + at % 5, f"u{at % 4}"] for at in range(80)]
     assert "--rating 1 5 uses them as ratings" in works(*table(rows)).output

@@ -12,6 +12,7 @@ from fala import Match
 from fala.model.heads import Head
 from fala_export.models.load import attentive
 from fala_export.people.fold import Division
+from fala_export.people.score import measure
 from fala_export.recipe.training import TrainingSettings
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
@@ -34,7 +35,6 @@ from fala_export.training.matcher import (
     MatcherModule,
     OpenedTexts,
 )
-from fala_export.training.metrics import measure
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
 

@@ -1,18 +1,28 @@
-"""Intervals of means over people."""
+"""Intervals of figures: of means over people, and of rows over documents."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fala.base.examples import document_of
+from fala_export.rows.user_rows import Row
+
+#: Positions of rows, (n,).
+RowPositions: TypeAlias = NDArray[np.intp]
 
 #: Of fewer people there is a mean, but no interval.
 FEWEST_PEOPLE = 3
 
 #: Confidence level of the intervals.
 CONFIDENCE = 0.95
+
+# Draws of documents for an interval, and the most documents of a draw.
+_DRAWS, _MOST_DRAWN = 100, 5_000
 
 
 def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float] | None:
@@ -45,3 +55,43 @@ def _student(freedom: int) -> float:
     density = np.cos(angles) ** (freedom - 1)
     shares = np.cumsum(density) - (density + density[0]) / 2  # by trapezia
     return float(math.sqrt(freedom) * np.tan(np.interp(CONFIDENCE, shares / shares[-1], angles)))
+
+
+def margins_over_documents(
+    rows: Sequence[Row], score: Callable[[RowPositions], Mapping[str, float | None]]
+) -> dict[str, float | None]:
+    """Half of each figure's 95 % interval, by drawing documents with replacement.
+
+    Of many documents fewer are drawn, and the deviation is scaled to all.
+
+    Args:
+        rows: The rows.
+        score: Takes the positions of some rows, and gives their figures.
+    """
+    of_document: dict[str, list[int]] = {}
+    for position, row in enumerate(rows):
+        of_document.setdefault(document_of(row.example), []).append(position)
+    documents = [np.array(each) for each in of_document.values()]
+    count, draw = min(len(documents), _MOST_DRAWN), np.random.default_rng(0)
+    if len(documents) < 2:
+        return {}
+    resampled = [
+        score(np.concatenate([documents[at] for at in draw.integers(len(documents), size=count)]))
+        for _ in range(_DRAWS)
+    ]
+    factor = 1.96 * math.sqrt(count / len(documents))
+    margins = {}
+    for metric in resampled[0]:
+        values = defined(each[metric] for each in resampled)
+        margins[metric] = four_digits(factor * np.std(values, ddof=1)) if len(values) > 1 else None
+    return margins
+
+
+def defined(values: Iterable[float | None]) -> list[float]:
+    """The values that are not None."""
+    return [value for value in values if value is not None]
+
+
+def four_digits(value: float | np.floating[Any] | None) -> float | None:
+    """A figure, rounded for a manifest; None for none."""
+    return None if value is None else round(float(value), 4)

@@ -17,8 +17,7 @@ from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fit.left_out import was_fitted_to_every_row
-from fala_export.people.interval import interval, margin_of
-from fala_export.people.score import defined
+from fala_export.people.interval import defined, four_digits, interval, margin_of
 from fala_export.people.simulate import Side, fits, mean, misfit, run_user
 from fala_export.recipe.settings import CheckSettings
 from fala_export.rows.table import Rows
@@ -33,7 +32,6 @@ _FIGURES = {
     "tags": ("auc",),
     "rating": ("rmse", "rank_correlation"),
 }
-_DIGITS = 4
 # The numbers of all rows below which other processes would take longer to start.
 _LITTLE = 1 << 22
 
@@ -156,17 +154,17 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     return {
         "devices": len(scored),
         **{
-            name: {model: _rounded(value) for model, value in means[name].items()}
+            name: {model: four_digits(value) for model, value in means[name].items()}
             for name in figures
         },
         "margins": {
-            name: {model: _rounded(_margin(scored, name, model)) for model in means[name]}
+            name: {model: four_digits(_margin(scored, name, model)) for model in means[name]}
             for name in figures
         },
         "metric": metric,
-        "gain": _rounded(gains.mean()),
-        "interval": None if bounds is None else [*map(_rounded, bounds)],
-        "worse": _rounded((gains < -WORSE * (link.high - link.low)).mean()),
+        "gain": four_digits(gains.mean()),
+        "interval": None if bounds is None else [*map(four_digits, bounds)],
+        "worse": four_digits((gains < -WORSE * (link.high - link.low)).mean()),
     }
 
 
@@ -193,7 +191,3 @@ def check_gain_limits(figures: Mapping[str, Any], settings: CheckSettings) -> No
             f"{figures['devices']} held-out annotators lose more than {WORSE} of "
             f"{figures['metric']}"
         )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), _DIGITS)

@@ -23,8 +23,14 @@ from fala_export.fit.scales import rows_by_name
 from fala_export.models.load import AnyEncoder
 from fala_export.people.draw import drawn, evenly, rows_of_head
 from fala_export.people.fold import Division
-from fala_export.people.interval import margin_of
-from fala_export.people.score import defined, scores
+from fala_export.people.interval import (
+    RowPositions,
+    defined,
+    four_digits,
+    margin_of,
+    margins_over_documents,
+)
+from fala_export.people.score import measure, scores
 from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
@@ -32,7 +38,6 @@ from fala_export.training.backbones import WordLearner
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.matcher import MatcherModule
-from fala_export.training.metrics import ClassPositions, margins_over_documents, measure
 from fala_export.training.saving import export_learned
 
 #: A head, and a manifest's details of it.
@@ -41,7 +46,6 @@ FittedHead: TypeAlias = tuple[Head, dict[str, Any]]
 
 LEAST_ROWS = 10  # of a person; a fit learns half of them
 MOST_PEOPLE, MOST_ROWS = 100, 20_000  # people who are played, and rows that are predicted
-_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
     probabilities = head.link.values(logits)
     losses = head.link.losses(shares, logits)
 
-    def score(positions: ClassPositions) -> dict[str, float | None]:
+    def score(positions: RowPositions) -> dict[str, float | None]:
         auc = scores(truth[positions], probabilities[positions])["auc"]
         return {"loss": float(losses[positions].mean()), "auc": auc}
 
@@ -188,12 +192,9 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
     else:
         margins = margins_over_documents(rows, score)
     return {
-        "loss": round(float(losses.mean()), _DIGITS),
-        "auc": round(float(np.mean(aucs)), _DIGITS) if aucs else None,
+        "loss": four_digits(losses.mean()),
+        "auc": four_digits(np.mean(aucs)) if aucs else None,
         "people": len(names),
         "rows": len(rows),
-        "margin": {
-            name: None if (margin := margins.get(name)) is None else round(margin, _DIGITS)
-            for name in ("loss", "auc")
-        },
+        "margin": {name: four_digits(margins.get(name)) for name in ("loss", "auc")},
     }

@@ -252,6 +252,9 @@ def test_columns_are_guessed_in_every_form(tmp_path):
     with pytest.raises(DataError, match="no column 'label'; its columns are Post, hateful"):
         undivided_rows(path)
     assert undivided_rows(path, Columns(label="hateful")).columns == guessed
+    table.assign(toxic=[0, 1, 0]).to_csv(path, index=False)
+    with pytest.raises(DataError, match="--label"):  # which of them?
+        undivided_rows(path)
     path.write_text('history,candidate,label,content\n[],a,1,secret\n[],b,0,""\n')
     assert len(undivided_rows(path).rows) == 2
 

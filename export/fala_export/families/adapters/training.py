@@ -32,6 +32,7 @@ from fala_export.graph.parity import compare_embeddings
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
 from fala_export.people.fold import Division
+from fala_export.people.score import measure
 from fala_export.recipe.training import Best
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
@@ -42,7 +43,6 @@ from fala_export.training.closed_form import Start
 from fala_export.training.global_model import recipe_of, train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.matcher import MatcherModule
-from fala_export.training.metrics import measure
 
 _TEXTS = 32  # each is compared alone, and in a pair with the next
 
