@@ -26,7 +26,7 @@ PUBLIC = {
     "backbones", "base", "bundle", "model", "selection", "solver", "testing", "text", "updates",
 }  # fmt: skip
 #: Modules and rooms of the exporter that the laboratory and the walk import.
-VENDOR = {"accelerator", "bundles", "errors", "fit", "people", "rows"}
+VENDOR = {"accelerator", "bundles", "errors", "fit", "people", "recipe", "rows"}
 
 #: Packages of extras and network modules, by the modules that may use them.
 EXTRAS = {

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import click
 
 from fala import Budget, Bundle, DataError, Device
 from fala.base.errors import counted
 from fala.base.files import temporary_folder
-from fala.cli import (
-    BUDGET,
-    JSON,
-    SECONDS,
-    SETTINGS,
-    Command,
-    Named,
-    device_progress,
-    progress,
-)
+from fala.cli import SETTINGS, Command, Named, device_progress, progress
 from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
 from fala_export.fit.heads import rating_of
 from fala_export.fit.left_out import was_fitted_to_every_row
 from fala_export.people.simulate import mean, misfit, run_user
+from fala_export.recipe.options import Count, File, FileOrFolder, Only, Options
 from fala_export.rows.columns import FIELDS, Columns
 from fala_export.rows.row_files import load_rows
 from fala_export.rows.table import Rows
@@ -49,29 +41,52 @@ Examples:
 """
 
 
-@dataclass(frozen=True)
+BackboneName: TypeAlias = Annotated[str | None, Named(lambda: BUILT_IN, files=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class WalkOptions:
-    """The options of the command, by their names.
+    """The options of the command.
+
+    Attributes:
+        old: The backbone to replace: a built-in name or a bundle.
+        new: The new backbone: a built-in name or a bundle.
+        data: Users' rows: CSV, TSV, JSON Lines, JSON or Parquet, plain or packed by gzip, or a
+            folder of Dataset.save_to_disk; '-' is standard input (default: a built-in synthetic
+            sample).
+        columns: The columns of --data.
+        rating: The labels of --data are numbers in this range, from the first to the second
+            (default: the range of the release's head, if it is for ratings).
+        positive: The label whose F1 is shown (default: yes of no and yes, 1 of 0 and 1, true of
+            false and true, and the like; of other labels macro-F1, the mean over the labels).
+        device: Replace on this device folder, in place of simulated ones.
+        refine: With --device: continue its last replacement, in place of --new.
+        trust: With --device: the vendor's key, whose signature must be beside --new.
+        allow_older: With --device: accept a version below an earlier one of the device.
+        budget: Forward passes through the new backbone per user (default: 100, or 20 over a
+            bridge).
+        seconds: Wall time after which no more texts are encoded, per user.
+        users: Number of users (default: 8 of the sample, all of --data).
+        seed: Seed of the built-in sample, and of the division of --data without splits.
 
     Raises:
         UsageError: Two of them exclude each other.
     """
 
-    old: str | None
-    new: str | None
-    data: str | None
-    device: Path | None
-    refine: bool
-    trust: Path | None
-    allow_older: bool
-    budget: int | None
-    seconds: float | None
-    users: int | None
-    seed: int
-    rating: tuple[float, float] | None
-    positive: str | None
-    columns: Columns
-    as_json: bool
+    old: BackboneName = None
+    new: BackboneName = None
+    data: str | None = None
+    columns: Annotated[Columns, Only(*FIELDS, "skip_bad_rows")]
+    rating: tuple[float, float] | None = None
+    positive: str | None = None
+    device: FileOrFolder | None = None
+    refine: bool = False
+    trust: File | None = None
+    allow_older: bool = False
+    budget: Annotated[int | None, click.IntRange(0)] = None
+    seconds: Annotated[float | None, click.FloatRange(0)] = None
+    users: Count | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if (self.trust is not None or self.allow_older) and None in (self.device, self.new):
@@ -106,126 +121,49 @@ class WalkOptions:
         return Budget(self.budget, self.seconds)
 
 
-# The columns without an option.
-_DEFAULTS = dict.fromkeys(("text", "label", "user"), "guessed by usual names, and printed")
-_DEFAULTS |= {"split": "split, if there is one", "history": "history", "candidate": "candidate"}
+_HELP = """Replace the backbone under personal models, and see what survives.
+
+Without --device the command simulates the vendor and the users. The vendor fits global heads
+on the public rows and learns a bridge between the two backbones on their texts. Every user's
+device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
+Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
+within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
+
+Error rate: how often a model disagrees with this user on unseen texts, in percent. All models
+decide as ``Device.predict`` does: for the most probable label, which of two labels has a
+probability above 1/2. Right before, wrong now: the texts that the old personal model decides
+right, and this model wrong. The last line says whether the new personal model decides
+better or worse than the vendor's new model and than the old personal one: within a 95 %
+interval over the users, or it is not known. F1 is of the label --positive, which is named, by
+the same decisions. Ratings have their error and rank correlation.
+"""
 
 
-def _column_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that name the columns of --data."""
-    for name in reversed(FIELDS):
-        command = click.option(
-            f"--{name}",
-            metavar="COLUMN",
-            help=f"The column of --data with the {name}. Default: {_DEFAULTS[name]}.",
-        )(command)
-    return command
-
-
-@click.command("fala-replace", cls=Command, context_settings=SETTINGS, epilog=_EXAMPLES)
-@click.option(
-    "--old",
-    metavar="NAME|FILE",
-    type=Named(lambda: BUILT_IN, files=True),
-    help="The backbone to replace: a built-in name or a bundle.",
-)
-@click.option(
-    "--new",
-    metavar="NAME|FILE",
-    type=Named(lambda: BUILT_IN, files=True),
-    help="The new backbone: a built-in name or a bundle.",
-)
-@click.option(
-    "--data",
-    metavar="FILE",
-    help="Users' rows: CSV, TSV, JSON Lines, JSON or Parquet, plain or packed by gzip, or a folder "
-    "of Dataset.save_to_disk; '-' is standard input. Default: a built-in synthetic sample.",
-)
-@_column_options
-@click.option(
-    "--skip-bad-rows",
-    is_flag=True,
-    help="Leave rows of --data out that cannot be read, and print their number and lines.",
-)
-@click.option(
-    "--rating",
-    nargs=2,
-    type=float,
-    metavar="LOW HIGH",
-    help="The labels of --data are numbers in this range. Default: the range of the release's "
-    "head, if it is for ratings.",
-)
-@click.option(
-    "--positive",
-    metavar="LABEL",
-    help="The label whose F1 is shown. Default: yes of no and yes, 1 of 0 and 1, true of false and "
-    "true, and the like; of other labels macro-F1, the mean over the labels.",
-)
-@click.option(
-    "--device",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Replace on this device folder, in place of simulated ones.",
-)
-@click.option(
-    "--refine",
-    is_flag=True,
-    help="With --device: continue its last replacement, in place of --new.",
-)
-@click.option(
-    "--trust",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="KEY.pub",
-    help="With --device: the vendor's key, whose signature must be beside --new.",
-)
-@click.option(
-    "--allow-older",
-    is_flag=True,
-    help="With --device: accept a version below an earlier one of the device.",
-)
-@BUDGET
-@SECONDS
-@click.option(
-    "--users",
-    type=click.IntRange(1),
-    default=None,
-    help="Number of users. Default: 8 of the sample, all of --data.",
-)
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Seed of the built-in sample, and of the division of --data without splits.",
-)
-@JSON
-@click.version_option(package_name="fala-sdk")
-def command(**arguments: Any) -> None:  # noqa: ANN401
-    """Replace the backbone under personal models, and see what survives.
-
-    Without --device the command simulates the vendor and the users. The vendor fits global heads
-    on the public rows and learns a bridge between the two backbones on their texts. Every user's
-    device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
-    Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
-    within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
-
-    Error rate: how often a model disagrees with this user on unseen texts, in percent. All models
-    decide as ``Device.predict`` does: for the most probable label, which of two labels has a
-    probability above 1/2. Right before, wrong now: the texts that the old personal model decides
-    right, and this model wrong. The last line says whether the new personal model decides
-    better or worse than the vendor's new model and than the old personal one: within a 95 %
-    interval over the users, or it is not known. F1 is of the label --positive, which is named, by
-    the same decisions. Ratings have their error and rank correlation.
-    """
-    columns = Columns(**{name: arguments.pop(name) for name in (*FIELDS, "skip_bad_rows")})
-    options = WalkOptions(**arguments, columns=columns)
+def _command(as_json: bool, **arguments: Any) -> None:  # noqa: ANN401
+    options = _OPTIONS.build(arguments)
     if options.device is None:
-        _walk(options)
+        _walk(options, as_json)
     else:
-        _replace_on_device(options, options.device)
+        _replace_on_device(options, options.device, as_json)
 
 
-def _walk(options: WalkOptions) -> None:
+_OPTIONS = Options(WalkOptions)
+command = click.version_option(package_name="fala-sdk")(
+    Command(
+        "fala-replace",
+        callback=_command,
+        params=[
+            *_OPTIONS.parameters(),
+            click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON value."),
+        ],
+        help=_HELP,
+        epilog=_EXAMPLES,
+        context_settings=SETTINGS,
+    )
+)
+
+
+def _walk(options: WalkOptions, as_json: bool) -> None:
     """Simulate the vendor and all users, and print the figures."""
     if options.new is None:
         raise click.UsageError("--new is missing: the new backbone")
@@ -258,14 +196,14 @@ def _walk(options: WalkOptions) -> None:
             )
     with temporary_folder() as folder:
         old, new = prepare_sides(old_bundle, new_bundle, rows, users, folder, progress)
-        if not options.as_json:
+        if not as_json:
             click.echo(tables.heading(old, new, rows, len(users), options.limits, left_out))
         results: list[dict[str, Any]] = []
         with progress("devices", len(users)) as bar:
             for user in users:
                 results.append(run_user(user, rows, old, new, options.limits, positive))
                 bar.update(1)
-    if not options.as_json:
+    if not as_json:
         click.echo(tables.walk_table(results, positive))
         return
     values = {
@@ -306,7 +244,7 @@ def _left_out(rows: Rows, users: Sequence[str]) -> dict[str, int]:
     return {**rows.left_out, **({"of users beyond --users": count} if count else {})}
 
 
-def _replace_on_device(options: WalkOptions, path: Path) -> None:
+def _replace_on_device(options: WalkOptions, path: Path, as_json: bool) -> None:
     """Replace the backbone of a real device, or refine its last replacement."""
     with Device.open(path) as device, device_progress("forward passes") as show:
         previous = device.model
@@ -324,7 +262,7 @@ def _replace_on_device(options: WalkOptions, path: Path) -> None:
         except KeyboardInterrupt:
             click.echo(_interrupted(device, path, changed=device.model is not previous), err=True)
             raise
-    if options.as_json:
+    if as_json:
         click.echo(json.dumps(report.to_dict(), allow_nan=False))
     else:
         click.echo(tables.summary(report))

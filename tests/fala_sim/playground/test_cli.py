@@ -282,7 +282,7 @@ def test_help_is_complete():
     assert shown.stderr == ""
     for part in (
         "--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds", "--users",
-        "--seed", "--json", "--version", "synthetic", "bridge", "--positive LABEL",
+        "--seed", "--json", "--version", "synthetic", "bridge", "--positive TEXT",
         "\n    fala-replace --device DIR --refine\n",
     ):  # fmt: skip
         assert part in shown.stdout
