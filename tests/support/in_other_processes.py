@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from fala.device import Device
-from fala.many.replacing import replace_all
 
 
 def thread_and_process(item):
@@ -46,12 +45,5 @@ def use(folder, release, *texts):
     print(wrong, flush=True)
 
 
-def replace_every(release, *folders):
-    """Replace for all, and print a line for each device that is done."""
-    replace_all(
-        folders, release, workers=2, progress=lambda stage, done, total: print(done, flush=True)
-    )
-
-
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    use(*sys.argv[1:])

@@ -16,15 +16,20 @@ from bridged import TEXTS, write_releases
 from checkout import SUPPORT
 from device_command import done, failed, run
 from devices import embedded, sql, state
-from fala.base.errors import BundleDigestError, BundleError, DataError, DeviceError
+from fala import (
+    Budget,
+    Bundle,
+    BundleDigestError,
+    BundleError,
+    DataError,
+    Device,
+    DeviceError,
+    Releases,
+    replace_all,
+)
 from fala.base.files import FULL_DISK
-from fala.bundle.reading import Bundle
-from fala.device import Device
 from fala.many import replacing
-from fala.many.releases import Releases
-from fala.many.replacing import replace_all
 from fala.model.heads import Head
-from fala.personal.run import Budget
 from fala.slots.child import FORBIDDEN
 from fala_export import write_release
 from fala_sim.engine import open_engine, spread
@@ -46,13 +51,14 @@ def learned_users(tmp_path_factory, releases, labels):
 
 @pytest.fixture
 def users(tmp_path, learned_users):
-    """The users' folders, with the releases that they share."""
+    """The users' folders."""
     shutil.copytree(learned_users, tmp_path / "all")
     return [tmp_path / "all/users" / user for user in USERS]
 
 
 @pytest.fixture
 def shared(tmp_path, users):
+    """The releases that they share."""
     return Releases(tmp_path / "all/releases")
 
 
@@ -132,33 +138,21 @@ def test_a_second_call_does_nothing_and_a_larger_budget_goes_on(users, shared, r
     assert {len(embedded(folder, releases["mid"])) for folder in users} == {15}
 
 
-def test_a_device_that_went_back_or_would_be_worse_keeps_its_release(
-    users, shared, releases, tmp_path
-):
+def test_a_device_that_went_back_or_would_be_worse_keeps_its_release(users, releases, tmp_path):
     with Device.open(users[0]) as device:
         device.replace(releases["mid"], Budget(0))
         device.rollback()
     result = replace_all(users[:2], releases["mid"], budget=Budget(0), workers=1)
     assert (result.went_back, result.replaced) == (1, 1)
-    assert active(users[:2]) == ["old", "mid"]
-    worse = write_worse(releases, tmp_path)
+    mid, worse = Bundle.open(releases["mid"]), tmp_path / "worse.fala"
+    head = mid.head()
+    write_release(worse, mid, Head(head.task, head.labels, -head.weight, -head.bias), {})
     result = replace_all(users[2:], worse, accept="better-than-old", workers=1)
     assert (result.refused, result.replaced, result.failed) == (2, 0, 0)
-    assert active(users[2:]) == ["old", "old"]
+    assert active(users) == ["old", "mid", "old", "old"]
 
 
-def write_worse(releases, folder):
-    """The release with its head turned around."""
-    mid = Bundle.open(releases["mid"])
-    head = mid.head()
-    path = folder / "worse.fala"
-    write_release(path, mid, Head(head.task, head.labels, -head.weight, -head.bias), {})
-    return path
-
-
-def test_a_user_that_fails_is_listed_and_does_not_stop_the_others(
-    users, shared, releases, tmp_path
-):
+def test_a_user_that_fails_is_listed_and_does_not_stop_the_others(users, releases, tmp_path):
     ann, bob, cat, dan = users
     (bob / "store.sqlite3").write_bytes(b"no database" * 1_000)
     shutil.rmtree(cat)
@@ -166,15 +160,18 @@ def test_a_user_that_fails_is_listed_and_does_not_stop_the_others(
     other = write_releases(tmp_path / "other", labels=("a", "b", "c"), bridges=False)
     shutil.rmtree(dan)
     Device.create(dan, other["old"]).close()
-    result = replace_all(users, releases["mid"], releases=shared, workers=1, budget=Budget(0))
-    assert (result.replaced, result.failed) == (1, 3)
+    ended = run("replace-all", ann.parent, releases["mid"], "--budget", "0", "--jobs", "1")
+    assert ended.exit_code == 1 and "Traceback" not in ended.stderr
+    assert "devices: 1 replaced, 0 refined" in ended.stdout and active([ann]) == ["mid"]
+    assert f"{dan}: BundleMismatchError: " in ended.stdout
+    result = replace_all(users, releases["mid"], workers=1, budget=Budget(0))
+    assert (result.already, result.failed) == (1, 3)
     errors = {failure.path: failure.error for failure in result.failures}
     assert errors == {
         str(bob): "DeviceError", str(cat): "DeviceError", str(dan): "BundleMismatchError",
     }  # fmt: skip
     told = json.dumps(result.to_dict())
     assert not any(text in told for text in TEXTS)
-    assert active([ann]) == ["mid"]
 
 
 def test_each_user_may_have_a_key(tmp_path, releases):
@@ -205,10 +202,9 @@ def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypa
         raise DeviceError(f"the folder: no space left on device; {FULL_DISK}")
 
     monkeypatch.setattr(replacing, "_MOST_FULL", 2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Device, "replace", full)
-        with pytest.raises(DeviceError, match=r"no space left.*3 of 4 devices are done, run it"):
-            replace_all(users, releases["mid"], workers=1)
+    monkeypatch.setattr(Device, "replace", full)
+    with pytest.raises(DeviceError, match=r"no space left.*3 of 4 devices are done, run it"):
+        replace_all(users, releases["mid"], workers=1)
 
 
 @pytest.mark.parametrize(
@@ -244,17 +240,13 @@ def test_where_no_process_may_be_started_all_is_done_here(users, releases, monke
     assert replace_all(users[:2], releases["mid"], budget=Budget(0), workers=2).replaced == 2
 
 
-def started(*arguments):
-    program = [sys.executable, SUPPORT / "in_other_processes.py", *arguments]
-    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
-
-
 @pytest.mark.slow
 def test_an_active_user_is_served_and_keeps_what_is_learned_meanwhile(
     users, shared, releases, reference
 ):
     learned = [f"learned meanwhile {number}" for number in range(20)]
-    app = started("use", users[0], "mid", *learned)
+    program = [sys.executable, SUPPORT / "in_other_processes.py", users[0], "mid", *learned]
+    app = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     assert app.stdout.readline() == "open\n"
     result = replace_all(users, releases["mid"], releases=shared, budget=Budget(20), workers=2)
     assert result.replaced == 4
@@ -267,20 +259,8 @@ def test_an_active_user_is_served_and_keeps_what_is_learned_meanwhile(
 
 
 @pytest.mark.slow
-def test_a_killed_call_is_finished_by_the_next_one(users, shared, releases):
-    driver = started("replace_every", releases["mid"], *users)
-    assert driver.stdout.readline() == "0\n" and driver.stdout.readline() == "1\n"
-    driver.kill()
-    driver.communicate()
-    result = replace_all(users, releases["mid"], releases=shared, workers=1)
-    assert result.failed == 0 and result.already >= 1
-    assert active(users) == ["mid"] * 4
-    for folder in users:
-        assert sql(folder, "SELECT count(*) FROM examples WHERE label IS NOT NULL") == [(60,)]
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_the_command(users, releases):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_was_ended_is_finished_by_the_next_call(users, shared, releases, how):
     program = "from fala.cli.device import command; command(prog_name='fala-device')"
     running = subprocess.Popen(
         [
@@ -291,12 +271,18 @@ def test_ctrl_c_ends_the_command(users, releases):
     )  # fmt: skip
     while running.poll() is None and "mid" not in active(users[:1]):
         time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGINT)
+    if how == signal.SIGINT:  # as a terminal does
+        os.killpg(running.pid, how)
+    else:
+        running.kill()
     errors = running.communicate(timeout=30)[1]
-    assert running.returncode == 130
-    assert errors.endswith("it goes on where it was\nfala-device: interrupted\n")
-    result = replace_all(users, releases["mid"], workers=1)
-    assert result.failed == 0 and active(users) == ["mid"] * 4
+    assert running.returncode == (130 if how == signal.SIGINT else -how)
+    interrupted = "it goes on where it was\nfala-device: interrupted\n"
+    assert errors.endswith(interrupted) == (how == signal.SIGINT)
+    result = replace_all(users, releases["mid"], releases=shared, workers=1)
+    assert result.failed == 0 and result.replaced < 4 and active(users) == ["mid"] * 4
+    for folder in users:
+        assert sql(folder, "SELECT count(*) FROM examples WHERE label IS NOT NULL") == [(60,)]
 
 
 # The command
@@ -312,12 +298,3 @@ def test_the_command_takes_a_folder_of_devices_or_a_list(users, releases, tmp_pa
     result = done("replace-all", nested, releases["mid"], *options)
     assert (result["devices"], result["replaced"], result["already"]) == (4, 3, 1)
     assert "no device in it" in failed("replace-all", users[0], releases["mid"])
-
-
-def test_the_command_fails_if_a_device_does(users, releases):
-    (users[1] / "store.sqlite3").unlink()
-    ended = run("replace-all", users[0].parent, releases["mid"], "--budget", "0", "--jobs", "1")
-    assert ended.exit_code == 1
-    assert "devices: 3 replaced, 0 refined" in ended.stdout
-    assert f"{users[1]}: DeviceError: " in ended.stdout
-    assert "Traceback" not in ended.stderr
