@@ -51,7 +51,7 @@ class Reading:
     ) -> None:
         self.store = snapshot.task.store
         self.run = Run() if run is None else run
-        self.data = snapshot.state.version.data
+        self.data = snapshot.state.data
         self.ngrams = self.run.ngrams(self.store)
         self._some = only is not None
         self._examples = only

@@ -22,7 +22,7 @@ from fala.slots.slot import Slot
 from fala.slots.tries import Trials
 from fala.store.database import damaged, doctor
 from fala.store.settings import Trial
-from fala.store.slots import TaskState, Version
+from fala.store.slots import TaskState
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
@@ -178,17 +178,17 @@ class Task:
         """
         slots = self.store.slots
         while True:
-            version, held = slots.version(), self._held
-            if held is not None and held[0].version.generation == version.generation:
+            (generation, data), held = slots.counts(), self._held
+            if held is not None and held[0].generation == generation:
                 state, slot, trial, fell_back = held
-                if state.version != version:
-                    state = replace(state, version=version)
+                if state.data != data:
+                    state = replace(state, data=data)
                 return Snapshot(self, state, slot, trial, fell_back)
             try:
                 self._held = self._read()
             except (BundleError, DeviceError):
                 # Another process may have installed a release, and deleted this one.
-                if slots.version().generation == version.generation:
+                if slots.counts()[0] == generation:
                     raise
 
     def held(self) -> Snapshot:
@@ -249,12 +249,12 @@ class Task:
         """
         before, slot, store = prepared.before, prepared.slot, self.store
         with store.transaction():
-            version = Version(store.slots.advance(before.generation), before.state.version.data)
+            generation = store.slots.advance(before.generation)
             if slot is not before.active:
                 store.embeddings.add(slot.record.backbone, prepared.embeddings)
                 store.slots.put(slot.record)
                 store.slots.prune_labels()
-            state = replace(before.state, version=version, to_fit=False)
+            state = replace(before.state, generation=generation, to_fit=False)
             committed = replace(before, state=state, active=slot)
             store.after_commit(lambda: self._publish(committed))
         return committed
@@ -316,7 +316,7 @@ class Snapshot:
     @property
     def generation(self) -> int:
         """The task's generation."""
-        return self.state.version.generation
+        return self.state.generation
 
     @property
     def release(self) -> Release:

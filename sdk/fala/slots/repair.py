@@ -276,7 +276,7 @@ def _open_slots(path: Path, store: DamagedStore, releases: Mapping[str, Installe
         state = store.value("active", task.store.slots.state)
         if state is None:
             continue
-        for count in (state.version.generation, state.version.data):
+        for count in (state.generation, state.data):
             store.value("active", change_count, count)
         for number, name in enumerate((state.slot, state.previous)):
             if name is not None:

@@ -218,7 +218,7 @@ def roll_back(folder: Folder) -> None:
         _go_back(folder)
         store.settings.set_fell_back(None)
         if (trial := trials.running()) is not None:
-            trials.write(trial, "resume", store.slots.version().generation)
+            trials.write(trial, "resume", store.slots.counts()[0])
 
 
 def confirm(folder: Folder) -> None:
@@ -277,7 +277,7 @@ def _flip(store: Store, previous: SlotRecord, *, give_up: bool) -> None:
     """Make a task's previous slot active."""
     state = store.slots.state()
     store.slots.activate(previous.name, None if give_up else state.slot)
-    store.slots.advance(state.version.generation, to_fit=store.slots.has_newer_data(previous))
+    store.slots.advance(state.generation, to_fit=store.slots.has_newer_data(previous))
 
 
 def install_release(prepared: Sequence[Prepared]) -> None:
@@ -314,7 +314,7 @@ def install_release(prepared: Sequence[Prepared]) -> None:
             trial = None
             if not in_place:
                 state = store.slots.state()
-                trial = folder.trials.begin(state.slot, state.version.generation)
+                trial = folder.trials.begin(state.slot, state.generation)
                 manifest = installed[0].bundle.manifest
                 store.settings.note_version(manifest.product, manifest.version)
             store.prune(set().union(*(each.sources for each in prepared)))
@@ -351,7 +351,7 @@ def _write(prepared: Prepared, *, in_place: bool) -> Release:
         task.store.logits.add(model, values)
     fit, replacement = before.active.record.fit, before.active.record.replacement
     if not in_place:
-        data = before.state.version.data
+        data = before.state.data
         replacement = Replacement(generation, data, None if fit is None else fit.data)
     slots.put(replace(slot.record, name=name, replacement=replacement))
     if not in_place:
@@ -382,7 +382,7 @@ def load_adapter(
     folder, store, name = task.folder, task.store, task.name
     try:
         with device_errors(folder.path), store.transaction():
-            if folder.store.slots.version().generation != base.generation:
+            if folder.store.slots.counts()[0] != base.generation:
                 raise model_changed(folder.path)
             if name in folder.store.slots.adapters():
                 raise DataError(
@@ -411,7 +411,7 @@ def delete_adapter(task: Task) -> None:
     folder, store = task.folder, task.store
     with store.transaction():
         if task.name not in store.slots.adapters() and not store.examples.counts()[0]:
-            store.slots.version()  # raises
+            store.slots.counts()  # raises
         store.delete_task()
         prune(folder)
         drop_copies(folder.path)

@@ -378,12 +378,6 @@ class Examples:
                 for document, history in examples
             )
 
-    def adapters(self) -> list[str]:
-        """The tasks that have examples, by their adapters."""
-        with self._db.connection() as db:
-            rows = db.execute("SELECT DISTINCT adapter FROM examples ORDER BY adapter")
-            return [adapter for (adapter,) in rows]
-
     def _count_change(self, db: sqlite3.Connection) -> None:
         """Count a change of examples or labels."""
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))

@@ -41,31 +41,20 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Version:
-    """Identifies a snapshot of a task.
-
-    Attributes:
-        generation: Counts the changes of the active model.
-        data: Counts the changes of examples and labels.
-    """
-
-    generation: int
-    data: int
-
-
-@dataclass(frozen=True)
 class TaskState:
     """Which slots a task has.
 
     Attributes:
-        version: The task's version.
+        generation: Counts the changes of the active model.
+        data: Counts the changes of examples and labels.
         slot: The name of the active slot.
         previous: The one to roll back to; None without one.
         to_fit: Whether the active model is to be fitted to labels that are newer than its fit.
         positive: The label that a ranking is by; None is the release's.
     """
 
-    version: Version
+    generation: int
+    data: int
     slot: str
     previous: str | None
     to_fit: bool
@@ -155,8 +144,8 @@ class Slots:
 
     # Which slot is active
 
-    def version(self) -> Version:
-        """The committed version.
+    def counts(self) -> tuple[int, int]:
+        """The committed counts of changes, of the active model and of data; see ``TaskState``.
 
         Raises:
             DeviceError: If no model was ever installed.
@@ -167,7 +156,7 @@ class Slots:
             row = db.execute(query, (self._adapter,)).fetchone()
         if row is None:
             raise self._not_installed()
-        return self._version(*row)
+        return self._whole(*row)
 
     def state(self) -> TaskState:
         """Which slots the task has.
@@ -186,14 +175,14 @@ class Slots:
                 raise self._not_installed()
             generation, data, slot, previous, to_fit, positive = row
             return TaskState(
-                self._version(generation, data), text(slot), optional_text(previous),
+                *self._whole(generation, data), text(slot), optional_text(previous),
                 bool(whole(to_fit)), optional_text(positive),
             )  # fmt: skip
 
-    def _version(self, generation: object, data: object) -> Version:
+    def _whole(self, generation: object, data: object) -> tuple[int, int]:
         if not isinstance(generation, int) or not isinstance(data, int):
             raise DeviceError(damaged(self._db.path, "its counts of changes are damaged"))
-        return Version(generation, data)
+        return generation, data
 
     def advance(self, expected: int, *, to_fit: bool | None = False) -> int:
         """Count a change of the active model. In a transaction.

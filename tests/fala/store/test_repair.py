@@ -106,15 +106,6 @@ def test_forgetting_deletes_the_damaged_store(folder):
             assert not file.is_file() or first.example.encode() not in file.read_bytes()
 
 
-def test_missing_settings_are_written_again(folder):
-    unchecked(folder, "DELETE FROM device")
-    with pytest.raises(DeviceError, match=r"damaged.*doctor"):
-        Device.open(folder)
-    assert Device.repair(folder, unsigned=True).whole
-    with Device.open(folder) as device:
-        assert len(list(device.examples())) == len(TEXTS)
-
-
 def has_dbstat():
     with closing(sqlite3.connect(":memory:")) as db, contextlib.suppress(sqlite3.Error):
         db.execute("SELECT * FROM dbstat")

@@ -1,3 +1,5 @@
+"""The files of releases in a device's folder."""
+
 import pytest
 
 from bundles import write_word_vector_release
