@@ -23,6 +23,7 @@ from fala.personal.refit import refit
 from fala.personal.run import Budget
 from fala.report import Stopped
 from fala.slots import release as loaded
+from fala.slots.folder import Folder
 from fala.slots.trial import PREDICTIONS
 from fala.testing import PowerCuts, labels_of, texts
 
@@ -251,6 +252,39 @@ def test_a_model_is_not_seen_before_its_commit(device, path):
         with Device.open(path) as other:
             assert np.array_equal(quickly(lambda: other.predict_proba(PROBES)), before)
     assert not np.array_equal(device.predict_proba(PROBES), before)
+
+
+def test_threads_that_open_the_same_slot_do_not_wait_for_each_other(path, releases, monkeypatch):
+    """One opens a release and then reads the store; the other reads it, and opens the release."""
+    with Device.open(path) as device:
+        device.replace(releases["mid"], Budget(0))
+    opening, reading, original = threading.Event(), threading.Event(), Folder.verified
+
+    def verified(folder, digest):
+        if threading.current_thread() is first:
+            opening.set()
+            assert reading.wait(10)
+            time.sleep(0.2)
+        return original(folder, digest)
+
+    device = Device.open(path)  # not closed where it would wait, too
+    task, snapshot = device._own, device._own.snapshot()
+
+    def read():
+        assert opening.wait(10)
+        with task.store.reading():
+            reading.set()
+            task.open_slot(snapshot.state.previous)
+
+    first = threading.Thread(target=lambda: task.previous(snapshot), daemon=True)
+    second = threading.Thread(target=read, daemon=True)
+    monkeypatch.setattr(Folder, "verified", verified)
+    for thread in (first, second):
+        thread.start()
+    for thread in (first, second):
+        thread.join(10)
+        assert not thread.is_alive()
+    device.close()
 
 
 def together(*functions):

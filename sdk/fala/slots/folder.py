@@ -74,16 +74,17 @@ class Folder:
         """An installed release, or adapter, verified once."""
         key = digest, "" if base is None else base.bundle.digest
         with loading(digest):
-            release = self._releases.get(key)
-            if release is None:
-                bundle = self.verified(digest)
-                if base is None:
-                    encoders = self.encoders  # not the folder, which would refer to itself
-                    release = Release.of(bundle, lambda: backbone_of(bundle, encoders))
-                else:
-                    release = Release.of_adapter(bundle, base)
-                self.hold(release, base)
-            return release
+            if (held := self._releases.get(key)) is not None:
+                return held
+            bundle = self.verified(digest)
+            if base is None:
+                encoders = self.encoders  # not the folder, which would refer to itself
+                release = Release.of(bundle, lambda: backbone_of(bundle, encoders))
+            else:
+                release = Release.of_adapter(bundle, base)
+            self._releases[key] = release
+        self.hold(release, base)  # without the lock, for which a reader of the store may wait
+        return release
 
     def verified(self, digest: str) -> Bundle:
         """An installed bundle, verified.
