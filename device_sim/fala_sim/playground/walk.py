@@ -18,7 +18,7 @@ from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala_export.bundles import add_bridge, write_again, write_release
-from fala_export.fit.annotators import annotated, annotated_rows, learn_scales
+from fala_export.fit.annotators import annotated_rows, learn_scales
 from fala_export.fit.bridge import fit_bridge
 from fala_export.fit.heads import PublicRows, fit_joint_head, kind_of
 from fala_export.fit.left_out import Show
@@ -126,8 +126,7 @@ def _add_scales(
         return f"the SDK's: {reason}"
     bundle = Bundle.open(release)
     try:
-        public, positions, count = annotated(bundle, head, rows)
-        people = annotated_rows(bundle, head, public, (positions, count), embeddings, show)
+        people = annotated_rows(bundle, head, rows, lambda _: embeddings, show)
     except DataError as error:
         return f"the SDK's: {error}"
     scales, origin = learn_scales(people, show)

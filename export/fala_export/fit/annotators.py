@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,27 +68,28 @@ def annotated_rows(
     bundle: Bundle,
     head: Head,
     rows: Rows,
-    drawn: tuple[NDArray[np.intp], int],
-    embeddings: Mapping[str, Vectors],
+    embeddings_of: Callable[[list[str]], Mapping[str, Vectors]],
     show: Show,
 ) -> AnnotatedRows:
-    """A head's inputs and logits of annotators' rows.
+    """Draw annotators, and compute a head's inputs and logits of their rows.
 
     Args:
         bundle: The release.
         head: Its head.
-        rows: The rows.
-        drawn: The positions of the annotators' rows, and the number of annotators.
-        embeddings: Embeddings of their texts.
+        rows: Public rows.
+        embeddings_of: Embeds the texts of those that are drawn.
         show: Shows progress.
 
     Raises:
         DataError: See ``cross_fitted_logits``.
+        RowError: See ``annotated``.
     """
+    rows, drawn, available = annotated(bundle, head, rows)
+    embeddings = embeddings_of(rows.texts())
     logits = cross_fitted_logits(
         bundle, head, rows.examples.tolist(), [row.label for row in rows], embeddings, show
-    )[drawn[0]]
-    used = rows.take(drawn[0])
+    )[drawn]
+    used = rows.take(drawn)
     # Many annotators label the same examples: compute the inputs once.
     examples = list(dict.fromkeys(row.example for row in used))
     position_of = {example: position for position, example in enumerate(examples)}
@@ -101,7 +102,7 @@ def annotated_rows(
         logits,
         head.label_shares([row.label for row in used]),
         [str(row.user) for row in used],
-        drawn[1],
+        available,
     )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError
 from fala.cli import progress
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
 from fala_export.bundles import write_again
 from fala_export.embedding import Embedder
-from fala_export.fit.annotators import annotated, annotated_rows, learn_scales
+from fala_export.fit.annotators import annotated_rows, learn_scales
 from fala_export.fit.scales import (
     AnnotatedRows,
 )
@@ -84,8 +85,10 @@ def _annotate(bundle: Bundle, head: Head, public: Rows, embedder: Embedder) -> A
         raise BundleMismatchError(
             f"the rows are for {rows_kind}, the release's head is for {head.described}"
         )
-    rows, positions, count = annotated(bundle, head, public)
-    texts = rows.texts()
-    vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
-    embeddings = dict(zip(texts, vectors, strict=True))
-    return annotated_rows(bundle, head, rows, (positions, count), embeddings, progress)
+    backbone, digest = bundle.backbone(), bundle.backbone_digest
+
+    def embeddings_of(texts: list[str]) -> Mapping[str, Vectors]:
+        vectors = embedder.embed(backbone, digest, texts, "embedding texts")
+        return dict(zip(texts, vectors, strict=True))
+
+    return annotated_rows(bundle, head, public, embeddings_of, progress)
