@@ -32,7 +32,7 @@ import zlib
 from collections.abc import Callable
 
 from fala.base.errors import DataError, DeviceError, needs, type_of
-from fala.store.columns import blob, text
+from fala.store.columns import blob, insert_rows, text
 
 #: Returns the app's key, 32 bytes.
 Key = Callable[[], bytes]
@@ -271,25 +271,24 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
         LookupError: An embedding belongs to no text.
     """
     names: dict[int, tuple[object, object]] = {}
-    for row, name, encrypted in db.execute("SELECT id, text, sealed FROM texts").fetchall():
-        _, *columns = text_columns(new, row, decode_text(old, row, name, encrypted))
-        names[row] = (name, columns[0])
-        db.execute("UPDATE texts SET text = ?, sealed = ? WHERE id = ?", (*columns, row))
-    query = "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?"
-    for row, backbone, vector in db.execute("SELECT * FROM embeddings").fetchall():
-        context = ("embeddings", row, backbone)
-        before, after = names[row]
-        data = old.decode(vector, *context, before)
-        db.execute(query, (new.encode(data, *context, after), row, backbone))
+    texts, vectors = [], []
+    for row, name, encrypted in db.execute("SELECT id, text, sealed FROM texts"):
+        texts.append(text_columns(new, row, decode_text(old, row, name, encrypted)))
+        names[row] = name, texts[-1][1]
+    insert_rows(db, "INSERT OR REPLACE INTO texts", texts)
+    for row, backbone, vector in db.execute("SELECT text, backbone, vector FROM embeddings"):
+        before, after = (("embeddings", row, backbone, name) for name in names[row])
+        vectors.append((row, backbone, new.encode(old.decode(vector, *before), *after)))
+    insert_rows(db, "INSERT OR REPLACE INTO embeddings", vectors)
     for table, keys, column, ending in _RECORDS:
         is_text = column == "label"
         read: Callable[..., object] = old.decode_text if is_text else old.decode
         write: Callable[..., object] = new.encode_text if is_text else new.encode
-        context_columns = ", ".join((*keys, *ending))
-        chosen = f"SELECT {column}, {context_columns} FROM {table} WHERE {column} IS NOT NULL"
-        query = (
-            f"UPDATE {table} SET {column} = ? WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
-        )
-        for value, *row in db.execute(chosen).fetchall():
-            record = write(read(value, table, *row), table, *row)
-            db.execute(query, (record, *row[: len(keys)]))
+        context, size = ", ".join((*keys, *ending)), len(keys) + len(ending)
+        chosen = db.execute(f"SELECT {context}, * FROM {table} WHERE {column} IS NOT NULL")
+        at = [name for name, *_ in chosen.description].index(column, size)
+        rows = []
+        for row in chosen:
+            record = write(read(row[at], table, *row[:size]), table, *row[:size])
+            rows.append((*row[size:at], record, *row[at + 1 :]))
+        insert_rows(db, f"INSERT OR REPLACE INTO {table}", rows)

@@ -36,6 +36,7 @@ def test_statements_do_not_depend_on_the_number_of_examples(tmp_path, releases, 
                 "withdraw labels": lambda: device.unlabel(list(device.examples())[: size // 3]),
                 "forget": lambda: device.forget(list(device.examples())[: size // 2]),
                 "roll back": device.rollback,
+                "encrypt": lambda: device.rotate_key(lambda: bytes(32)),
             }  # fmt: skip
             for name, call in calls.items():
                 statements.clear()
