@@ -333,7 +333,7 @@ class Device:
             >>> device.close()
         """
         self._folder.close()
-        for learner in self._learners.values():
+        for learner in [*self._learners.values()]:
             learner.close()
 
     def __enter__(self: _Device) -> _Device:
@@ -376,7 +376,7 @@ class Device:
             ...
             fala.base.errors.DeviceError: ...
         """
-        for learner in self._learners.values():
+        for learner in [*self._learners.values()]:
             learner.close()
         erase(self._folder.path, self._folder.store)
         _log.info("%s: erased", self._folder.path)
@@ -1316,10 +1316,10 @@ class Device:
             DataError: The name is invalid.
         """
         name = "" if adapter is None else check_adapter_name(adapter)
-        if name not in self._learners:
-            # Two threads get the same learner, even in simultaneous first calls.
-            self._learners.setdefault(name, Learner(Task(self._folder, name, self._own)))
-        return self._learners[name]
+        if (learner := self._learners.get(name)) is not None:
+            return learner
+        # Two threads get the same learner, even in simultaneous first calls.
+        return self._learners.setdefault(name, Learner(Task(self._folder, name, self._own)))
 
     def _answer(self, examples: Iterable[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:
         """The head of a task's active model, and its logits of an app's n examples, (n, C)."""

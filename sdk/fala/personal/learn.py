@@ -60,7 +60,9 @@ class LastFit:
 
 
 class Learner:
-    """Fits a task's model to its examples, and holds the last fit.
+    """What a task does with its examples: decide, keep, fit to and forget them.
+
+    It holds the last fit, to which further labels are added.
 
     Args:
         task: The task.
