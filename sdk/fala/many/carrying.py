@@ -15,10 +15,10 @@ from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.many.cache import EncodingCache, cached
 from fala.many.replaced import ReplacedAll
-from fala.personal.compare import Accept
 from fala.personal.gather import Reading
+from fala.personal.replace import Terms
 from fala.personal.run import Budget
-from fala.slots.admit import Signed, admit, admit_loaded
+from fala.slots.admit import admit, admit_loaded
 from fala.slots.folder import Snapshot
 from fala.slots.installing import ReleaseFiles
 from fala.slots.release import Release, open_bundle
@@ -48,9 +48,7 @@ class Carrying:
     release: Path | None
     releases: ReleaseFiles
     budget: Budget
-    accept: Accept
-    allow_older: bool
-    trust: bytes | None
+    terms: Terms
     functions: Functions | None
     own: str
     dimension: int | None
@@ -72,7 +70,7 @@ class Carrying:
         """
         if self.release is None:
             return self.own
-        origin, encoders = Signed(self.trust), Encoders(self._encoder)
+        origin, encoders = self.terms.origin, Encoders(self._encoder)
         release = admit_loaded(self.release, origin, encoders, self.releases)
         self.admitted = release.bundle.digest, needs_signature(release.bundle)
         return release.name
@@ -121,8 +119,8 @@ class Carrying:
 
     def _loaded(self, path: Path) -> Release:
         if path not in self._open:
-            origin, encoders = Signed(self.trust), Encoders(self._encoder)
-            release = admit(path, origin, encoders, self.releases)
+            encoders = Encoders(self._encoder)
+            release = admit(path, self.terms.origin, encoders, self.releases)
             self._check(release.bundle)
             digest, needed = self.admitted
             VALIDATED[digest] = needed
@@ -174,12 +172,12 @@ class Carrying:
             earlier = device._own.previous(snapshot)
             if earlier is not None and self._is_new(earlier.release.bundle):
                 return ReplacedAll(went_back=1)
-            tasks = device._folder.store.slots.adapters()
+            tasks, terms = device._folder.store.slots.adapters(), self.terms
             report = device.replace(
-                self.release, self.budget, accept=self.accept, trust=self.trust,
+                self.release, self.budget, accept=terms.accept, trust=terms.origin.trust,
                 encoder=None if self.release else self._next, dimension=self.dimension,
-                allow_older=self.allow_older, progress=count,
-                adapters={name: self.adapters[name] for name in tasks if name in self.adapters},
+                allow_older=terms.allow_older, progress=count,
+                adapters={task: file for task, file in self.adapters.items() if task in tasks},
             )  # fmt: skip
             return ReplacedAll.of("replaced", report, encoded)
 

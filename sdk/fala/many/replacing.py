@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, TypeAlias
 
 from fala.arguments import (
     check_adapter_name,
@@ -20,10 +20,11 @@ from fala.arguments import (
     check_folder,
     check_progress,
     check_source,
+    check_terms,
 )
 from fala.backbones.external import Encoders, Functions
 from fala.backbones.onnx_encoder import cores
-from fala.base.errors import DataError, DeviceError, check_flag, check_word, shown, type_of
+from fala.base.errors import DataError, DeviceError, shown, type_of
 from fala.base.examples import listed
 from fala.base.files import FULL_DISK, check_path
 from fala.bundle.signature import Trust, key_bytes
@@ -33,6 +34,7 @@ from fala.many.replaced import ReplacedAll
 from fala.many.workers import in_processes
 from fala.personal.compare import Accept
 from fala.personal.run import Budget, Progress, Run
+from fala.slots.admit import Signed
 from fala.slots.child import forbidden
 from fala.slots.installing import release_files
 
@@ -118,17 +120,22 @@ def replace_all(
     own = check_source(release, None if release else encoder, dimension, trust)
     functions = own.functions if own else encoder
     Encoders(functions)  # raises what is wrong with them
+    if not isinstance(adapters := adapters or {}, Mapping):
+        raise DataError(f"adapters are files by the names of their tasks, not {shown(adapters)}")
+    files = {
+        check_adapter_name(name): check_path(file, "adapters").absolute()
+        for name, file in adapters.items()
+    }
+    origin = Signed(None if trust is None else key_bytes(trust))
     carrying = Carrying(
         release=None if release is None else check_path(release, "release").absolute(),
         releases=release_files(releases),
         budget=check_budget(budget),
-        accept=cast(Accept, check_word(accept, get_args(Accept), "accept")),
-        allow_older=check_flag(allow_older, "allow_older"),
-        trust=None if trust is None else key_bytes(trust),
+        terms=check_terms(accept, origin, (), allow_older=allow_older),
         functions=functions,
         own=own.name if own else "",
         dimension=dimension,
-        adapters=_checked_adapters(adapters),
+        adapters=files,
     )
     run = Run(progress=check_progress(progress))
     call = _map_of(workers, functions, len(folders))
@@ -220,20 +227,6 @@ def _map_of(workers: int | Map | None, functions: object, devices: int) -> Map:
     if count < 2 or forbidden() or not _importable(functions):
         return map
     return partial(in_processes, count=count)
-
-
-def _checked_adapters(adapters: Mapping[str, str | os.PathLike[str]] | None) -> Mapping[str, Path]:
-    """Return the adapters' files by their tasks.
-
-    Raises:
-        DataError: They are not such files.
-    """
-    if adapters is not None and not isinstance(adapters, Mapping):
-        raise DataError(f"adapters are files by the names of their tasks, not {shown(adapters)}")
-    return {
-        check_adapter_name(name): check_path(file, "adapters").absolute()
-        for name, file in (adapters or {}).items()
-    }
 
 
 def _importable(functions: object) -> bool:

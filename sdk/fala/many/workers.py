@@ -26,8 +26,6 @@ _log = logging.getLogger("fala.many")
 
 #: Processes that an item may end before it is left out: some may have been ended by chance.
 ATTEMPTS = 3
-#: Processes in a row that end at their start before none is tried any more.
-STARTS = 3
 #: Items in a row that end their processes before none is started any more.
 MOST_LOST = 3
 #: Seconds that a process has to finish its item when no more results are wanted.
@@ -140,26 +138,25 @@ class _Pool:
 
     def _started(self) -> subprocess.Popen[bytes] | None:
         """A process that is ready; None where none can be started."""
-        for _ in range(STARTS):
-            if self._closed:
-                break
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    env={**os.environ, **dict.fromkeys(_THREADS, "1")},
-                    creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-                )  # fmt: skip
-            except (NotImplementedError, OSError) as error:
-                _log.info("no process can be started: %s", error)
-                break
-            self._processes.add(process)
-            try:
-                if _answer(process, self._function) == _READY:
-                    return process
-            except _ENDED:
-                _log.info("a process ended at its start")
-            self._end(process)
+        if self._closed:
+            return None
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _START, json.dumps(sys.path)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env={**os.environ, **dict.fromkeys(_THREADS, "1")},
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )  # fmt: skip
+        except (NotImplementedError, OSError) as error:
+            _log.info("no process can be started: %s", error)
+            return None
+        self._processes.add(process)
+        try:
+            if _answer(process, self._function) == _READY:
+                return process
+        except _ENDED:
+            _log.info("a process ended at its start")
+        self._end(process)
         return None
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
