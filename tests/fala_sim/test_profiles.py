@@ -13,13 +13,15 @@ import pytest
 import fala
 import fala_export
 from fala_sim.experiments.profiles.limited import DOCUMENTS, judge_run, train_limited
-from fala_sim.experiments.profiles.profile import MIB, PROFILES, Figure, Profile, ProfileWork
+from fala_sim.experiments.profiles.profile import PROFILES, Figure, Profile, ProfileWork
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.playground.releases import built_in
 from sim_command import done, works
 from trained import documents, make_head, make_situation
 
 pytestmark = pytest.mark.slow
+
+MIB = 1024**2
 
 
 TEXTS = [f"{text} number {i}" for i in range(20) for text in ("a good film", "an awful film")]

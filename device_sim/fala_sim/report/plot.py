@@ -167,13 +167,6 @@ def legend_below(axes: Axes) -> None:
                        columnspacing=1.2, handletextpad=0.5, labelcolor=INK)  # fmt: skip
 
 
-def times_text(ratio: float) -> str:
-    """A ratio in words, as 2.5×."""
-    if ratio >= 10:
-        return f"{ratio:,.0f}×"
-    return f"{ratio:.1f}×" if ratio >= 0.95 else f"{ratio:.2g}×"
-
-
 def slug(text: str) -> str:
     """A name for files and ids."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "data"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ from fala import Bundle
 from fala.backbones.word_vectors import words
 from fala.base.examples import tokenizer_inputs
 from fala.model.heads import Vectors
-from fala_export.embedding.tokens import embed_tokens, half_precision, placed
+from fala_export.embedding.tokens import embed_tokens, placed
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import drop_pooler
 from fala_export.vectors.table import bundle_table
@@ -92,17 +91,6 @@ class TransformerLearner(TrainableBackbone):
     def dimension(self) -> int:
         """Length of an embedding."""
         return self.encoder.module.end.dimension
-
-    @property
-    def embedding_digest(self) -> str:
-        """SHA-256 over everything that an embedding depends on."""
-        encoder = self.encoder
-        precision = str(half_precision())
-        form = [
-            self.digest, self.max_length, encoder.pooling, encoder.normalized, self.dimension,
-            precision,
-        ]  # fmt: skip
-        return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
 
     def keep_tables(self) -> None:
         """Leave the tables of tokens and positions untrained: only the layers are trained."""

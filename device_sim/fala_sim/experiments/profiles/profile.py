@@ -13,8 +13,6 @@ from fala_sim.csv_rows import csv_rows
 if TYPE_CHECKING:
     from fala_sim.situation import UserExample, UserLabel
 
-MIB = 1024**2
-
 
 @dataclass(frozen=True)
 class Figure:
