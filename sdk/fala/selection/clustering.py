@@ -140,25 +140,17 @@ def _falling(scores: Vectors, most: int) -> Indices:
     return np.asarray(positions[falling[positions].argsort(kind="stable")])
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """The answers for the vertices drawn in step 1, shapes (n,).
-
-    Attributes:
-        pivot: Rank of the pivot whose answer was ``+``; -1 for none.
-        before: Number of pivots at the time of the vertex's queries.
-    """
-
-    pivot: Indices
-    before: Indices
-
-
 def _choose_pivots(
     graph: SimilarityGraph, oracle: Oracle, order: Indices, attempts: int, allowance: int
-) -> tuple[Indices, _Answers]:
-    """Step 1: keep the drawn vertices that have no ``+`` to an earlier kept one."""
+) -> tuple[Indices, Indices]:
+    """Step 1: keep the drawn vertices that have no ``+`` to an earlier kept one.
+
+    Returns:
+        The pivots, and by vertex, (2, n), the rank of the pivot whose answer was ``+``, -1 for
+        none, and the number of pivots at the time of its queries.
+    """
     total = len(graph)
-    answers = _Answers(np.full(total, -1, dtype=np.intp), np.zeros(total, dtype=np.intp))
+    answers = np.stack([np.full(total, -1), np.zeros(total, np.intp)])
     pivots = np.empty(0, dtype=np.intp)
     for rows in row_blocks(total, total):
         drawn = order[rows]
@@ -177,14 +169,13 @@ def _choose_pivots(
                 chosen[count] = len(pivots) + row
                 count += 1
             else:
-                answers.pivot[vertex] = ranks[position]
-                answers.before[vertex] = count
+                answers[:, vertex] = ranks[position], count
         pivots = columns[chosen[:count]]
     return pivots, answers
 
 
 def _join_pivots(
-    graph: SimilarityGraph, oracle: Oracle, pivots: Indices, answers: _Answers, attempts: int
+    graph: SimilarityGraph, oracle: Oracle, pivots: Indices, answers: Indices, attempts: int
 ) -> tuple[Indices, Indices]:
     """Step 2: every other vertex joins a pivot, or becomes a cluster of its own."""
     assignment = np.full(len(graph), -1, dtype=np.intp)
@@ -203,11 +194,11 @@ def _join_pivots(
             boosted = weak.copy()
             np.add.at(boosted, joined[joined >= 0], np.float32(_BOOST / _BOOSTERS))
             ranks = _falling(boosted, attempts)
-            fallback = int(answers.pivot[vertex])
+            fallback, before = answers[:, vertex].tolist()
             if fallback >= 0:
                 # Step 1 has this vertex's answers from the pivots of that time, down to the
                 # fallback. Query only new pivots that rank above the fallback.
-                answered = (ranks < answers.before[vertex]) & (weak[ranks] >= weak[fallback])
+                answered = (ranks < before) & (weak[ranks] >= weak[fallback])
                 ranks = ranks[(boosted[ranks] > boosted[fallback]) & ~answered]
             position = oracle.first_positive(vertex, pivots[ranks])
             assignment[vertex] = fallback if position < 0 else ranks[position]

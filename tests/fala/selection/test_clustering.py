@@ -91,7 +91,7 @@ def test_an_informative_weak_signal_beats_plain_pivot():
 
 
 def no_answers(count):
-    return clustering._Answers(np.full(count, -1), np.zeros(count, dtype=int))
+    return np.stack([np.full(count, -1), np.zeros(count, dtype=int)])
 
 
 def test_vertices_and_pivots_are_queried_by_similarity():
