@@ -259,7 +259,8 @@ def personal_head(
     shares = head.label_shares(labels)
     block = Block(Inputs(embeddings), head.weight)
     fits = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
-    verdict = decide(shares, fits.full.left_out, fits.calibrated.left_out, fits.vendor)
+    logits = fits.full.left_out, fits.calibrated.left_out, fits.vendor
+    verdict = decide(shares, *logits, trust=fits.scales.trust)
     chosen = fits.personal(verdict.trust)
     return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
 

@@ -44,12 +44,9 @@ from fala.text.sparse_rows import SparseRows
 #: Default scales of a dense block, of n-grams, of the slope and of the bias: the least loss in the
 #: mean over people of six data sets who are in no table (``docs/tried.md``).
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
-#: The mixing weight: the expected share of the full fit. From ``MANY`` labels on a head that knows
-#: nothing is not mixed with.
-TRUST = 0.7
 #: The number of labels from which on people who differ much are more than noise, and the first
-#: three scales then; and that from which on the full fit is expected.
-MANY, WIDER, WHOLE = 100, (1.0, 3.0, 1.0), 200
+#: three scales then.
+MANY, WIDER = 100, (1.0, 3.0, 1.0)
 # The least trust by which a model's distance from the calibrated one is divided.
 _LEAST_TRUST = 0.25
 # The most examples that are added together, and in all as a share of those of the minimum, in the
@@ -281,15 +278,12 @@ def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:
 
 def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
     """The table of scales for some blocks where the release has none."""
-    trust = TRUST if any(block.weight.any() for block in blocks) else 1.0
 
     def row(dense: float, words: float, slope: float, labels: int) -> Scales:
         of_blocks = (words if isinstance(block.inputs, SparseRows) else dense for block in blocks)
-        return Scales(tuple(of_blocks), slope, BIAS_SCALE, trust, labels)
+        return Scales(tuple(of_blocks), slope, BIAS_SCALE, labels=labels)
 
-    many = row(*WIDER, MANY)
-    whole = replace(many, trust=1.0, labels=WHOLE)
-    return row(DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, 0), many, whole
+    return row(DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, 0), row(*WIDER, MANY)
 
 
 def scales_for(table: Sequence[Scales], training: TrainingSet) -> Scales:

@@ -42,7 +42,7 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     json.dumps(report.to_dict())
     assert embedded(path, releases["mid"]) == set()
     of_vendor = vendor[range(len(PROBES)), [int(y) for y in truth]]
-    assert loss(device, truth) < 0.85 * -np.log(of_vendor).mean()
+    assert loss(device, truth) < 0.8 * -np.log(of_vendor).mean()
 
 
 def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(device, releases, labels):

@@ -282,7 +282,7 @@ def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with
     weight -= (weight @ head.weight.T) @ head.weight / (head.weight**2).sum()
     noise = with_head(weight.astype(np.float32), head.bias)
     assert device.preview(noise, Budget(30)).comparison.releases.unrelated
-    with pytest.raises(WorseModelError, match="does not agree with the active model"):
+    with pytest.raises(WorseModelError, match="worse for this user"):
         device.replace(noise, Budget(30), accept="better-than-old")
     assert device.status().release == "old"
     report = device.replace(noise, Budget(30))  # nothing is refused

@@ -161,16 +161,15 @@ def test_the_default_rows_follow_the_last_row_of_a_release():
         some[labels:] = np.nan
         return scales_for(rows, replace(training, labels=some))
 
-    few, many, whole = default_scales(training.blocks)
-    assert [row.labels for row in (few, many, whole)] == [0, 100, 200]
-    assert many.blocks == whole.blocks and few.trust == many.trust < whole.trust == 1
+    few, many = default_scales(training.blocks)
+    assert (few.labels, many.labels, few.trust, many.trust) == (0, 100, 1, 1)
     assert at(5) == at(10) == table[0]
     assert at(20) == at(99) == table[1]
-    assert (at(100), at(199), at(200), at(230)) == (many, many, whole, whole)
+    assert (at(100), at(230)) == (many, many)
     assert (at(99, []), at(100, [])) == (few, many)
     # A release that has rows for as many labels keeps them.
     longer = [*table, replace(table[0], labels=100)]
-    assert (at(130, longer), at(200, longer)) == (longer[-1], whole)
+    assert at(130, longer) == at(230, longer) == longer[-1]
 
 
 @pytest.mark.parametrize(
