@@ -5,7 +5,7 @@ installs it (``fala.slots.validation``). The audit's rules hold for each operato
 the usual ways in which a small file asks for much memory or time, also where an app can start no
 process:
 
-- an operator of ``OPERATORS``, with names that are defined once, and no circles;
+- an operator of ``OPERATORS``, after those whose results it uses, with names that are defined once;
 - a size is a constant within a bound, or is computed from lengths by few operators;
 - what is computed from constants alone, while the model is loaded, is not much larger than they;
 - products read no constant more than a few times.
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import ChainMap, defaultdict
-from collections.abc import Container, Iterator, MutableMapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -55,8 +55,7 @@ def audit_model(model: bytes) -> None:
     """
     with _bundle_errors():
         graph = read_onnx(model)
-        sort_nodes(graph)
-        _Rules(graph).check(graph, {})
+        _Rules(graph).check(graph, ChainMap())
 
 
 @contextmanager
@@ -99,7 +98,7 @@ class _Value:
 
 _UNKNOWN = _Value()
 
-_Values = MutableMapping[str, _Value]
+_Values = ChainMap[str, _Value]
 
 
 class _Rules:
@@ -116,27 +115,36 @@ class _Rules:
     def check(self, graph: Graph, values: _Values) -> None:
         """Check a graph, or a branch in one.
 
+        Its operators are in the order in which they are computed, as ONNX requires.
+
         Args:
-            graph: The graph, sorted.
-            values: Those of the names around a branch; the graph's are added.
+            graph: The graph.
+            values: Those of the names that are defined: around a branch at first; the graph's own
+                are added to the first map.
 
         Raises:
             UnsoundError: A rule is broken.
         """
+        own = values.maps[0]
         for name, tensor in graph.constants.items():
-            if name not in graph.optional:
-                values[name] = _Value.of(tensor)
+            own[name] = _UNKNOWN if name in graph.optional else _Value.of(tensor)
+        own.update(dict.fromkeys(graph.inputs, _UNKNOWN))
         for node in graph.nodes:
             if node.operator not in OPERATORS:
                 raise UnsoundError(f"{node.operator!r:.60}: an operator that no encoder needs")
-            inputs = [values.get(name, _UNKNOWN) for name in node.inputs]
+            _check_defined(node.inputs, values)
+            for value in node.attributes.values():
+                if isinstance(value, Graph):
+                    self.check(value, values.new_child())
             try:
-                value = self._value(node, inputs)
+                result = self._value(node, [values.get(name, _UNKNOWN) for name in node.inputs])
             except UnsoundError as error:
                 raise UnsoundError(f"{node.operator!r:.60}: {error}") from error
-            values.update(dict.fromkeys(filter(None, node.outputs), value))
-        for branch in graph.branches():
-            self.check(branch, ChainMap({}, values))
+            for name in filter(None, node.outputs):
+                if name in own:
+                    raise UnsoundError(f"{name!r:.60} is defined twice")
+                own[name] = result
+        _check_defined(graph.outputs, values)
 
     def _value(self, node: Node, inputs: Sequence[_Value]) -> _Value:
         """An operator's result; counts what it computes from constants."""
@@ -158,6 +166,12 @@ class _Rules:
         if self._computable < 0:
             raise UnsoundError("constants are computed that are larger than those in the file")
         return _Value(numbers, factor)
+
+
+def _check_defined(names: Sequence[str], values: _Values) -> None:
+    for name in names:
+        if name and name not in values:
+            raise UnsoundError(f"{name!r:.60} is used before it is defined")
 
 
 def _constant(node: Node) -> Tensor:
@@ -227,67 +241,3 @@ def _numbers(node: Node, used: Sequence[_Value]) -> int:
         aligned = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)
         return math.prod(map(max, aligned))
     return max(counts, default=1)
-
-
-def sort_nodes(graph: Graph, *outer: Container[str]) -> None:
-    """Sort the operators of a graph, and of its branches, topologically.
-
-    Args:
-        graph: The graph.
-        outer: Names that are defined around it, in several containers.
-
-    Raises:
-        UnsoundError: A name is defined twice or nowhere, or depends on itself.
-    """
-    defined = {*graph.constants, *graph.inputs}
-    producers: dict[str, int] = {}
-    for number, node in enumerate(graph.nodes):
-        for name in filter(None, node.outputs):
-            if name in producers or name in defined:
-                raise UnsoundError(f"{name!r:.60} is defined twice")
-            producers[name] = number
-    known = (producers, defined, *outer)  # not copied for each of many branches
-    pending, consumers = [0] * len(graph.nodes), defaultdict(list)
-    for number, node in enumerate(graph.nodes):
-        for name in _needed(node):
-            if name in producers:
-                pending[number] += 1
-                consumers[producers[name]].append(number)
-            elif not any(name in names for names in known):
-                raise UnsoundError(f"{name!r:.60} is used and defined nowhere")
-    for name in graph.outputs:
-        if not any(name in names for names in known):
-            raise UnsoundError(f"{name!r:.60} is an output and defined nowhere")
-    # Python's graphlib takes three times as long.
-    ready = [number for number, count in enumerate(pending) if not count]
-    order: list[Node] = []
-    while ready:
-        number = ready.pop()
-        order.append(graph.nodes[number])
-        for consumer in consumers[number]:
-            pending[consumer] -= 1
-            if not pending[consumer]:
-                ready.append(consumer)
-    if len(order) != len(graph.nodes):
-        raise UnsoundError("an operator takes its own output")
-    graph.nodes = order
-    for branch in graph.branches():
-        sort_nodes(branch, *known)
-
-
-def _needed(node: Node) -> set[str]:
-    """Names that an operator uses, its branches included."""
-    names = {name for name in node.inputs if name}
-    for value in node.attributes.values():
-        if isinstance(value, Graph):
-            names |= _free(value)
-    return names
-
-
-def _free(graph: Graph) -> set[str]:
-    """Names that a branch uses from outside."""
-    used, defined = set(graph.outputs), {*graph.constants, *graph.inputs}
-    for node in graph.nodes:
-        used |= _needed(node)
-        defined.update(node.outputs)
-    return used - defined

@@ -137,7 +137,7 @@ BY_WORDS = node("ReduceMax", ["input_ids"], "most", keepdims=0)
           node("Where", ["is", "long", "long"], "size"), node("Expand", ["one", "size"])], UNBOUND),
         # By more than lengths.
         ([*FULL, node("Mul", ["long", "many"], "size"), node("Expand", ["one", "size"])], UNBOUND),
-        ([*FULL, node("Where", ["is", "many", "long"], "size"), constant(True, "is"),
+        ([*FULL, constant(True, "is"), node("Where", ["is", "many", "long"], "size"),
           node("Expand", ["one", "size"])], UNBOUND),
         ([*FULL, node("Concat", ["long", "many", "many"], "size"),
           node("Expand", ["one", "size"])], UNBOUND),
@@ -211,14 +211,14 @@ def test_other_operators_are_rejected(operator):
 @pytest.mark.parametrize(
     ("nodes", "match"),
     [
-        ([node("Neg", ["y"])], "takes its own output"),
+        ([node("Neg", ["y"])], "'y' is used before it is defined"),
         ([node("Neg", ["b"], "a"), node("Neg", ["a"], "b"), node("Neg", ["b"])],
-         "takes its own output"),
-        ([node("Neg", ["nowhere"])], "'nowhere' is used and defined nowhere"),
+         "'b' is used before it is defined"),
+        ([node("Neg", ["nowhere"])], "'nowhere' is used before it is defined"),
         ([node("Neg", ["\x1b]0;owned\x07"])], r"'\\x1b\]0;owned\\x07' is used"),
         ([node("Neg", ["input_ids"]), node("Abs", ["input_ids"])], "'y' is defined twice"),
         ([node("Neg", ["input_ids"], "zero")], "'zero' is defined twice"),
-        ([node("Neg", ["input_ids"], "z")], "'y' is an output and defined nowhere"),
+        ([node("Neg", ["input_ids"], "z")], "'y' is used before it is defined"),
         ([node("Constant", [], value_string="y")], "a constant of a kind"),
         ([node("Constant", [])], "a constant of a kind"),
         ([node("Neg", ["input_ids"] * 3_000)], "more than 2000 inputs and outputs"),
@@ -228,11 +228,6 @@ def test_inconsistent_graphs_are_rejected(nodes, match):
     with pytest.raises(BundleFormatError, match=match) as caught:
         audit(nodes)
     assert str(caught.value).isprintable()
-
-
-def test_the_order_of_the_operators_does_not_matter():
-    nodes = [node("Neg", [f"c{number}"], f"c{number + 1}") for number in range(3_000)]
-    audit([*nodes[::-1], node("Neg", ["c3000"])], {"c0": np.ones(1)})
 
 
 def test_optional_inputs_are_no_constants():
