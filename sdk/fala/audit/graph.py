@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -216,13 +216,6 @@ class Graph:
         also_constants = self.constants.keys() & set(self.inputs)
         self.inputs = [name for name in self.inputs if name not in also_constants]
         self.optional = {name for name in also_constants if form_of(name) is not None}
-
-    def branches(self) -> Iterable[Graph]:
-        """The graphs inside its operators."""
-        for node in self.nodes:
-            for value in node.attributes.values():
-                if isinstance(value, Graph):
-                    yield value
 
 
 @dataclass(frozen=True)
