@@ -51,7 +51,7 @@ from fala.store.database import (
     without_data,
 )
 from fala.store.encryption import PLAIN, Codec
-from fala.store.rescue import DamagedStore, Installed, Rescued, opened
+from fala.store.rescue import DamagedStore, Installed, opened
 from fala.store.settings import Admission
 from fala.store.slots import slots_of
 from fala.store.store import Store
@@ -118,8 +118,8 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     with _opened(folder) as store:
         if _is_empty(store):
             return RepairReport(str(folder), whole=False, problems=(EMPTY,))
-        rescued, plan = _examined(folder, store, codec)
-        return _report(folder, store, rescued, plan)
+        plan, known = _examined(folder, store, codec)
+        return _report(folder, store, plan, known)
 
 
 def repair(
@@ -148,17 +148,17 @@ def repair(
         with _opened(folder) as store:
             if _is_empty(store):
                 return RepairReport(str(folder), whole=False, problems=(EMPTY,))
-            rescued, plan = _examined(folder, store, codec)
+            plan, known = _examined(folder, store, codec)
             rebuild = bool(store.problems) or plan[""] is None
             if rebuild:
-                admission = _admission(folder, rescued, trust, unsigned=unsigned)
+                admission = known or _given(folder, trust, unsigned=unsigned)
                 if plan[""] is None and path is not None:
-                    taken = _taken(folder, path, trust, rescued, admission)
-                    plan = _planned(folder, rescued.releases, taken)
-            report = _report(folder, store, rescued, plan)
+                    taken = _taken(folder, path, trust, store, admission)
+                    plan = _planned(folder, store.releases(), taken)
+            report = _report(folder, store, plan, known)
             rebuild = rebuild and plan[""] is not None
             if rebuild:
-                _rebuild(folder, codec, store, (rescued, plan, admission), fit)
+                _rebuild(folder, codec, store, plan, admission, fit)
         if rebuild:
             report = replace(report, aside=_finish(folder))
         for each in _exposed(folder):
@@ -238,29 +238,30 @@ def _is_empty(store: DamagedStore) -> bool:
     return not store.select("slots", query) and not store.problems
 
 
-def _examined(folder: Path, store: DamagedStore, codec: Codec) -> tuple[Rescued, _Plan]:
+def _examined(folder: Path, store: DamagedStore, codec: Codec) -> tuple[_Plan, Admission | None]:
     """Read a store as the device does, and note what is damaged.
 
     Returns:
-        What can be rescued, and the release of every task.
+        The release of every task, and which releases the device admits; None if that is lost.
     """
     store.unlock(codec)
     releases = store.releases()
     _open_slots(folder, store, releases)
     plan = _planned(folder, releases)
     tasks = {adapter: part[1].task for adapter, part in plan.items() if part is not None}
-    rescued = store.rescue(tasks)
+    store.read(tasks)
+    store.text_key()
     store.check_history()
     for _ in store.embeddings():
         pass
-    plan |= {row.adapter: None for row in rescued.examples if row.adapter not in plan}
-    own = plan[""]
-    if rescued.admission is None and own is not None and own[0].external and own[1].constant:
+    plan |= {row.adapter: None for row in store.examples if row.adapter not in plan}
+    admission, own = store.admission(), plan[""]
+    if own is not None and own[0].external and own[1].constant and not store.edited:
         # A device that requires signatures accepts no encoder of the app's.
-        rescued = rescued if store.edited else replace(rescued, admission=Admission())
-    if rescued.admission is None:
+        admission = admission or Admission()
+    if admission is None:
         store.note("device", _LOST_TRUST)
-    return rescued, plan
+    return plan, admission
 
 
 def _open_slots(path: Path, store: DamagedStore, releases: Mapping[str, Installed]) -> None:
@@ -319,15 +320,12 @@ def _planned(
     return plan
 
 
-def _admission(folder: Path, rescued: Rescued, trust: Trust | None, *, unsigned: bool) -> Admission:
-    """Which releases the repaired device admits.
+def _given(folder: Path, trust: Trust | None, *, unsigned: bool) -> Admission:
+    """Which releases the repaired device admits, as the store does not say it any more.
 
     Raises:
-        DeviceError: It is unknown, and the caller does not say which: the device would then accept
-            any release.
+        DeviceError: Nor does the caller: the device would then accept any release.
     """
-    if rescued.admission is not None:
-        return rescued.admission
     if trust is None and not unsigned:
         raise DeviceError(
             f"{folder}: {_LOST_TRUST}, so any release could be installed after a "
@@ -344,7 +342,7 @@ def _admission(folder: Path, rescued: Rescued, trust: Trust | None, *, unsigned:
 
 
 def _taken(
-    folder: Path, path: Path, trust: Trust | None, rescued: Rescued, admission: Admission
+    folder: Path, path: Path, trust: Trust | None, store: DamagedStore, admission: Admission
 ) -> tuple[Bundle, Head]:
     """Install the caller's release, because none in the folder is whole.
 
@@ -367,18 +365,18 @@ def _taken(
             f"{release.bundle.path}: version {manifest.version}, and this device has had version "
             f"{newest} already"
         )
-    _check_fits(release, rescued)
+    _check_fits(release, store)
     (folder / BUNDLES).mkdir(exist_ok=True)
     return COPIES.install(release.bundle, folder), release.head
 
 
-def _check_fits(release: Release, rescued: Rescued) -> None:
+def _check_fits(release: Release, store: DamagedStore) -> None:
     """Refuse a release that is for other examples, or other labels, than the user's.
 
     Raises:
         BundleMismatchError: It is.
     """
-    head, examples = release.head, [row for row in rescued.examples if not row.adapter]
+    head, examples = release.head, [row for row in store.examples if not row.adapter]
     labels = [row.stored_label for row in examples if row.label is not None]
     usable = head.link.usable(labels, head.labels)
     fits = [
@@ -387,8 +385,7 @@ def _check_fits(release: Release, rescued: Rescued) -> None:
         >= _MOST_FIT * len(examples),
         all(
             head.link.continues(head.link, head.labels, known)
-            for _, known in rescued.releases[""][:1]
-            if known
+            for _, known in store.releases()[""][:1]
         ),
     ]
     if not all(fits):
@@ -402,19 +399,19 @@ def _rebuild(
     folder: Path,
     codec: Codec,
     damaged: DamagedStore,
-    kept: tuple[Rescued, _Plan, Admission],
+    plan: _Plan,
+    admission: Admission,
     fit: _Fit,
 ) -> None:
     """Write a new store beside the damaged one; it is complete with its last name."""
-    rescued, plan, admission = kept
     file = folder / f"{REBUILDING}{STORE}"
     store = Store.open(file, create=True, codec=codec)
     try:
         with store.transaction():
             store.write_mark(codec.renewed())
-            store.texts.set_key(rescued.text_key)
+            store.texts.set_key(damaged.text_key())
             for adapter, part in plan.items():
-                rows = [row for row in rescued.examples if row.adapter == adapter]
+                rows = [row for row in damaged.examples if row.adapter == adapter]
                 store.of(adapter).examples.restore(rows)
                 if part is not None:
                     slots, (name, _) = store.of(adapter).slots, slots_of(adapter)
@@ -424,14 +421,14 @@ def _rebuild(
                     if not adapter:
                         manifest = bundle.manifest
                         admission = admission.with_version(manifest.product, manifest.version)
-            unused = rescued.unused
+            unused = damaged.unused
             store.examples.remember(unused, [None] * len(unused))
             vectors: defaultdict[str, dict[str, Vectors]] = defaultdict(dict)
             for backbone, name, vector in damaged.embeddings():
                 vectors[backbone][name] = vector
             for backbone, by_name in vectors.items():
                 store.embeddings.add(backbone, by_name)
-            for adapter, label in rescued.positive.items():
+            for adapter, label in damaged.positive().items():
                 store.of(adapter).slots.set_positive(label)
             store.settings.set_admission(admission)
         try:
@@ -444,8 +441,10 @@ def _rebuild(
     sync_directory(folder)
 
 
-def _report(folder: Path, store: DamagedStore, rescued: Rescued, plan: _Plan) -> RepairReport:
-    exposed, own = _exposed(folder), plan[""]
+def _report(
+    folder: Path, store: DamagedStore, plan: _Plan, admission: Admission | None
+) -> RepairReport:
+    exposed, own, releases = _exposed(folder), plan[""], store.releases()
     names = {
         adapter: None if part is None else part[0].manifest.title for adapter, part in plan.items()
     }
@@ -460,7 +459,7 @@ def _report(folder: Path, store: DamagedStore, rescued: Rescued, plan: _Plan) ->
         actions.append("drop old logits and previous releases")
         for adapter, name in names.items():
             of = f" of the adapter {adapter}" if adapter else ""
-            part, known = plan[adapter], rescued.releases.get(adapter, [])
+            part, known = plan[adapter], releases.get(adapter, [])
             if part is None:
                 actions.append(f"keep the examples{of}, which is to be loaded again")
                 continue
@@ -469,7 +468,7 @@ def _report(folder: Path, store: DamagedStore, rescued: Rescued, plan: _Plan) ->
                     f"make {name} active{of}: the release that was active cannot be read"
                 )
             actions.append(f"fit the personal model{of} again, on {name}")
-    if rescued.admission is None:
+    if admission is None:
         actions.append(f"{_LOST_TRUST}: repair with it")
     if exposed:
         actions.append("keep the files from other users")
@@ -480,9 +479,9 @@ def _report(folder: Path, store: DamagedStore, rescued: Rescued, plan: _Plan) ->
             *store.problems, *(f"{file.name}: other users may read it" for file in exposed)
         ),
         actions=tuple(actions),
-        examples=len(rescued.examples) + len(rescued.unused if store.problems else ()),
-        labelled=sum(row.label is not None for row in rescued.examples),
-        lost=rescued.lost,
+        examples=len(store.examples) + len(store.unused if store.problems else ()),
+        labelled=sum(row.label is not None for row in store.examples),
+        lost=store.lost,
         active=names.pop(""),
         adapters=names,
     )  # fmt: skip

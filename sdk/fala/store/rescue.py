@@ -17,7 +17,6 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,37 +70,6 @@ _REPLACED = "\ufffd"
 _PAGE_COUNT = slice(28, 32)
 
 
-@dataclass(frozen=True)
-class Rescued:
-    """What is the user's, as far as it can be read.
-
-    Attributes:
-        releases: Every task's releases, by adapter, with the device's own task.
-        positive: The labels that were chosen for rankings, by adapter.
-        admission: Which releases the device admits; None if that cannot be read.
-        text_key: The key of the digests that replace texts; empty where texts are kept.
-        texts: The texts, by their names.
-        examples: The examples of all tasks.
-        lost: Examples that can be read in part, but cannot be kept.
-    """
-
-    releases: Mapping[str, Installed]
-    positive: Mapping[str, str]
-    admission: Admission | None
-    text_key: bytes
-    texts: Sequence[str]
-    examples: Sequence[StoredExample]
-    lost: int
-
-    @property
-    def unused(self) -> list[str]:
-        """The texts whose examples are lost; none where texts may be those of a history."""
-        if any(isinstance(row.example, Match) for row in self.examples):
-            return []
-        used = {name for row in self.examples for name in texts_of(row.stored)}
-        return [name for name in self.texts if name not in used]
-
-
 class DamagedStore:
     """A store that may be damaged, and its problems.
 
@@ -116,6 +84,9 @@ class DamagedStore:
         problems: The problems, in words; each once.
         codec: Reads its records, once it is unlocked.
         edited: Tables that were edited without the key; all of them where that is unknown.
+        texts: The texts' names, by id, once they are read.
+        examples: The examples of all tasks.
+        lost: Examples that can be read in part, but cannot be kept.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -124,7 +95,9 @@ class DamagedStore:
         self.problems: list[str] = []
         self.codec = PLAIN
         self.edited: set[str] = set()
-        self._texts: dict[int, str] = {}
+        self.texts: dict[int, str] = {}
+        self.examples: list[StoredExample] = []
+        self.lost = 0
 
     def note(self, subject: str, reason: object) -> None:
         """Add a problem."""
@@ -241,36 +214,45 @@ class DamagedStore:
                         known.setdefault(*release)
         return {adapter: list(known.items()) for adapter, known in releases.items()}
 
-    def rescue(self, tasks: Mapping[str, str | None]) -> Rescued:
-        """Read all but the embeddings.
+    def read(self, tasks: Mapping[str, str | None]) -> None:
+        """Read the texts and the examples.
 
         Args:
             tasks: The examples' kinds, by adapter; None keeps those of both.
         """
-        self._texts = self._read_texts()
+        self.texts = self._read_texts()
+        self.examples, self.lost = self._read_examples(tasks)
+
+    @property
+    def unused(self) -> list[str]:
+        """The texts whose examples are lost; none where texts may be those of a history."""
+        if any(isinstance(row.example, Match) for row in self.examples):
+            return []
+        used = {name for row in self.examples for name in texts_of(row.stored)}
+        return [name for name in self.texts.values() if name not in used]
+
+    def text_key(self) -> bytes:
+        """The key of the digests that replace texts; empty where texts are kept."""
         (setting,) = self.unbound("device", "keep_text, text_key") or [(None, None)]
         key = self.value("device", decode_key, *setting)
         if key is None:
-            raw = "" if self._texts else self.path.read_bytes().decode("latin-1")
+            raw = "" if self.texts else self.path.read_bytes().decode("latin-1")
             # A device that keeps no texts must not start to.
-            written = [*self._texts.values()] or [match[0] for match in NAME.finditer(raw)]
+            written = [*self.texts.values()] or [match[0] for match in NAME.finditer(raw)]
             key = guessed_key(written)
-        examples, lost = self._read_examples(tasks)
-        positive = {
-            adapter: label
-            for adapter, cell in self.unbound("tasks", "adapter, positive")
-            if (label := self.value("tasks", optional_text, cell)) is not None
-        }
-        return Rescued(
-            self.releases(), positive, self._admission(), key, [*self._texts.values()],
-            examples, lost,
-        )  # fmt: skip
+        return key
+
+    def positive(self) -> dict[str, str]:
+        """The labels that were chosen for rankings, by adapter."""
+        cells = self.unbound("tasks", "adapter, positive")
+        labels = {each: self.value("tasks", optional_text, cell) for each, cell in cells}
+        return {adapter: label for adapter, label in labels.items() if label is not None}
 
     def embeddings(self) -> Iterator[tuple[str, str, NDArray[np.float32]]]:
         """The embeddings of the texts that were read: their backbones, and the texts' names."""
         for row, backbone, cell in self.rows("embeddings", "text, backbone, vector"):
             with self.noted("embeddings"):
-                name, digest = self._texts[row], text(backbone)
+                name, digest = self.texts[row], text(backbone)
                 context = ("embeddings", row, digest, self.codec.lookup(name))
                 (vector,) = decode_vectors([self.codec.decode(cell, *context)])
                 yield digest, name, vector
@@ -297,7 +279,7 @@ class DamagedStore:
         row = self.connection.execute(query, (slot,)).fetchone()
         return None if row is None else (text(row[0]), decode_labels(row[1]))
 
-    def _admission(self) -> Admission | None:
+    def admission(self) -> Admission | None:
         """Which releases the device admits; None if that cannot be read.
 
         The record is in a table and in an index, which are in other pages. Where one of them says
@@ -376,7 +358,7 @@ class DamagedStore:
             self.value("examples: a count of changes", change_count, cell)
         labelled = None if label is None else moment(row[5])
         columns = (*row[:3], label, moment(row[4]), labelled, row[6])
-        return decode_example(columns, self._texts, tasks.get(row[6]))
+        return decode_example(columns, self.texts, tasks.get(row[6]))
 
 
 @contextlib.contextmanager
