@@ -66,7 +66,7 @@ class Make:
 
     def _share_encodings(self, device: fala.Device) -> None:
         """Let all users of this process share the embeddings of texts, as a replacement does."""
-        backbone = device._own.snapshot().release.backbone.loaded
+        backbone = device._own.snapshot().release.backbone.load()
         if isinstance(backbone, OnnxEncoder) and backbone.cached is None:
             backbone.cached = _kept_embeddings()
             _kept.append(backbone)

@@ -263,7 +263,7 @@ def _admit(path: Path, base: Path | None, origin: Signed) -> None:
             earlier = admit(_with_head(base, folder), Signed(verified=True), Encoders())
             released = admit_adapter(path, origin, earlier)
         if not released.bundle.external:
-            _ = released.backbone.loaded
+            released.backbone.load()
 
 
 def _with_head(path: Path, folder: Path) -> Path:

@@ -57,7 +57,7 @@ def test_an_interrupt_keeps_the_embeddings_so_far(device, tmp_path, releases, gi
 
 @pytest.mark.parametrize("second", ["the same object", "another process's"])
 def test_a_slow_encoder_delays_no_one_else(device, tmp_path, given, monkeypatch, second):
-    backbone = type(device._own.snapshot().release.backbone.loaded)
+    backbone = type(device._own.snapshot().release.backbone.load())
     encode, started, ended = backbone.encode, threading.Event(), threading.Event()
 
     def slow(self, texts, *arguments):

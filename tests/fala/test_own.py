@@ -79,7 +79,7 @@ def test_equal_labels_and_encoders_share_a_release_that_the_door_admits(tmp_path
     (digest,) = shared
     assert shared.devices(digest) == 2
     release = admit(tmp_path / "releases" / f"{digest}.fala", Signed(), Encoders(old))
-    assert release.own and release.backbone.loaded.dimension == 100
+    assert release.own and release.backbone.load().dimension == 100
 
 
 def test_a_label_that_is_not_among_them_is_named(device):

@@ -53,9 +53,8 @@ class LazyBackbone:
         self._lock = RLock()  # the app's own encoder may use the device
         self.is_transformer = transformer
 
-    @property
-    def loaded(self) -> Backbone:
-        """The backbone itself."""
+    def load(self) -> Backbone:
+        """Return the backbone itself, loaded once."""
         if self._loaded is None:
             with self._lock:
                 if self._loaded is None:
@@ -64,7 +63,7 @@ class LazyBackbone:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see ``Backbone``."""
-        return self.loaded.encode(texts)
+        return self.load().encode(texts)
 
 
 class AdaptedBackbone:

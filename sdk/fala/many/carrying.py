@@ -94,8 +94,8 @@ class Carrying:
     def close(self) -> None:
         """Let the release go, with its embeddings."""
         for release in self._open.values():
-            if isinstance(release.backbone.loaded, OnnxEncoder):
-                release.backbone.loaded.cached = None
+            if isinstance(backbone := release.backbone.load(), OnnxEncoder):
+                backbone.cached = None
         self._open.clear()
         self._previous.clear()
 
@@ -124,7 +124,7 @@ class Carrying:
             self._check(release.bundle)
             digest, needed = self.admitted
             VALIDATED[digest] = needed
-            backbone = release.backbone.loaded
+            backbone = release.backbone.load()
             if isinstance(backbone, OnnxEncoder):
                 # No encoder of an app has this name.
                 backbone.cached = partial(self._cache.encode, backbone="\0")

@@ -276,7 +276,7 @@ def check(carried: Carried, run: Run) -> int:
     release, model = carried.release, carried.model
     reading = model.rows.reading
     with run.stage("load"):
-        backbone = release.backbone.loaded  # one that does not load must not be installed
+        backbone = release.backbone.load()  # one that does not load must not be installed
     run.check("check")
     with run.stage("check"):
         texts: list[str] = []

@@ -239,7 +239,7 @@ def _check_learned(first: Carried) -> None:
     """
     release, model = first.release, first.model
     learned = first.before.active.decision == "personal"
-    backbone = release.backbone.loaded if learned and release.own and model.fit is None else None
+    backbone = release.backbone.load() if learned and release.own and model.fit is None else None
     if isinstance(backbone, ExternalEncoder) and backbone.has_function:
         examples = counted(len(model.rows.pending), "example")
         raise BudgetError(

@@ -88,7 +88,7 @@ def admit_loaded(
     """
     release = admit(path, origin, encoders, releases)
     if not releases.knows(release.bundle.digest, signed=origin.signed):
-        _ = release.backbone.loaded
+        release.backbone.load()
     return release
 
 

@@ -80,14 +80,14 @@ class Release:
             )
 
         def load() -> Backbone:
-            return adapted_backbone_of(bundle, base.backbone.loaded)
+            return adapted_backbone_of(bundle, base.backbone.load())
 
         return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
         """The same release, whose backbone is being loaded in another thread, if one starts."""
         try:
-            loading = executor.submit(lambda: self.backbone.loaded)
+            loading = executor.submit(self.backbone.load)
         except RuntimeError:  # loaded at its first use
             return self
         transformer = self.backbone.is_transformer
