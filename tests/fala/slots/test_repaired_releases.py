@@ -29,7 +29,6 @@ from fala_export.bundles import add_version
 from fala_export.fit.heads import fit_head
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
-from hostile_bundles import Changes, repack, write_hostile
 
 STORE = "store.sqlite3"
 KEY = bytes(range(32))
@@ -386,19 +385,3 @@ def test_a_repair_takes_no_release_of_other_examples(tmp_path, without_release, 
     assert report.whole and report.labelled == 40
     with Device.open(without_release) as device:
         assert not device.model.is_vendor and device.labels == ("0", "1", "2")
-
-
-@pytest.mark.parametrize("fault", ["fails", "wrong probes", "invalid probes"])
-def test_a_repair_takes_no_release_that_fails(tmp_path, without_release, fala_releases, fault):
-    release = bundles.write_word_vector_release(tmp_path / "right.fala")
-    logits = [[9.0]] if fault == "wrong probes" else [["no number"]]
-    details = {"probes": {"texts": ["a film"], "logits": logits}}
-    bad = (
-        write_hostile("token far off", fala_releases["bert"], tmp_path / "bad.fala")
-        if fault == "fails"
-        else repack(release.path, tmp_path / "bad.fala", Changes(manifest={"details": details}))
-    )
-    with pytest.raises(BundleError):
-        Device.repair(without_release, bad)
-    assert not Device.examine(without_release).whole
-    assert Device.repair(without_release, release.path).whole
