@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import DataError
 from fala.base.examples import as_text
-from fala.store.columns import encode_floats, floats, insert_rows, rows_in, text, whole
+from fala.store.columns import encode_floats, floats, insert_rows, rows_in, whole
 from fala.store.database import Database
+from fala.store.encryption import decode_text
 from fala.store.texts import Texts
 
 _EMBEDDINGS = (
-    "SELECT text.id, text.text, vector FROM embeddings JOIN texts AS text"
+    "SELECT text.id, text.text, text.sealed, vector FROM embeddings JOIN texts AS text"
     " ON text.id = embeddings.text WHERE backbone = ?"
 )
 _EXAMPLES = "SELECT id, document, history FROM examples WHERE adapter = ?"
@@ -61,22 +61,19 @@ class Embeddings:
         """
         if texts is not None and not texts:
             return {}
-        reading = self._db.reading() if texts is None else nullcontext()
-        with reading, self._db.rows("its embeddings are damaged") as db:
+        with self._db.rows("its embeddings are damaged") as db:
             codec = self._db.codec
             if texts is None:
                 rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
-                plain = {row: name for row, name, _ in rows}
-                by_id = self._texts.by_id() if codec.encrypted else plain
-                names = [as_text(text(by_id[row])) for row, *_ in rows]
             else:
-                by_name = {codec.lookup(name): name for name in texts}
-                rows = rows_in(db, f"{_EMBEDDINGS} AND text.text", [*by_name], backbone)
-                names = [by_name[name] for _, name, _ in rows]
+                names = [codec.lookup(name) for name in texts]
+                rows = rows_in(db, f"{_EMBEDDINGS} AND text.text", names, backbone)
             vectors = [
-                codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
+                codec.decode(value, "embeddings", row, backbone, name)
+                for row, name, _, value in rows
             ]
-            return dict(zip(names, decode_vectors(vectors), strict=True))
+            decoded = (as_text(decode_text(codec, *row[:3])) for row in rows)
+            return dict(zip(decoded, decode_vectors(vectors), strict=True))
 
     def has(self, backbone: str) -> bool:
         """Whether there is an embedding of a backbone."""

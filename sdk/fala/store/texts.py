@@ -172,19 +172,12 @@ class Texts:
             insert_rows(db, "INSERT INTO texts (id, text, sealed)", rows)
         return ids | new, new
 
-    def by_id(self, ids: Sequence[int] | None = None) -> dict[int, object]:
-        """Texts by id, as they were written; None for all.
+    def by_id(self, ids: Sequence[int]) -> dict[int, object]:
+        """Texts by id, as they were written.
 
         Raises:
             ValueError: One cannot be decrypted.
         """
-        query = "SELECT id, text, sealed FROM texts"
         with self._db.connection() as db:
-            codec = self._db.codec
-            if ids is None:
-                rows = db.execute(query).fetchall()
-            else:
-                rows = rows_in(db, f"{query} WHERE id", ids)
-        if not codec.encrypted:
-            return {row: name for row, name, _ in rows}
-        return {row: decode_text(codec, row, name, sealed) for row, name, sealed in rows}
+            rows = rows_in(db, "SELECT id, text, sealed FROM texts WHERE id", ids)
+        return {row[0]: decode_text(self._db.codec, *row) for row in rows}
