@@ -13,7 +13,7 @@ FOUND_BY_NAME = {"command", "main", "run"}
 #: Names that several modules of ``fala``, or one of them and one of the others, still define. A
 #: name goes from here with its second definition; none comes.
 REMAINING = {
-    "Embeddings", "Form", "Item", "Row", "Rows", "counted", "digest_of", "divide", "gather",
+    "Embeddings", "Form", "Item", "Row", "Rows", "counted", "digest_of", "gather",
     "listed", "load", "names_of", "opened",
 }  # fmt: skip
 

@@ -120,7 +120,7 @@ def learn_scales(
         few annotators have enough rows.
     """
     table, people = [], 0
-    for labels in scales.LABELS:
+    for labels in scales.NUMBERS_OF_LABELS:
         sets = scales.training_sets(rows, labels)
         if len(sets) < LEAST_ANNOTATORS:
             break

@@ -24,12 +24,12 @@ from fala_export.fit.devices import Devices
 from fala_export.people.draw import LEAST_ROWS, drawn
 
 #: The numbers of labels for which scales are chosen.
-LABELS = (10, 20, 50, 100, 200)
+NUMBERS_OF_LABELS = (10, 20, 50, 100, 200)
 #: The compared multiples of a default scale. 0 fixes the vendor's value: a block may have no
 #: information about people, or people the vendor's bias.
 MULTIPLES = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: The compared shares of the full fit, beside the default one.
-SHARES = (0.0, 0.5, 1.0)
+MIXING_SHARES = (0.0, 0.5, 1.0)
 #: That many annotators are enough for a coarse grid; more would only cost time.
 MOST_ANNOTATORS = 200
 # Of one annotator that many groups of labels, and rows of all, for one number of labels.
@@ -173,7 +173,7 @@ def choose_scales(
         if best == before:
             break
     tick((trials(len(blocks)) - len(known)) * len(people))
-    trust, shares = start.trust, tuple(sorted({*SHARES, start.trust}))
+    trust, shares = start.trust, tuple(sorted({*MIXING_SHARES, start.trust}))
     of_shares = dict(zip(shares, by_share(best, shares).T, strict=True))
     for share, loss in of_shares.items():
         if _is_lower(loss, of_shares[trust]):

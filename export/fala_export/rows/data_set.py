@@ -19,9 +19,9 @@ from fala_export.rows.table import Rows, split_number
 from fala_export.rows.user_rows import (
     SPLITS,
     Row,
+    as_json,
     names_of,
     numbers_as_classes,
-    show,
     shown_labels,
 )
 
@@ -153,5 +153,5 @@ def _check_splits(people: Rows) -> None:
     if lacking.any():
         row = people[int(np.argmax(lacking))]
         missing = "train" if row.split == "test" else "test"
-        name = show(row.user).replace('"', "'")
+        name = as_json(row.user).replace('"', "'")
         raise RowError(row.line, f"user {name} has no {missing} rows; every user needs both")

@@ -25,7 +25,9 @@ DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
 _ENOUGH = 1 / 4
 
 
-def divide(rows: Rows, seed: int, asked: int | None = None) -> tuple[Rows, str, dict[str, int]]:
+def divide_by_user(
+    rows: Rows, seed: int, asked: int | None = None
+) -> tuple[Rows, str, dict[str, int]]:
     """Divide rows by user and document.
 
     Args:

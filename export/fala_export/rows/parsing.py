@@ -22,10 +22,10 @@ from fala_export.rows.user_rows import (
     SPLITS,
     Row,
     Split,
+    as_json,
     check_task,
     label_of,
     row_of,
-    show,
 )
 
 # Bad rows whose lines are listed.
@@ -280,7 +280,7 @@ class Parser:
         marks = {name: label_of(values.get(name)) for name in self._columns.tags}
         for name, mark in marks.items():
             if str(mark).lower() not in {"0", "1", "none", "true", "false"}:
-                shown = show(values[name]).replace('"', "'")
+                shown = as_json(values[name]).replace('"', "'")
                 raise RowError(line, f"a column of a tag has 0 or 1; {name} has {shown}")
         return [name for name, mark in marks.items() if str(mark).lower() in {"1", "true"}]
 

@@ -30,7 +30,7 @@ from fala_export.rows.columns import (
     no_column,
 )
 from fala_export.rows.data_set import gather_rows
-from fala_export.rows.division import divide
+from fala_export.rows.division import divide_by_user
 from fala_export.rows.door import Door
 from fala_export.rows.forms import Form, Record, opened_rows
 from fala_export.rows.parsing import Parser
@@ -78,11 +78,11 @@ class FileRows:
             devices: Number of users to play devices; None is the usual one.
 
         Raises:
-            DataError: They cannot be divided; see ``division.divide``.
+            DataError: They cannot be divided; see ``division.divide_by_user``.
         """
         if self.has_splits:
             return self
-        rows, division, left_out = divide(self.rows, seed, devices)
+        rows, division, left_out = divide_by_user(self.rows, seed, devices)
         division = f"{self.division}; {division}" if self.division else division
         left_out = {**self.left_out, **left_out}
         return replace(self, rows=rows, division=division, left_out=left_out, whole=self.rows)

@@ -25,7 +25,7 @@ from fala_export.rows.user_rows import (
     task_of,
 )
 
-T = TypeVar("T")
+Value = TypeVar("Value")
 
 #: A split of documents, until a file's last row shows what its splits are of.
 VALIDATION = cast(Split, "validation")
@@ -256,12 +256,10 @@ class Rows(Sequence[Row]):
         return replace(self, examples=examples)
 
     def drawn_users(self, most: int) -> Rows:
-        """The rows of some users, drawn at random; see ``of_users``. Of fewer users all."""
+        """The rows of some users, drawn by their digests; see ``of_users``. Of fewer users all."""
         names = list(self.users)
-        if len(names) > most:
-            drawn = np.random.default_rng(0).permutation(len(names))[:most]
-            names = [names[position] for position in np.sort(drawn)]
-        return self.of_users(names)
+        drawn = np.sort(np.argsort(digests_of(names))[:most])
+        return self.of_users([names[position] for position in drawn.tolist()])
 
     def of_users(self, names: Iterable[str]) -> Rows:
         """The rows of some users, with the public rows on their documents."""
@@ -357,7 +355,7 @@ def by_appearance(values: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
     return number[inverse]
 
 
-def coded(values: Iterable[T]) -> tuple[list[T], NDArray[np.int32]]:
+def coded(values: Iterable[Value]) -> tuple[list[Value], NDArray[np.int32]]:
     """The distinct values by first appearance, with None last, and each value's position.
 
     Returns:
@@ -365,4 +363,4 @@ def coded(values: Iterable[T]) -> tuple[list[T], NDArray[np.int32]]:
     """
     codes: dict[Any, int] = {}
     column = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
-    return [*codes, cast(T, None)], np.array(column, dtype=np.int32)
+    return [*codes, cast(Value, None)], np.array(column, dtype=np.int32)

@@ -118,7 +118,7 @@ def label_of(value: object) -> int | str | None:
     integer = integer_of(value)
     if integer is None:
         hint = "; other numbers are ratings" if isinstance(value, float) else ""
-        raise DataError(f"must be an integer or a string; got {show(value)}{hint}")
+        raise DataError(f"must be an integer or a string; got {as_json(value)}{hint}")
     return integer
 
 
@@ -330,7 +330,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise RowError(0, f"key {show(key)} is repeated")
+        raise RowError(0, f"key {as_json(key)} is repeated")
     return fields
 
 
@@ -387,7 +387,7 @@ def _split(number: int, fields: Mapping[str, object]) -> Split:
     split = fields.get("split")
     if split in get_args(Split):
         return cast(Split, split)
-    value = f"got {show(split)}" if "split" in fields else "it is missing"
+    value = f"got {as_json(split)}" if "split" in fields else "it is missing"
     raise RowError(number, f'split must be "public", "train" or "test"; {value}. {SPLITS}')
 
 
@@ -439,11 +439,11 @@ def _label(number: int, fields: Mapping[str, object], split: Split, link: Link) 
         if not link.low <= value <= link.high:
             raise RowError(
                 number,
-                f"label must be a number from {link.low:g} to {link.high:g}; got {show(label)}",
+                f"label must be a number from {link.low:g} to {link.high:g}; got {as_json(label)}",
             )
         return value
     if link.kind == "tags" and not isinstance(label, list):
-        raise RowError(number, f"label must be a list of tags; got {show(label)}")
+        raise RowError(number, f"label must be a list of tags; got {as_json(label)}")
     tags = label if isinstance(label, list) and link.kind == "tags" else [label]
     names = [_label_of(number, tag) for tag in tags]
     if any(isinstance(name, int) and not -_LABEL_LIMIT <= name < _LABEL_LIMIT for name in names):
@@ -486,7 +486,7 @@ def _text(number: int, key: str, value: object) -> str:
     return value
 
 
-def show(value: object) -> str:
+def as_json(value: object) -> str:
     """A value as JSON, for an error; of a string that may be a text of the file, its length."""
     if isinstance(value, str) and not _WORD.fullmatch(value):
         return f"a text of {counted(len(value), 'character')}"
@@ -501,4 +501,4 @@ def show(value: object) -> str:
 
 def _kind_of(value: object) -> str:
     """The kind of a value that is not a text, or is one where there must be none."""
-    return "a text" if isinstance(value, str) else show(value)
+    return "a text" if isinstance(value, str) else as_json(value)

@@ -286,7 +286,7 @@ def test_a_release_gets_scales(folder, monkeypatch):
 
 
 def test_a_matcher_of_two_blocks_gets_scales(folder, monkeypatch):
-    monkeypatch.setattr(scales_module, "LABELS", (20, 200))
+    monkeypatch.setattr(scales_module, "NUMBERS_OF_LABELS", (20, 200))
     dimension = make_head().dimension
     weight = np.random.default_rng(4).normal(size=(1, 2 * dimension)).astype(np.float32)
     head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
