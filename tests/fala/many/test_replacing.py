@@ -35,6 +35,8 @@ from fala_export import write_release
 from fala_sim.engine import open_engine, spread
 
 USERS = ("ann", "bob", "cat", "dan")
+#: Ray comes with the extra [cluster].
+ENGINES = ("local", "ray")
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +93,22 @@ def assert_as_reference(folders, reference):
 
 
 @pytest.mark.parametrize(
-    "workers", [1, 2, "threads", pytest.param("an engine", marks=pytest.mark.thorough)]
+    "workers",
+    [1, 2, "threads", *(pytest.param(name, marks=pytest.mark.thorough) for name in ENGINES)],
 )
 def test_every_user_gets_the_model_of_a_replacement_alone(
     users, shared, releases, reference, workers
 ):
-    calls = {
-        "threads": ThreadPoolExecutor(1).map,
-        "an engine": spread(open_engine("local", jobs=1, address=None)),
-    }  # fmt: skip
+    if workers == "threads":
+        workers = ThreadPoolExecutor(1).map
+    elif workers in ENGINES:
+        if workers == "ray":
+            pytest.importorskip("ray")
+        workers = spread(open_engine(workers, jobs=2, address=None))
     seen = []
     result = replace_all(
         iter(users), releases["mid"], releases=shared, budget=Budget(20),
-        workers=calls.get(workers, workers), progress=lambda *args: seen.append(args),
+        workers=workers, progress=lambda *args: seen.append(args),
     )  # fmt: skip
     assert (result.devices, result.replaced, result.failed) == (4, 4, 0)
     assert result.better + result.no_worse + result.worse + result.unknown == 4
