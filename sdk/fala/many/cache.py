@@ -44,7 +44,7 @@ class EncodingCache:
         encode: Callable[[list[str]], NDArray[np.float32]],
         backbone: str = "",
     ) -> NDArray[np.float32]:
-        """Embeddings of texts; those that are not cached are encoded.
+        """Return embeddings of texts; those that are not cached are encoded.
 
         Args:
             texts: n texts.

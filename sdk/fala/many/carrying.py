@@ -141,7 +141,7 @@ class Carrying:
             raise BundleDigestError(f"{bundle.path}: it was changed meanwhile; run it again")
 
     def _is_new(self, bundle: Bundle) -> bool:
-        """Whether a device's release is the new one, or is for the app's new encoder."""
+        """Return whether a device's release is the new one, or is for the app's new encoder."""
         if self.release is None:
             return bundle.encoder == self.own
         return bundle.digest == self.admitted[0]
@@ -189,7 +189,7 @@ class Carrying:
 
 
 def _left(snapshot: Snapshot, budget: Budget) -> Budget | None:
-    """What a device's release may still encode of a budget; None where there is nothing."""
+    """Return what a device's release may still encode of a budget; None where there is nothing."""
     reading = Reading(snapshot)
     encoded = reading.embeddings(snapshot.backbone)
     pending = sum(text not in encoded for text in reading.texts())

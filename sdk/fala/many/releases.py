@@ -145,7 +145,7 @@ class Releases(ReleaseFiles):
         self._open.pop(digest, None)
 
     def devices(self, digest: str) -> int:
-        """The number of devices that use a release, or can go back to it.
+        """Return the number of devices that use a release, or can go back to it.
 
         Those with a copy are not known here.
 
@@ -156,13 +156,13 @@ class Releases(ReleaseFiles):
             return self._existing(digest).stat().st_nlink - 1
 
     def __iter__(self) -> Iterator[str]:
-        """The digests of the releases."""
+        """Iterate over the digests of the releases."""
         with device_errors(self.path):
             digests = sorted(file.stem for file in self.path.glob(f"*{_SUFFIX}"))
         return filter(DIGEST.fullmatch, digests)
 
     def __getitem__(self, digest: str) -> Bundle:
-        """A release.
+        """Return a release.
 
         Raises:
             DataError: There is none of this digest.
@@ -171,7 +171,7 @@ class Releases(ReleaseFiles):
         return open_bundle(self._existing(digest))
 
     def __contains__(self, digest: object) -> bool:
-        """Whether a release of this digest is kept."""
+        """Return whether a release of this digest is kept."""
         return (
             isinstance(digest, str)
             and DIGEST.fullmatch(digest) is not None
@@ -266,7 +266,7 @@ class Releases(ReleaseFiles):
         return self.path / f"{digest}{_RECORD}"
 
     def _needs_signature(self, digest: str) -> bool | None:
-        """Whether a validated release must be signed; None if it was not validated."""
+        """Return whether a validated release must be signed; None if it was not validated."""
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(self._record(digest).read_bytes())
             if record["checks"] == _CHECKS and isinstance(record["must_be_signed"], bool):
@@ -293,7 +293,7 @@ class Releases(ReleaseFiles):
         return self._file(digest)
 
     def _is_whole(self, digest: str) -> bool:
-        """Whether a bundle is kept, and its file is whole; read once by this object."""
+        """Return whether a bundle is kept, and its file is whole; it is read once."""
         with contextlib.suppress(BundleError):
             bundle = open_bundle(self._file(digest))
             if bundle.digest == digest:

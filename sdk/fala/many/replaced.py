@@ -74,14 +74,14 @@ class ReplacedAll(Plain):
     _derived = "failed", "not_reached", "a_second"
 
     def __add__(self, further: ReplacedAll) -> ReplacedAll:
-        """What was done with these and further ones of the devices."""
+        """Add what was done with further ones of the devices."""
         names = {each.name for each in fields(self)} - {"new", "devices"}
         sums = {name: getattr(self, name) + getattr(further, name) for name in names}
         return replace(self, **sums)
 
     @classmethod
     def of(cls, kind: str, report: Report, encoded: int) -> ReplacedAll:
-        """What was done with one device.
+        """Return what was done with one device.
 
         Args:
             kind: ``"replaced"`` or ``"refined"``.
@@ -97,7 +97,7 @@ class ReplacedAll(Plain):
 
     @classmethod
     def failing(cls, path: Path, error: Exception) -> ReplacedAll:
-        """What was done with a device that failed: an error's type and message.
+        """Return what was done with a device that failed: an error's type and message.
 
         An error that is not FaLA's is told by its place, because its message may quote a text.
         """

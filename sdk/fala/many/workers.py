@@ -137,7 +137,7 @@ class _Pool:
             self._end(process)
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        """A process that is ready; None where none can be started."""
+        """Start a process; None where none can be started."""
         if self._closed:
             return None
         try:
@@ -171,7 +171,7 @@ class _Pool:
 
 
 def _answer(process: subprocess.Popen[bytes], data: bytes) -> object:
-    """What a process, which runs this program's code, answers to what is pickled.
+    """Return what a process, which runs this program's code, answers to what is pickled.
 
     Raises:
         OSError, EOFError, UnpicklingError, ValueError: The process ended.
@@ -191,7 +191,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def work() -> None:
-    """The process's side: read the function, then items; write a result for each."""
+    """Read the function, then items, and write a result for each: the process's side."""
     with contextlib.suppress(AttributeError, OSError):  # not on Windows
         os.nice(_NICENESS)
     # What the function, or a library, prints goes to the program's standard error.
