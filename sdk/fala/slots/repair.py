@@ -37,7 +37,7 @@ from fala.report import Plain
 from fala.slots.admit import Signed, admit_loaded
 from fala.slots.erasing import ASIDE, ERASING
 from fala.slots.folder import EMPTY, STORE, Folder, Task
-from fala.slots.installing import BUNDLES, COPIES, bundle_path
+from fala.slots.installing import BUNDLES, COPIES, DIGEST, bundle_path
 from fala.slots.release import Release, head_of
 from fala.slots.slot import slot_record
 from fala.store.access import access_error, check_access, is_access
@@ -152,8 +152,10 @@ def repair(
             rebuild = bool(store.problems) or plan[""] is None
             if rebuild:
                 admission = known or _given(folder, trust, unsigned=unsigned)
-                if plan[""] is None and path is not None:
-                    taken = _taken(folder, path, trust, store, admission)
+                if plan[""] is None:
+                    taken = None if store.releases()[""] else _only_release(folder, admission)
+                    if taken is None and path is not None:
+                        taken = _taken(folder, path, trust, store, admission)
                     plan = _planned(folder, store.releases(), taken)
             report = _report(folder, store, plan, known)
             rebuild = rebuild and plan[""] is not None
@@ -302,6 +304,8 @@ def _planned(
     def first(known: Installed, base: str | None) -> tuple[Bundle, Head] | None:
         """The first whole one; of an adapter's, for the backbone of a release."""
         for digest, labels in known:
+            if not DIGEST.fullmatch(digest):
+                continue
             try:
                 bundle = Bundle.open(bundle_path(folder, digest))
                 head = head_of(bundle)
@@ -339,6 +343,22 @@ def _given(folder: Path, trust: Trust | None, *, unsigned: bool) -> Admission:
             manifest = Bundle.open(file).manifest
             admission = admission.with_version(manifest.product, manifest.version)
     return admission
+
+
+def _only_release(folder: Path, admission: Admission) -> tuple[Bundle, Head] | None:
+    """The only release in a folder whose store names none any more; None where that may be foreign.
+
+    Nobody knows who has signed it, so a device that requires a signature does not take it.
+    """
+    found = []
+    for file in (folder / BUNDLES).glob("*.fala") if admission.key is None else ():
+        with contextlib.suppress(BundleError):
+            bundle = Bundle.open(file)
+            manifest = bundle.manifest
+            newest = admission.versions.get(manifest.product or "", manifest.version)
+            if bundle.base is None and newest == manifest.version:
+                found.append((bundle, head_of(bundle)))
+    return found[0] if len(found) == 1 else None
 
 
 def _taken(
