@@ -214,8 +214,8 @@ class State:
             problem = _stacked(problem, new)
         problem = replace(problem, evidence=problem.evidence.without(self.replaced))
         start = self.minimum.point if self.point is None else self.point
-        blocks = isinstance(problem.rows, JointRows)
-        minimum = minimize(problem, start, self.minimum.inverses if blocks else ())
+        many = len(self.problem.rows) > LARGEST and not isinstance(problem.rows, GramRows)
+        minimum = minimize(problem, start, self.minimum.inverses if many else ())
         plain, _ = calibrate(self.gaussian, self.vendor, problem.evidence, self.plain)
         return State(self.gaussian, problem, self.vendor, minimum, plain)
 

@@ -152,14 +152,14 @@ def minimize(
     Args:
         problem: J, over ``DenseRows``, ``GramRows``, or ``JointRows``; see ``shortest``.
         start: The start, such as the minimum of fewer examples; None is 0.
-        metric: The inverses of a minimum of nearly the same examples, over blocks: as each step
-            reads all of them, they end where the next would move logits by 3 %.
+        metric: The inverses of a minimum of nearly the same, very many examples. Over blocks steps
+            then end where the next would move logits by 3 %, as each reads all examples.
     """
     point = problem.start
     if start is not None:  # over the examples, further ones begin at 0
         point[:, : start.shape[1] - 1], point[:, -1] = start[:, :-1], start[:, -1]
     tolerance = TOLERANCE if len(problem.rows) <= SINGLE else _MANY_TOLERANCE
-    if metric:
+    if metric and isinstance(problem.rows, JointRows):
         tolerance = _BRIEF_TOLERANCE
     parts = problem.separate()
     steps = [
