@@ -28,10 +28,8 @@ PEOPLE, DIVISIONS = 10, 3
 _TOKENS, _RUNS, _OPTIONAL = ngrams._of_tokens, ngrams._of_words, ngrams._OPTIONAL
 
 
-def _none(
-    count: int, codes: NDArray[np.uint64], text: NDArray[np.uint32], _: object
-) -> list[ngrams.Hashed]:
-    return [(codes[:0], text[:0])] * count
+def _none(count: int, codes: NDArray[np.uint64], *_: object) -> list[ngrams.Hashed]:
+    return [(codes[:0], slice(0))] * count
 
 
 def choose(kinds: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder, load_encoder_of
     from fala_export.models.load import load
     from fala_export.models.sentence_encoder import drop_pooler
-    from fala_export.people.fold import divide
+    from fala_export.people.division import divide
     from fala_export.people.score import scores
     from fala_export.recipe.settings import ExportOptions
     from fala_export.recipe.training import LoopSettings, TrainingSettings
@@ -72,7 +72,7 @@ _MODULES = {
     "add_bridge": "fala_export.bundles",
     "build_bridge": "fala_export.release.bridging",
     "cross_entropies": "fala_export.training.classifier",
-    "divide": "fala_export.people.fold",
+    "divide": "fala_export.people.division",
     "drop_pooler": "fala_export.models.sentence_encoder",
     "export_encoder": "fala_export.backbone",
     "fit_bridge": "fala_export.fit.bridge",

@@ -537,7 +537,7 @@ class Device:
 
         Examples:
             >>> device.predict_proba(["a lovely soup"]).round(1)
-            array([[0.8, 0.2]])
+            array([[0.9, 0.1]])
         """
         snapshot = self._snapshot(adapter)
         check_probabilities(snapshot.head)

@@ -12,7 +12,7 @@ from bundles import write_onnx
 from encoders import make_encoder, write_encoder
 from fala import Bundle
 from fala.bundle.format import ONNX, STATIC
-from fala_export.people.fold import load_public_rows
+from fala_export.people.division import load_public_rows
 from fala_export.training.release import write_head
 from public_data import text_rows, write_rows
 from varied_texts import wordpiece_tokenizer

@@ -11,7 +11,7 @@ from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Match
 from fala.model.heads import Head
 from fala_export.models.load import attentive
-from fala_export.people.fold import Division
+from fala_export.people.division import Division
 from fala_export.people.score import measure
 from fala_export.recipe.training import TrainingSettings
 from fala_export.rows.data_set import gather_public

@@ -8,7 +8,7 @@ from fala import Bundle
 from fala_export.errors import ExportError
 from fala_export.fit import scales
 from fala_export.people import draw
-from fala_export.people.fold import divide, documents_of, load_public_rows
+from fala_export.people.division import divide, documents_of, load_public_rows
 from fala_export.training.unseen import unseen_rows
 from public_data import write_rows
 from public_people import verdicts

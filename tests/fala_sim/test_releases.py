@@ -8,7 +8,7 @@ import pytest
 import fala_export
 from driver import write
 from fala import Budget, Bundle, DataError, Device
-from fala_export.people.fold import load_public_rows
+from fala_export.people.division import load_public_rows
 from fala_sim.data_sets import Partition
 from fala_sim.digests import folder_digest
 from fala_sim.experiments.replacement import jobs

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from fala import DataError, Pair
-from fala.cli import be, counted
+from fala.base.errors import be, counted
 from fala_sim.convert.left_out import LeftOut
 
 Drawn = TypeVar("Drawn")

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
-from fala.cli import counted
+from fala.base.errors import counted
 from fala_sim.convert.annotators import Document, Documents, opener_of
 from fala_sim.convert.format import DataSet, Format
 from fala_sim.convert.left_out import LeftOut

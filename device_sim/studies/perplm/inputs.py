@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fala import DataError
-from fala.cli import counted
+from fala.base.errors import counted
 from fala.text.ngrams import lexical_rows
 from fala_export import EpochPlan, Row, TextTokens, TransformerLearner, length_batches, pad
 from fala_export.fit.joint_rows import sparse_array

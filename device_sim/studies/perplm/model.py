@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import DynamicCache
 
+from fala.base.errors import with_article
 from fala.base.examples import CLASSIFICATION
-from fala.cli import progress, with_article
+from fala.cli import progress
 from fala.model.heads import Head
 from fala_export import Encoder, ExportError, cross_entropies
 from fala_export.accelerator import torch_device

@@ -26,7 +26,7 @@ def adapter(settings: TaskRelease) -> Summary:
         from fala_export.bundles import write_admitted
         from fala_export.families.adapters.release import write_task
         from fala_export.families.adapters.training import open_base, train_task
-        from fala_export.people.fold import divide, load_own_splits, load_public_rows
+        from fala_export.people.division import divide, load_own_splits, load_public_rows
 
     columns = Columns(skip_bad_rows=settings.run.skip_bad_rows)
     if settings.own_splits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fala.cli import counted
+from fala.base.errors import counted
 from fala_export.cli.command import Summary, command
 from fala_export.recipe.options import File, FileOrFolder, Seed
 

@@ -42,7 +42,7 @@ def scales(settings: ScalesCommand) -> Summary:
     only those that its training held out are used.
     """
     from fala_export.bundles import write_admitted
-    from fala_export.people.fold import load_public_rows
+    from fala_export.people.division import load_public_rows
     from fala_export.release.scales import write_scales
 
     release = settings.release

@@ -78,7 +78,7 @@ def train(settings: Train) -> Summary:
     with progress("loading libraries"):
         from fala_export.backbone import check_disk
         from fala_export.bundles import write_admitted
-        from fala_export.people.fold import load_public_rows
+        from fala_export.people.division import load_public_rows
 
     name = settings.export.name or name_of(settings.model.source)
     check_release_name(name)

@@ -25,9 +25,10 @@ from transformers import (
 )
 
 from fala import Bundle
+from fala.base.errors import counted
 from fala.base.examples import tokenizer_inputs
 from fala.bundle.format import MAX_TOKENS, TOKENIZER
-from fala.cli import counted, progress
+from fala.cli import progress
 from fala_export.embedding.tokens import embed_tokens, placed
 from fala_export.errors import ExportError
 from fala_export.models.folder import (

@@ -11,8 +11,9 @@ import click
 import numpy as np
 
 from fala import Budget, Bundle, DataError
+from fala.base.errors import counted
 from fala.base.examples import unique_texts
-from fala.cli import counted, progress
+from fala.cli import progress
 from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, BundleError, DataError
+from fala.base.errors import be
 from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.bundle.signature import packed_manifest
-from fala.cli import be
 from fala.model.links import LABELS
 from fala.updates import DEFAULT_PRODUCT
 from fala_export.checks import check_outputs, check_release_name

@@ -25,7 +25,7 @@ from fala_export.embedding import Embedder, open_earlier
 from fala_export.errors import ExportError
 from fala_export.fit.left_out import EVERY_ROW
 from fala_export.models.load import AnyEncoder, load
-from fala_export.people.fold import checked_public_rows
+from fala_export.people.division import checked_public_rows
 from fala_export.recipe.file import BackboneTable, Recipe, VectorsTable
 from fala_export.recipe.settings import CheckSettings, HubName, PublishSettings
 from fala_export.recipe.training import TrainingSettings

@@ -21,8 +21,8 @@ from fala_export.embedding import Embedder
 from fala_export.fit.device_fit import fit_personal
 from fala_export.fit.scales import rows_by_name
 from fala_export.models.load import AnyEncoder
+from fala_export.people.division import Division
 from fala_export.people.draw import drawn, evenly, rows_of_head
-from fala_export.people.fold import Division
 from fala_export.people.interval import (
     RowPositions,
     defined,

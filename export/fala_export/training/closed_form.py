@@ -9,16 +9,17 @@ from typing import Any
 import click
 
 from fala.backbones import Backbone
+from fala.base.errors import counted
 from fala.base.examples import MATCHING, unique_texts
-from fala.cli import counted, progress
+from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder, Embeddings
 from fala_export.fit import heads
 from fala_export.fit.heads import fit_joint_head, fit_plain_head, kind_of
 from fala_export.fit.joint import MOST_STEPS
 from fala_export.fit.words import add_words
+from fala_export.people.division import Division
 from fala_export.people.draw import rows_of_head
-from fala_export.people.fold import Division
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 

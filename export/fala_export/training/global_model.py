@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, DataError
+from fala.base.errors import counted
 from fala.base.examples import MATCHING, unique_texts
 from fala.base.files import temporary_folder
 from fala.bundle.format import WORD_VECTORS
-from fala.cli import counted
 from fala.model.heads import Head
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import AnyEncoder
+from fala_export.people.division import Division, divide
 from fala_export.people.draw import drawn
-from fala_export.people.fold import Division, divide
 from fala_export.recipe.settings import ExportOptions
 from fala_export.recipe.training import LoopSettings, TrainingSettings, transformer_loop
 from fala_export.rows.data_set import check_exclusive

@@ -16,8 +16,8 @@ from fala_export.embedding import Embedder, Embeddings
 from fala_export.errors import ExportError
 from fala_export.fit.left_out import logits_of_left_out
 from fala_export.fit.probes import expected_answers
+from fala_export.people.division import CROSS_FITTING, Division
 from fala_export.people.draw import rows_of_head
-from fala_export.people.fold import CROSS_FITTING, Division
 from fala_export.people.score import measure, measure_logits
 from fala_export.rows.table import Rows
 from fala_export.training.closed_form import closed_form, embed_rows, with_words

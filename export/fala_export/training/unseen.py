@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fala import Bundle
 from fala_export.errors import ExportError
-from fala_export.people.fold import Division, divide
+from fala_export.people.division import Division, divide
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
 

@@ -21,7 +21,7 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
-from fala.cli import counted
+from fala.base.errors import counted
 from fala_export.errors import ExportError
 from fala_export.updates.keys import Keyring
 

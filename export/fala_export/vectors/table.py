@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, BundleFormatError
+from fala.base.errors import counted
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
 from fala.bundle.manifest import Manifest
 from fala.bundle.writing import write_bundle
-from fala.cli import counted
 from fala.model.heads import Vectors
 from fala_export.errors import ExportError
 from fala_export.writing import megabytes, writing

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from fala.cli import be, counted
+from fala.base.errors import be, counted
 from fala_export.checks import check_release_name
 from fala_export.errors import ExportError
 from fala_export.recipe.settings import VectorOptions

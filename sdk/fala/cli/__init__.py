@@ -1,6 +1,5 @@
 """What the commands of all three packages share; the command ``fala-device`` is in ``device``."""
 
-from fala.base.errors import be, counted, with_article
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
 from fala.cli.options import BUDGET, JSON, SECONDS
@@ -15,9 +14,6 @@ __all__ = [
     "Described",
     "Group",
     "Named",
-    "be",
-    "counted",
     "device_progress",
     "progress",
-    "with_article",
 ]

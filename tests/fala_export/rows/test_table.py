@@ -12,7 +12,7 @@ import pytest
 
 from fala import Match
 from fala.model.links import LABELS
-from fala_export.people.fold import divide
+from fala_export.people.division import divide
 from fala_export.rows import door
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import file_rows, undivided_rows

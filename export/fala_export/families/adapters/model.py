@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from fala.cli import counted, with_article
+from fala.base.errors import counted, with_article
 from fala_export.errors import ExportError
 from fala_export.families.adapters.settings import AdapterMethod
 

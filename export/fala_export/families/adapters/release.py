@@ -15,8 +15,8 @@ from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, TrainedTask, measure_task
 from fala_export.fit.probes import expected_answers
+from fala_export.people.division import Division
 from fala_export.people.draw import rows_of_head
-from fala_export.people.fold import Division
 from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
 from fala_export.training.closed_form import embed_rows, with_words

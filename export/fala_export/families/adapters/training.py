@@ -31,7 +31,7 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.graph.parity import compare_embeddings
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
-from fala_export.people.fold import Division
+from fala_export.people.division import Division
 from fala_export.people.score import measure
 from fala_export.recipe.training import Best
 from fala_export.rows.data_set import check_exclusive

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala import DataError, Match
-from fala_export.people.fold import divide, documents_of, load_public_rows
+from fala_export.people.division import divide, documents_of, load_public_rows
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.user_rows import Row
 from public_data import write_rows
