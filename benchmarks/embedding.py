@@ -31,7 +31,7 @@ from support.measuring import benchmark, peak_megabytes, seconds_of
 import fala
 from fala.testing import Say, run_apart
 from fala_export import Embedder, Embeddings
-from fala_export.embedding import Stream
+from fala_export.embedding.embedder import Stream
 from fala_sim.playground.sample import sample_rows
 
 _BLOCK = 1 << 16

@@ -33,7 +33,7 @@ def main(names: Sequence[str], precision: str, layers: int, width: int) -> dict[
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     from fala_export.backbone import export_encoder
-    from fala_export.models.encoder import load_encoder
+    from fala_export.models.load import load
     from fala_export.recipe.settings import ExportOptions
     from families import FAMILIES, LATER, READS_FORWARDS, write_model
 
@@ -49,9 +49,7 @@ def main(names: Sequence[str], precision: str, layers: int, width: int) -> dict[
             }  # fmt: skip
             model = write_model(Path(folder) / family, family, **sizes)
             pooling = "lasttoken" if family in READS_FORWARDS else "own"
-            summary = export_encoder(
-                load_encoder(str(model), pooling), Path(folder) / "x.fala", options
-            )
+            summary = export_encoder(load(str(model), pooling), Path(folder) / "x.fala", options)
             parity = summary["parity"]
             record[family] = {
                 "mean_cosine": parity["mean_cosine"],

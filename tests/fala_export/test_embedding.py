@@ -22,11 +22,11 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from fala_export.embedding.table import VectorFile, keys_of
+from fala_export.embedding.table import VectorFile, text_keys
 table, number = VectorFile(Path(sys.argv[1]), 300), int(sys.argv[2])
 while True:
     texts = [str(number), str(number + 1)]
-    table.add(keys_of(texts), np.array([[float(text)] * 300 for text in texts], np.float32))
+    table.add(text_keys(texts), np.array([[float(text)] * 300 for text in texts], np.float32))
     number += 2
 """
 

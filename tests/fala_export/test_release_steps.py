@@ -239,7 +239,7 @@ def test_a_bundle_is_read_once_to_say_that_its_step_is_done(tmp_path, monkeypatc
     for file in (made[0].bundle, made[0].summary_file):
         os.utime(file, (1, 1))
     monkeypatch.setattr(
-        steps_module, "digest_of", lambda file: read.append(file) or digest_of_file(file)
+        steps_module, "digest_of_file", lambda file: read.append(file) or digest_of_file(file)
     )
     assert made[0].is_done() and made[0].is_done() and made[0].run() == {"rows": 10}
     assert read == [made[0].bundle]

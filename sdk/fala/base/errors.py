@@ -229,7 +229,7 @@ def install_hint(extra: str) -> str:
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
         noted = json.loads(metadata.distribution(_DISTRIBUTION).read_text("direct_url.json") or "")
         origin = noted if isinstance(noted, dict) else {}
-    clone = Path(__file__).absolute().parents[2]  # on PYTHONPATH, nothing may be installed
+    clone = Path(__file__).absolute().parents[3]  # on PYTHONPATH, nothing may be installed
     if "url" not in origin and (clone / "pyproject.toml").is_file():
         origin = {"url": clone.as_uri(), "dir_info": {"editable": True}}
     url = str(origin.get("url", ""))

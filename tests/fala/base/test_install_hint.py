@@ -45,7 +45,7 @@ def test_without_a_note_a_clone_is_named_and_else_the_distribution(tmp_path, mon
     write_installed(tmp_path, note)
     monkeypatch.syspath_prepend(tmp_path)
     assert install_hint("ota") == f"pip install -e '.[ota]' in {ROOT}"
-    alone = tmp_path / "site-packages" / "fala" / "errors.py"
+    alone = tmp_path / "site-packages" / "fala" / "base" / "errors.py"
     alone.parent.mkdir(parents=True)
     shutil.copyfile(fala.base.errors.__file__, alone)
     assert runpy.run_path(str(alone))["install_hint"]("ota") == "pip install 'fala-sdk[ota]'"
