@@ -50,10 +50,8 @@ _MOST_IDS = 1 << 24
 #: of Oniguruma, as in the families' ``tokenizer.json``.
 PATTERNS = frozenset(
     {
-        # SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3). The second takes time by the square of a
-        # text's spaces, of which an encoder reads so many characters only.
+        # SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
         " {2,}",
-        r"\A +| +\z",
         r"\A▁",
         # CLIP.
         r"\s+",

@@ -69,7 +69,8 @@ def test_patterns_of_tokenizer_families_are_known():
     written = re.findall(r'Regex\(\s*r?"{1,3}(.+?)"{1,3}\s*\)', source)
     written += re.findall(r'pattern=r"""(.+?)"""', source)
     assert len(written) > 5
-    assert set(written) <= PATTERNS
+    # Those of a signed release alone: by this one, a run of spaces takes time by its square.
+    assert set(written) - PATTERNS <= {r"\A +| +\z"}
 
 
 @pytest.fixture(scope="module")
