@@ -373,9 +373,14 @@ class Database:
         )
 
     def _connect(self, *, writes: bool) -> sqlite3.Connection:
-        # Kept statements would take more memory than all else of an open device.
+        # Many kept statements would take more memory than all else of an open device. The reader
+        # keeps its last one: every prediction reads the generation, and compiling that statement
+        # takes longer than running it.
         connection = sqlite3.connect(
-            self.path, isolation_level=None, check_same_thread=False, cached_statements=0
+            self.path,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=0 if writes else 1,
         )
         try:
             # What SQLite reserves for its own, larger cache when it reads the schema is freed.
