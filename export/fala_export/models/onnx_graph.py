@@ -76,8 +76,9 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     transformer = encoder.transformer
     own = transformer.config._attn_implementation
     try:
-        # Fused attention has another order of axes in some families, which no graph has.
-        transformer.set_attn_implementation("eager")
+        with quiet():
+            # Fused attention has another order of axes in some families, which no graph has.
+            transformer.set_attn_implementation("eager")
         graph = trace(encoder, {INPUTS[0]: tokens, INPUTS[1]: mask}, [_OUTPUT])
     finally:
         transformer.set_attn_implementation(own)
