@@ -32,7 +32,7 @@ def main(names: Sequence[str], precision: str, layers: int, width: int) -> dict[
     """Export a random model of each family."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    from fala_export.backbone import export_encoder
+    from fala_export.bundle.backbone import export_encoder
     from fala_export.models.load import load
     from fala_export.recipe.settings import ExportOptions
     from families import FAMILIES, LATER, READS_FORWARDS, write_model

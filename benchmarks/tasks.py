@@ -27,7 +27,7 @@ from support.measuring import benchmark, in_turns, resident_megabytes
 import fala
 import fala_export
 from fala.testing import Say, run_apart
-from fala_export.families.adapters.bundle import write_adapter
+from fala_export.bundle.adapter import write_adapter
 
 TEXT = "a film that is good to see on a long evening " * 2
 LEARNED = [

@@ -23,9 +23,9 @@ from corpus import CORPORA, documents
 from fala import Bundle
 from fala.base.errors import install_hint
 from fala.cli import Command
-from fala_export.bundles import versions
+from fala_export.base.errors import ExportError
+from fala_export.bundle.writing import versions
 from fala_export.cli.summary import text_of
-from fala_export.errors import ExportError
 from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_sim.playground.releases import built_in

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 Document = list[str]
 """The sentences of one text, in order."""

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 import fala_export
 from fala import Bundle
 from fala.cli import Command
-from fala_export.bundles import versions
+from fala_export.bundle.writing import versions
 from fala_export.rows.user_rows import Row
 from fala_sim.meter import Meter
 from fala_sim.methods.lora import Lora
@@ -201,7 +201,7 @@ def accelerator() -> str:
     """The name of the accelerator; "" where there is none."""
     import torch
 
-    from fala_export.accelerator import torch_device
+    from fala_export.base.accelerator import torch_device
 
     kind = torch_device().type
     if kind == "cuda":

@@ -11,17 +11,12 @@ if TYPE_CHECKING:
     from fala.bundle.writing import write_bundle
     from fala.model.bridge import Bridge
     from fala.model.heads import Head, PersonalModel
-    from fala_export.backbone import export_encoder
-    from fala_export.bundles import (
-        add_bridge,
-        write_external,
-        write_release,
-    )
+    from fala_export.base.errors import ExportError, RowError
+    from fala_export.bundle.backbone import export_encoder
+    from fala_export.bundle.writing import add_bridge, write_external, write_release
     from fala_export.cli import run
     from fala_export.embedding import Embedder, Embeddings
     from fala_export.embedding.tokens import pad
-    from fala_export.errors import ExportError, RowError
-    from fala_export.families.adapters.model import insert_adapters
     from fala_export.fit.bridge import fit_bridge
     from fala_export.fit.heads import fit_head
     from fala_export.models.encoder import Encoder, load_encoder_of
@@ -38,6 +33,7 @@ if TYPE_CHECKING:
     from fala_export.rows.row_files import load_rows
     from fala_export.rows.table import Rows
     from fala_export.rows.user_rows import Row, read_rows
+    from fala_export.training.adapters.model import insert_adapters
     from fala_export.training.backbones import TransformerLearner
     from fala_export.training.classifier import cross_entropies
     from fala_export.training.global_model import train
@@ -56,7 +52,7 @@ _MODULES = {
     "Embeddings": "fala_export.embedding",
     "Encoder": "fala_export.models.encoder",
     "EpochPlan": "fala_export.training.texts",
-    "ExportError": "fala_export.errors",
+    "ExportError": "fala_export.base.errors",
     "ExportOptions": "fala_export.recipe.settings",
     "Head": "fala.model.heads",
     "LoopSettings": "fala_export.recipe.training",
@@ -64,20 +60,20 @@ _MODULES = {
     "PersonalModel": "fala.model.heads",
     "Rows": "fala_export.rows.table",
     "Row": "fala_export.rows.user_rows",
-    "RowError": "fala_export.errors",
+    "RowError": "fala_export.base.errors",
     "TextTokens": "fala_export.training.texts",
     "Training": "fala_export.training.loop",
     "TrainingSettings": "fala_export.recipe.training",
     "TransformerLearner": "fala_export.training.backbones",
-    "add_bridge": "fala_export.bundles",
+    "add_bridge": "fala_export.bundle.writing",
     "build_bridge": "fala_export.release.bridging",
     "cross_entropies": "fala_export.training.classifier",
     "divide": "fala_export.people.division",
     "drop_pooler": "fala_export.models.sentence_encoder",
-    "export_encoder": "fala_export.backbone",
+    "export_encoder": "fala_export.bundle.backbone",
     "fit_bridge": "fala_export.fit.bridge",
     "fit_head": "fala_export.fit.heads",
-    "insert_adapters": "fala_export.families.adapters.model",
+    "insert_adapters": "fala_export.training.adapters.model",
     "length_batches": "fala_export.training.texts",
     "load": "fala_export.models.load",
     "load_encoder_of": "fala_export.models.encoder",
@@ -91,9 +87,9 @@ _MODULES = {
     "train": "fala_export.training.global_model",
     "user_vectors": "fala_export.training.matcher",
     "write_bundle": "fala.bundle.writing",
-    "write_external": "fala_export.bundles",
+    "write_external": "fala_export.bundle.writing",
     "write_head": "fala_export.training.release",
-    "write_release": "fala_export.bundles",
+    "write_release": "fala_export.bundle.writing",
     "write_scales": "fala_export.release.scales",
     "write_vectors": "fala_export.vectors.table",
     "write_words": "fala_export.training.release",

@@ -7,7 +7,7 @@ from devices import same, state
 from fala.base.errors import BundleFormatError, OlderReleaseError
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala_export.bundles import add_version
+from fala_export.bundle.writing import add_version
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from bundles import onnx_model
 from export_command import works
 from fala import Bundle, BundleFormatError
 from fala.backbones import AdapterWeights, OnnxEncoder
-from fala_export.errors import ExportError
-from fala_export.families.adapters.model import insert_adapters, set_inputs
+from fala_export.base.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
+from fala_export.training.adapters.model import insert_adapters, set_inputs
 from families import CORPUS, LENGTH, write_model
 
 pytestmark = pytest.mark.slow

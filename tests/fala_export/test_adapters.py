@@ -5,9 +5,10 @@ from sklearn.metrics import matthews_corrcoef
 from transformers import AutoModel
 
 from encoders import make_encoder
-from fala_export.errors import ExportError
-from fala_export.families.adapters.bundle import stored_inputs
-from fala_export.families.adapters.model import (
+from fala_export.base.errors import ExportError
+from fala_export.bundle.adapter import stored_inputs
+from fala_export.recipe.adapters import AdapterMethod
+from fala_export.training.adapters.model import (
     Bottleneck,
     adapter_inputs,
     configuration,
@@ -16,8 +17,7 @@ from fala_export.families.adapters.model import (
     prepare_adapters,
     set_inputs,
 )
-from fala_export.families.adapters.settings import AdapterMethod
-from fala_export.families.adapters.training import matthews
+from fala_export.training.adapters.task import matthews
 from families import write_model
 
 D = 16  # of make_encoder

@@ -10,7 +10,8 @@ from export_command import failed
 from fala import Bundle, BundleFormatError
 from fala.bundle import format as layout
 from fala_export import write_bundle
-from fala_export.bundles import check_admitted, write_admitted, write_again
+from fala_export.bundle.admit import check_admitted, write_admitted
+from fala_export.bundle.writing import write_again
 
 
 def write_backbone(path, change=lambda table: None):

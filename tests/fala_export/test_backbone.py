@@ -10,10 +10,10 @@ import torch
 from encoders import DIMENSION, POSITIONS, TEXTS, make_encoder, write_encoder
 from export_command import done, failed
 from fala import Bundle, BundleFormatError
-from fala_export.backbone import export_encoder
-from fala_export.bundles import write_admitted
+from fala_export.base.errors import ExportError
+from fala_export.bundle.admit import write_admitted
+from fala_export.bundle.backbone import export_encoder
 from fala_export.cli.command import name_of
-from fala_export.errors import ExportError
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import load_encoder, load_encoder_of
 from fala_export.models.sentence_encoder import LayerPooling

@@ -9,9 +9,9 @@ import pytest
 
 from encoders import write_encoder
 from export_command import failed, fails, run, works
-from fala_export import checks
-from fala_export.checks import check_room
-from fala_export.errors import ExportError
+from fala_export.base import checks
+from fala_export.base.checks import check_room
+from fala_export.base.errors import ExportError
 from fala_export.models.encoder import Encoder
 
 #: Commands with their inputs; the output comes last.

@@ -11,9 +11,9 @@ import pytest
 
 import embed_together
 from embed_together import TEXTS, Recorder
+from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder, Embeddings, VectorFile
 from fala_export.embedding.table import text_keys
-from fala_export.errors import ExportError
 from full_disk import files_of_at_most
 from together import run_together
 

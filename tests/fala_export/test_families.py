@@ -10,8 +10,8 @@ from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedTokenize
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from fala import Bundle
-from fala_export.backbone import export_encoder
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.bundle.backbone import export_encoder
 from fala_export.models.encoder import load_encoder
 from fala_export.models.saving import save_encoder
 from fala_export.recipe.settings import ExportOptions

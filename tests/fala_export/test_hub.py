@@ -14,7 +14,7 @@ import warm
 from export_command import fails, run
 from fala import Bundle
 from fala_export import models
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model

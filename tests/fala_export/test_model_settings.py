@@ -18,8 +18,8 @@ from encoders import DIMENSION, TEXTS, make_encoder, write_encoder
 from export_command import done, failed, works
 from fala import Bundle
 from fala.audit.tokenizer import audit_tokenizer
+from fala_export.base.errors import ExportError
 from fala_export.cli.summary import text_of
-from fala_export.errors import ExportError
 from fala_export.graph.quantization.weights import stored_precision
 from fala_export.models import encoder as encoder_module
 from fala_export.models.encoder import load_encoder, load_encoder_of

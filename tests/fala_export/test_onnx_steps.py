@@ -9,7 +9,7 @@ import torch
 from sentence_transformers.sentence_transformer import modules
 
 from bundles import WORDS, onnx_model, tokenizer_json
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.graph.runtime import session
 from fala_export.models.folder import ATTENTION_TYPE
 from fala_export.models.onnx_file import load_onnx

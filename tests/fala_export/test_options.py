@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import pytest
 
+from fala_export.base.errors import ExportError
 from fala_export.cli.command import command
-from fala_export.errors import ExportError
 from fala_export.recipe.options import Count, File, Only, Options, PositionalArgument, Share
 from program import Program
 

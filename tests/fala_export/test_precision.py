@@ -9,8 +9,8 @@ from adapter_inputs import random_inputs
 from checkout import real_data
 from fala.audit.model import audit_model
 from fala.backbones import AdapterWeights, OnnxEncoder
+from fala_export.base.errors import ExportError
 from fala_export.embedding.tokens import pad
-from fala_export.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.parity import speed
 from fala_export.graph.quantization import four_bits

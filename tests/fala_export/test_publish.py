@@ -13,8 +13,8 @@ from checkout import SUPPORT
 from export_command import done, failed, fails, run, works
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala_export.bundles import add_version
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.bundle.writing import add_version
 from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring, make_key, read_key
 from file_server import FileServer

@@ -20,7 +20,7 @@ import warm
 from fala import Bundle
 from fala.base.errors import install_hint
 from fala.cli import progress_bars
-from fala_export import backbone, bundles
+from fala_export.bundle import admit, backbone
 from fala_export.models import tokenizer as model_tokenizer
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
@@ -340,13 +340,13 @@ def test_a_full_disk_leaves_the_previous_bundle(fails, model, command, out, temp
 
 
 def test_a_full_disk_of_temporary_files_ends_in_one_line(fails, model, temporary, monkeypatch):
-    write = bundles.write_release
+    write = admit.write_release
 
     def limited(*arguments):
         with files_of_at_most(10_000):
             return write(*arguments)
 
-    monkeypatch.setattr(bundles, "write_release", limited)
+    monkeypatch.setattr(admit, "write_release", limited)
     fails(model, f"{temporary}/", "cannot be written: File too large")
 
 

@@ -12,14 +12,14 @@ from export_command import done, failed, run, works
 from fala import Bundle, Device
 from fala.model.heads import Head
 from fala_export import write_external
-from fala_export.bundles import write_again
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.files import digest_of_file
+from fala_export.bundle.writing import write_again
 from fala_export.models.load import load as load_model
 from fala_export.recipe.file import read_recipe
 from fala_export.release import steps as steps_module
 from fala_export.release.steps import ReleaseSteps
 from fala_export.updates.repository import load_repository
-from fala_export.writing import digest_of_file
 from fala_sim.playground.command import command as replace
 from file_server import FileServer
 from public_data import write_table

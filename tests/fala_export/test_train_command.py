@@ -274,7 +274,7 @@ def test_a_failed_release_is_written_by_a_later_run(model, files, tmp_path, monk
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala_export.bundles.write_atomically", full)
+        patch.setattr("fala_export.bundle.admit.write_atomically", full)
         result = run(*arguments)
     assert result.exit_code == 1, result.output
     assert "No space left on device" in result.stderr.splitlines()[-1]

@@ -8,7 +8,7 @@ import torch
 
 import kill_training
 import warm
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.training import checkpoints
 from full_disk import files_of_at_most
 

@@ -5,7 +5,7 @@ import pytest
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
 from fala import Bundle
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.fit import scales
 from fala_export.people import draw
 from fala_export.people.division import divide, documents_of, load_public_rows

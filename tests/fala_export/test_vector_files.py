@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fala import Bundle
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.vectors import files as vector_files
 from fala_export.vectors.lines import parse_lines
 from vector_files import WORDS, export, exported_words, good_lines, names_in, write, write_zip

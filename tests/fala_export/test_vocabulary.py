@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 from encoders import make_encoder, write_encoder
 from export_command import done, failed
 from fala import Bundle
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.models.encoder import load_encoder, load_encoder_of, trim_encoder
 from fala_export.models.vocabulary import trim_vocabulary
 from families import FAMILIES, LATER, write_model

@@ -4,7 +4,7 @@ import pytest
 from bundles import write_onnx, write_word_vector_release
 from checkout import real_data
 from fala import Bundle
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.vectors.table import bundle_table, write_vectors
 from vector_files import WORDS, export, exported_words, good_lines, names_in, write
 

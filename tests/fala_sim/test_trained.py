@@ -14,7 +14,7 @@ import torch
 from fala import DataError, Match
 from fala.model.heads import Head
 from fala.model.links import TAGS
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_sim.meter import Meter
 from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full
@@ -242,7 +242,7 @@ def test_a_user_without_examples_keeps_the_vendors_model(classifier):
 def test_embeddings_equal_the_bundles(tmp_path):
     pytest.importorskip("onnx")
     from fala import Bundle
-    from fala_export.backbone import export_encoder
+    from fala_export.bundle.backbone import export_encoder
     from fala_export.models.encoder import load_encoder
     from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.recipe.settings import ExportOptions

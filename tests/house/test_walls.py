@@ -25,8 +25,8 @@ STUDIES = ROOT / "device_sim" / "studies"
 PUBLIC = {
     "backbones", "base", "bundle", "model", "selection", "solver", "testing", "text", "updates",
 }  # fmt: skip
-#: Modules and rooms of the exporter that the laboratory and the walk import.
-VENDOR = {"accelerator", "bundles", "errors", "fit", "people", "recipe", "rows"}
+#: Rooms of the exporter that the laboratory and the walk import.
+VENDOR = {"base", "bundle", "fit", "people", "recipe", "rows"}
 
 #: Packages of extras and network modules, by the modules that may use them.
 EXTRAS = {
@@ -60,7 +60,7 @@ def public(module, name):
         return name in {None, "__version__", *fala.__all__, *PUBLIC}
     if room_of(module) == "cli":
         return module == "fala.cli"
-    return room_of(module) in PUBLIC or module == "fala.slots.admit"  # in bundles.py alone
+    return room_of(module) in PUBLIC or module == "fala.slots.admit"  # in bundle/admit.py alone
 
 
 def private_names_in(file):
@@ -103,6 +103,10 @@ def test_only_device_update_imports_the_network():
         if isinstance(node, ast.FunctionDef) and "fala.updates.client" in ast.unparse(node)
     ]
     assert call.name == "update"
+
+
+def test_no_module_of_the_exporter_stands_beside_its_rooms():
+    assert [file.name for file in EXPORTER.glob("*.py")] == ["__init__.py"]
 
 
 def test_other_packages_use_only_public_names():

@@ -12,7 +12,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from fala_export import writing
+from fala_export.base import files as writing
 from fala_export.updates import publishing
 from fala_export.updates.keys import Keyring
 

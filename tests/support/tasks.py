@@ -4,7 +4,7 @@ import numpy as np
 
 from bundles import DIMENSION, make_head
 from fala import Bundle
-from fala_export.families.adapters.bundle import write_adapter
+from fala_export.bundle.adapter import write_adapter
 
 #: What of ``adapter_config.json`` decides how an adapter is run.
 FORM = {

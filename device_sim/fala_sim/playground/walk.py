@@ -17,7 +17,7 @@ from fala.base.errors import DataError, counted
 from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
-from fala_export.bundles import add_bridge, write_again, write_release
+from fala_export.bundle.writing import add_bridge, write_again, write_release
 from fala_export.fit.annotators import annotated_rows, learn_scales
 from fala_export.fit.bridge import fit_bridge
 from fala_export.fit.heads import PublicRows, fit_joint_head, kind_of

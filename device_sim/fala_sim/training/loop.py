@@ -20,7 +20,7 @@ from fala import Match
 from fala.base.examples import document_of
 from fala.model.heads import Head, PersonalModel
 from fala_export import Encoder
-from fala_export.accelerator import torch_device
+from fala_export.base.accelerator import torch_device
 from fala_sim.situation import LogitArray, Situation, UserExample, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.training.transformer import Adapt, open_encoder

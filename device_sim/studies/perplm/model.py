@@ -18,7 +18,7 @@ from fala.base.examples import CLASSIFICATION
 from fala.cli import progress
 from fala.model.heads import Head
 from fala_export import Encoder, ExportError, cross_entropies
-from fala_export.accelerator import torch_device
+from fala_export.base.accelerator import torch_device
 from studies.perplm.inputs import PLAIN, WriterInputs
 
 _VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))

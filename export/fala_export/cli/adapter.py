@@ -9,7 +9,7 @@ import click
 from fala.base.examples import MATCHING
 from fala.cli import progress
 from fala_export.cli.command import Summary, command
-from fala_export.families.adapters.settings import TaskRelease
+from fala_export.recipe.adapters import TaskRelease
 from fala_export.rows.columns import Columns
 
 
@@ -23,10 +23,10 @@ def adapter(settings: TaskRelease) -> Summary:
     if not settings.task.strip():
         raise click.UsageError("--task is blank")
     with progress("loading libraries"):
-        from fala_export.bundles import write_admitted
-        from fala_export.families.adapters.release import write_task
-        from fala_export.families.adapters.training import open_base, train_task
+        from fala_export.bundle.admit import write_admitted
         from fala_export.people.division import divide, load_own_splits, load_public_rows
+        from fala_export.training.adapters.release import write_task
+        from fala_export.training.adapters.task import open_base, train_task
 
     columns = Columns(skip_bad_rows=settings.run.skip_bad_rows)
     if settings.own_splits:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Annotated
 
 from fala.cli import progress
-from fala_export.checks import check_release_name
+from fala_export.base.checks import check_release_name
+from fala_export.base.errors import ExportError
 from fala_export.cli.command import Summary, command, name_of
-from fala_export.errors import ExportError
 from fala_export.recipe.options import File, Only
 from fala_export.recipe.settings import ExportOptions, FrozenPooling, ModelSource
 
@@ -53,8 +53,8 @@ def backbone(settings: BackboneCommand) -> Summary:
     model.onnx.
     """
     with progress("loading libraries"):
-        from fala_export.backbone import check_disk, convert, pack
-        from fala_export.bundles import write_admitted
+        from fala_export.bundle.admit import write_admitted
+        from fala_export.bundle.backbone import check_disk, convert, pack
         from fala_export.graph.sentences import parity_texts
         from fala_export.models.encoder import Encoder, trim_encoder
         from fala_export.models.folder import naming

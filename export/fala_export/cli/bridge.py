@@ -58,7 +58,7 @@ def bridge(settings: BridgeCommand) -> Summary:
     Of more than 10,000 documents 10,000 are drawn (of a large dimension twice the fewest that it
     takes). A fifth of them chooses the strength of the ridge regression.
     """
-    from fala_export.bundles import write_admitted
+    from fala_export.bundle.admit import write_admitted
     from fala_export.release.bridging import build_bridge
     from fala_export.rows.texts import read_public_texts
 

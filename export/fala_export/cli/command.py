@@ -12,9 +12,9 @@ import click
 
 from fala.base.errors import printable
 from fala.cli import Command
-from fala_export.checks import check_settings
+from fala_export.base.checks import check_settings
+from fala_export.base.errors import ExportError
 from fala_export.cli.summary import text_of
-from fala_export.errors import ExportError
 from fala_export.recipe.options import Options, T
 
 Summary: TypeAlias = Mapping[str, Any]

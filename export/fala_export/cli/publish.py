@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from fala.cli import Group
+from fala_export.base.errors import ExportError
 from fala_export.cli.command import Summary, command
-from fala_export.errors import ExportError
 from fala_export.recipe.options import Count, File, FolderPath, PositionalArgument
 from fala_export.recipe.settings import Keys, Passphrase, keys_beside
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fala.cli import progress
+from fala_export.base.errors import ExportError
 from fala_export.cli.command import Summary, command
-from fala_export.errors import ExportError
 from fala_export.recipe.options import Count, File, FolderPath, PositionalArgument
 from fala_export.recipe.training import WithLexical
 

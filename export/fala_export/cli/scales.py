@@ -41,7 +41,7 @@ def scales(settings: ScalesCommand) -> Summary:
     refitted without a third of the documents, on that third; and of the rows of a trained backbone
     only those that its training held out are used.
     """
-    from fala_export.bundles import write_admitted
+    from fala_export.bundle.admit import write_admitted
     from fala_export.people.division import load_public_rows
     from fala_export.release.scales import write_scales
 

@@ -14,9 +14,9 @@ from fala import Bundle
 from fala.base.examples import MATCHING
 from fala.base.files import temporary_folder
 from fala.cli import progress
-from fala_export.checks import check_release_name, check_room
+from fala_export.base.checks import check_release_name, check_room
+from fala_export.base.errors import ExportError
 from fala_export.cli.command import Summary, command, name_of
-from fala_export.errors import ExportError
 from fala_export.recipe.options import File, FileOrFolder, FolderPath, Only
 from fala_export.recipe.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.recipe.training import LabelSettings, TrainingSettings, WithLexical
@@ -76,8 +76,8 @@ def train(settings: Train) -> Summary:
     if settings.frozen and settings.pooling == "attention":
         raise click.UsageError("--pooling attention is for a training without --frozen")
     with progress("loading libraries"):
-        from fala_export.backbone import check_disk
-        from fala_export.bundles import write_admitted
+        from fala_export.bundle.admit import write_admitted
+        from fala_export.bundle.backbone import check_disk
         from fala_export.people.division import load_public_rows
 
     name = settings.export.name or name_of(settings.model.source)

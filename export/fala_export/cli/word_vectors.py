@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fala_export.bundles import write_admitted
+from fala_export.bundle.admit import write_admitted
 from fala_export.cli.command import Summary, command
 from fala_export.recipe.options import File, PositionalArgument, Share
 from fala_export.recipe.settings import VectorOptions

@@ -16,11 +16,11 @@ from fala import Bundle
 from fala.backbones import Backbone
 from fala.cli import progress
 from fala.model.heads import Vectors
-from fala_export.checks import check_room
+from fala_export.base.checks import check_room
+from fala_export.base.errors import ExportError
 from fala_export.embedding.encoding import embed, encoded
 from fala_export.embedding.ranks import Ranks
 from fala_export.embedding.table import TextKeys, TextPositions, VectorFile, text_key, text_keys
-from fala_export.errors import ExportError
 
 # Texts of a stream that are in memory, and are sorted by length.
 _BLOCK = 1 << 16

@@ -53,7 +53,7 @@ class Ranks:
         """The library's state, which connects the processes at its first use."""
         from accelerate import PartialState
 
-        from fala_export.accelerator import torch_device
+        from fala_export.base.accelerator import torch_device
 
         # Accelerate connects processes without GPUs only with cpu=True.
         return PartialState(cpu=torch_device().type == "cpu")

@@ -26,8 +26,8 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from fala.model.heads import Vectors
-from fala_export.errors import ExportError
-from fala_export.writing import writing
+from fala_export.base.errors import ExportError
+from fala_export.base.files import writing
 
 #: n keys, structured; see ``text_keys``.
 TextKeys: TypeAlias = NDArray[np.void]

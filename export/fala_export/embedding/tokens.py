@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fala_export.accelerator import torch_device
+from fala_export.base.accelerator import torch_device
 
 # Tokens of a batch, padding included: a processor's caches hold no more, a GPU idles with fewer.
 _TOKENS = {"cpu": 1 << 11, "mps": 1 << 13, "cuda": 1 << 15}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.fit import scales
 from fala_export.fit.device_fit import one_blas_thread
 from fala_export.fit.left_out import Show, cross_fitted_logits, was_trained

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import ModelProto, NodeProto
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 
 #: Products are computed in this type, in any precision of the weights.

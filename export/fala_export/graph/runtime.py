@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala.base.files import temporary_folder
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 if TYPE_CHECKING:
     from onnx import ModelProto

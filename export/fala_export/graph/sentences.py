@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.rows.texts import text_lines
 
 

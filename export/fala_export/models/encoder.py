@@ -29,8 +29,9 @@ from fala.base.errors import counted
 from fala.base.examples import tokenizer_inputs
 from fala.bundle.format import MAX_TOKENS, TOKENIZER
 from fala.cli import progress
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line, quiet, without_bars
 from fala_export.embedding.tokens import embed_tokens, placed
-from fala_export.errors import ExportError
 from fala_export.models.folder import (
     ADAPTER,
     CONFIGURATION,
@@ -62,7 +63,6 @@ from fala_export.models.vocabulary import (
     trim_vocabulary,
     used_tokens,
 )
-from fala_export.quiet import first_line, quiet, without_bars
 from fala_export.recipe.settings import FrozenPooling, HubName
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")

@@ -16,9 +16,9 @@ from sentence_transformers.sentence_transformer import modules as steps_of_libra
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line
 from fala_export.models.sentence_encoder import AttentionPooling
-from fala_export.quiet import first_line
 
 CONFIGURATION = "config.json"
 TOKENIZER = (

@@ -25,7 +25,8 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import quiet
 from fala_export.models.folder import (
     ADAPTER,
     CONFIGURATION,
@@ -40,7 +41,6 @@ from fala_export.models.folder import (
     read_modules,
     weight_parts,
 )
-from fala_export.quiet import quiet
 
 _PATIENCE = 10.0  # seconds after which a hub that does not respond counts as unreachable
 _TOO_MANY_REQUESTS = 429  # HTTP status

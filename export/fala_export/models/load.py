@@ -9,7 +9,7 @@ from typing import TypeAlias, TypedDict
 
 import torch
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder, reads_forwards
 from fala_export.models.folder import WEIGHTS, naming
 from fala_export.models.onnx_file import OnnxFile, load_onnx

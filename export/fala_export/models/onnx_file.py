@@ -18,7 +18,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from fala.bundle.format import MAX_TOKENS
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line
 from fala_export.graph.runtime import model_bytes, session
 from fala_export.models.encoder import DEFAULT_LENGTH, changed, token_ids
 from fala_export.models.folder import (
@@ -39,7 +40,6 @@ from fala_export.models.onnx_reading import normal_form, read_graph
 from fala_export.models.sentence_encoder import LAYERS, Ending
 from fala_export.models.static_table import StaticTable
 from fala_export.models.tokenizer import check_agreement, lower_case, put_before
-from fala_export.quiet import first_line
 
 _IDS, _MASK = INPUTS
 _TOKENS = "mask"  # given on from the inputs to the end

@@ -13,13 +13,13 @@ import torch
 from onnx import GraphProto, ModelProto
 from torch import nn
 
-from fala_export.checks import check_room
-from fala_export.errors import ExportError
+from fala_export.base.checks import check_room
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line, quiet
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.quantization.weights import SHARES
 from fala_export.graph.runtime import LARGEST
 from fala_export.models.sentence_encoder import SentenceEncoder
-from fala_export.quiet import first_line, quiet
 
 INPUTS = ("input_ids", "attention_mask")
 """Names of a graph's inputs."""

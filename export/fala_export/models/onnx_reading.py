@@ -20,11 +20,11 @@ from onnx import (
 )
 from onnx.external_data_helper import uses_external_data
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line
 from fala_export.graph.quantization.weights import HALF, stored_precision
 from fala_export.models.folder import LFS_POINTER
 from fala_export.models.onnx_graph import OPSET, check_weights
-from fala_export.quiet import first_line
 
 _NIBBLES = (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)  # two in a byte
 _TYPES = ("to", "output_dtype", "dtype")  # attributes that name a type of numbers

@@ -8,11 +8,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import without_bars
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import ATTENTION_TYPE, MODULES, PROMPTS, TOKENIZER, TYPES
 from fala_export.models.sentence_encoder import LAYERS
-from fala_export.quiet import without_bars
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:

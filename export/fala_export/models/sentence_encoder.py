@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
 _WEIGHTS = "model.safetensors"

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from fala.bundle.format import MAX_TOKENS
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
 from fala_export.models.folder import (

@@ -15,7 +15,7 @@ from torch import nn
 from fala.backbones import StaticEmbeddings
 from fala.bundle.arrays import array_bytes
 from fala.bundle.format import SCALES, STATIC_SETTINGS, VECTORS, VOCABULARY
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.models.sentence_encoder import Ending
 from fala_export.models.wordpiece import NotPlainError
 from fala_export.vectors.table import int8_rows

@@ -15,7 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from fala.base.errors import install_hint
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.folder import TOKENIZER, VOCABULARIES, read_object, reading_part
 

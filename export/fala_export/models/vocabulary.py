@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import PreTrainedModel
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")  # spells characters that have no token
 _TOGETHER = 4096  # texts that are tokenized together

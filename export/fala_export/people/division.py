@@ -15,8 +15,8 @@ from fala.base.errors import be, counted
 from fala.base.examples import document_of
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
-from fala_export.checks import check_release_name
-from fala_export.errors import RowError
+from fala_export.base.checks import check_release_name
+from fala_export.base.errors import RowError
 from fala_export.rows.columns import Columns
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.row_files import file_rows

@@ -16,8 +16,8 @@ from fala.base.errors import safe_line
 from fala.bundle.manifest import MAX_VERSION, PRODUCT
 from fala.model.links import Link
 from fala.updates import DEFAULT_PRODUCT
-from fala_export.checks import check_release_name
-from fala_export.errors import ExportError
+from fala_export.base.checks import check_release_name
+from fala_export.base.errors import ExportError
 from fala_export.recipe.options import Only, Options, T
 from fala_export.recipe.settings import (
     AnyPooling,

@@ -42,7 +42,7 @@ from typing import (
 
 import click
 
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 if TYPE_CHECKING:  # the type of all dataclasses exists only for type checkers
     from _typeshed import DataclassInstance

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import click
 
 from fala.cli import Described
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.recipe.options import (
     Cosine,
     Count,

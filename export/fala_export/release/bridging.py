@@ -8,12 +8,12 @@ from typing import Any
 
 from fala import Bundle
 from fala.cli import progress
-from fala_export.bundles import add_bridge
+from fala_export.base.errors import ExportError
+from fala_export.base.files import MEGABYTE, megabytes, writing
+from fala_export.bundle.writing import add_bridge
 from fala_export.embedding import Embedder
-from fala_export.errors import ExportError
 from fala_export.fit.bridge import check_enough, learn_bridge, most_documents
 from fala_export.people.draw import drawn
-from fala_export.writing import MEGABYTE, megabytes, writing
 
 
 def build_bridge(

@@ -15,8 +15,8 @@ from fala.base.errors import counted
 from fala.base.examples import unique_texts
 from fala.cli import progress
 from fala.model.links import LABELS, Link
+from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder
-from fala_export.errors import ExportError
 from fala_export.fit.left_out import was_fitted_to_every_row
 from fala_export.people.interval import defined, four_digits, interval, margin_of
 from fala_export.people.simulate import Side, fits, mean, misfit, run_user

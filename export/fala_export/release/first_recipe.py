@@ -17,9 +17,10 @@ from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.bundle.signature import packed_manifest
 from fala.model.links import LABELS
 from fala.updates import DEFAULT_PRODUCT
-from fala_export.checks import check_outputs, check_release_name
+from fala_export.base.checks import check_outputs, check_release_name
+from fala_export.base.errors import ExportError
+from fala_export.base.files import write_file
 from fala_export.embedding import open_earlier
-from fala_export.errors import ExportError
 from fala_export.fit.bridge import least_documents
 from fala_export.fit.heads import rating_of
 from fala_export.people.draw import few_annotators
@@ -29,7 +30,6 @@ from fala_export.rows.data_set import check_devices, gather_public
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import label_names, numbers_as_classes
-from fala_export.writing import write_file
 
 # The largest number accepted in a column of ratings.
 _LARGEST = 1e6

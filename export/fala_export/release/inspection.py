@@ -12,7 +12,7 @@ import numpy as np
 from fala import Bundle
 from fala.base.errors import install_hint
 from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, VECTOR_TABLES, VOCABULARY
-from fala_export.families.adapters.bundle import config_of
+from fala_export.bundle.adapter import config_of
 from fala_export.graph.cost import LENGTHS, cost
 
 # Details of the manifest that have a section of their own in the report.

@@ -18,11 +18,13 @@ from fala.base.examples import MATCHING
 from fala.base.files import temporary_folder
 from fala.bundle.signature import signature_file
 from fala.bundle.writing import write_bundle
-from fala_export.backbone import check_disk, export_encoder
-from fala_export.bundles import write_admitted, write_again
-from fala_export.checks import check_settings
+from fala_export.base.checks import check_settings
+from fala_export.base.errors import ExportError
+from fala_export.base.files import digest_of_file, megabytes, writing
+from fala_export.bundle.admit import write_admitted
+from fala_export.bundle.backbone import check_disk, export_encoder
+from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder, open_earlier
-from fala_export.errors import ExportError
 from fala_export.fit.left_out import EVERY_ROW
 from fala_export.models.load import AnyEncoder, load
 from fala_export.people.division import checked_public_rows
@@ -41,7 +43,6 @@ from fala_export.training.global_model import train
 from fala_export.training.release import write_head
 from fala_export.training.saving import export_learned
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import digest_of_file, megabytes, writing
 
 
 class Pipeline:

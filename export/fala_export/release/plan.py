@@ -7,10 +7,10 @@ from typing import Any
 
 from fala import Bundle
 from fala.base.examples import unique_texts
+from fala_export.base.files import MEGABYTE, megabytes
 from fala_export.recipe.file import BackboneTable, Recipe
 from fala_export.release.check import MOST_DEVICES
 from fala_export.release.pipeline import Pipeline, is_in
-from fala_export.writing import MEGABYTE, megabytes
 
 
 def plan(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:

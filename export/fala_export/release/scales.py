@@ -9,7 +9,7 @@ from typing import Any
 from fala import Bundle, BundleMismatchError, DataError
 from fala.cli import progress
 from fala.model.heads import Head, Vectors
-from fala_export.bundles import write_again
+from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder
 from fala_export.fit.annotators import annotated_rows, learn_scales
 from fala_export.fit.scales import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import fala
 import fala_export
-from fala_export.writing import digest_of_file, write_file, writing
+from fala_export.base.files import digest_of_file, write_file, writing
 
 _TICK = 1_000_000_000  # nanoseconds, with a margin
 

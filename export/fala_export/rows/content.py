@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fala.base.errors import DataError
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 
 #: Characters of the longest line: a damaged file may be one endless line.
 LONGEST_LINE = 1 << 24

@@ -14,7 +14,7 @@ from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.bundle.reading import Bundle
 from fala.model.labels import equal_labels
 from fala.model.links import LABELS, Link
-from fala_export.errors import ExportError, RowError
+from fala_export.base.errors import ExportError, RowError
 from fala_export.rows.table import Rows, split_number
 from fala_export.rows.user_rows import (
     SPLITS,

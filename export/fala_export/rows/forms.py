@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fala.base.errors import DataError, MissingExtraError, counted
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.rows.columns import column_name
 from fala_export.rows.content import PARQUET, Lines, opened
 from fala_export.rows.user_rows import json_object, json_value

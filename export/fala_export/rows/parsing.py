@@ -14,7 +14,7 @@ import numpy as np
 from fala.base.errors import be, counted
 from fala.model.labels import is_missing, number_of
 from fala.model.links import Link
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.rows.columns import Columns
 from fala_export.rows.forms import Record
 from fala_export.rows.table import VALIDATION, Rows, split_number

@@ -19,7 +19,7 @@ import numpy as np
 from fala.base.errors import DataError, counted
 from fala.model.labels import number_of
 from fala.model.links import LABELS, Link
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.rows.columns import (
     Columns,
     check_found,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fala import DataError
 from fala.model.links import LABELS
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.rows.columns import Columns
 from fala_export.rows.content import Lines, opened
 from fala_export.rows.door import Door

@@ -44,7 +44,7 @@ from fala.base.examples import Example, Match, Pair, fault
 from fala.bundle.format import MAX_LABELS
 from fala.model.labels import HeadLabel, in_one_type, integer_of, is_missing, number_of
 from fala.model.links import LABELS, Link
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 
 TaskType: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]

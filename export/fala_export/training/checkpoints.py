@@ -14,8 +14,8 @@ from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
-from fala_export.errors import ExportError
-from fala_export.writing import digest_of_file
+from fala_export.base.errors import ExportError
+from fala_export.base.files import digest_of_file
 
 _RECIPE = "recipe.json"
 _LOCK = ".lock"

@@ -16,8 +16,8 @@ from fala.base.examples import MATCHING, unique_texts
 from fala.base.files import temporary_folder
 from fala.bundle.format import WORD_VECTORS
 from fala.model.heads import Head
+from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder
-from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import AnyEncoder
 from fala_export.people.division import Division, divide

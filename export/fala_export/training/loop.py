@@ -38,8 +38,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from fala.base.errors import printable
 from fala.cli import progress
-from fala_export.errors import ExportError
-from fala_export.quiet import first_line
+from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line
 from fala_export.recipe.training import Best, LoopSettings
 from fala_export.training import checkpoints
 

@@ -11,9 +11,10 @@ from fala.backbones import Backbone
 from fala.base.examples import MATCHING
 from fala.cli import progress
 from fala.model.heads import Head
-from fala_export.bundles import versions, write_release
+from fala_export.base.errors import ExportError
+from fala_export.base.files import megabytes, writing
+from fala_export.bundle.writing import versions, write_release
 from fala_export.embedding import Embedder, Embeddings
-from fala_export.errors import ExportError
 from fala_export.fit.left_out import logits_of_left_out
 from fala_export.fit.probes import expected_answers
 from fala_export.people.division import CROSS_FITTING, Division
@@ -22,7 +23,6 @@ from fala_export.people.score import measure, measure_logits
 from fala_export.rows.table import Rows
 from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.unseen import training_division
-from fala_export.writing import megabytes, writing
 
 
 def write_head(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fala.base.examples import Example
-from fala_export.backbone import convert, pack
+from fala_export.base.files import writing
+from fala_export.bundle.backbone import convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import AnyEncoder
 from fala_export.models.saving import save_encoder
@@ -19,7 +20,6 @@ from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import WordLearner
 from fala_export.vectors.table import write_vectors
-from fala_export.writing import writing
 
 _MOST_EXAMPLES = 300
 

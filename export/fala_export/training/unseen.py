@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fala import Bundle
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.people.division import Division, divide
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows

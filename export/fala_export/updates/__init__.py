@@ -1,7 +1,7 @@
 """Signed updates, the vendor's side: keys, a static repository, and signatures of single files."""
 
 from fala.base.errors import install_hint
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 try:
     import cryptography

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
-from fala_export.errors import ExportError
-from fala_export.writing import write_file
+from fala_export.base.errors import ExportError
+from fala_export.base.files import write_file
 
 #: The ending of a private key's file, and of the public half beside it.
 PRIVATE, PUBLIC = ".pem", ".pub"

@@ -17,9 +17,9 @@ from fala import Bundle
 from fala.base.files import temporary_folder, write_atomically
 from fala.bundle.manifest import PRODUCT
 from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
-from fala_export.bundles import add_version
-from fala_export.checks import check_room
-from fala_export.errors import ExportError
+from fala_export.base.checks import check_room
+from fala_export.base.errors import ExportError
+from fala_export.bundle.writing import add_version
 from fala_export.updates import repository
 from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key
 from fala_export.updates.repository import LOCK

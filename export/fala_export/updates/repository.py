@@ -20,7 +20,8 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from fala.updates import METADATA
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
+from fala_export.base.files import write_file
 from fala_export.updates.state import (
     ROOT,
     SNAPSHOT,
@@ -29,7 +30,6 @@ from fala_export.updates.state import (
     RepositoryState,
     check_state,
 )
-from fala_export.writing import write_file
 
 #: File of a repository that locks it against other writers.
 LOCK = ".lock"

@@ -8,9 +8,9 @@ from typing import Any
 
 from fala import Bundle
 from fala.bundle.signature import FORMAT, message_of, packed_manifest, signature_file
-from fala_export.checks import check_outputs
+from fala_export.base.checks import check_outputs
+from fala_export.base.files import write_file
 from fala_export.updates.keys import read_key
-from fala_export.writing import write_file
 
 
 def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tuf.api.metadata import (
 )
 
 from fala.base.errors import counted
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.updates.keys import Keyring
 
 ROOT, TARGETS, SNAPSHOT, TIMESTAMP = "root", "targets", "snapshot", "timestamp"

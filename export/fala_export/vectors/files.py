@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from fala.cli import progress
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\3\4", b"PK\5\6")  # the second: without a file

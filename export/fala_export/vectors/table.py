@@ -17,8 +17,8 @@ from fala.bundle.format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
 from fala.bundle.manifest import Manifest
 from fala.bundle.writing import write_bundle
 from fala.model.heads import Vectors
-from fala_export.errors import ExportError
-from fala_export.writing import megabytes, writing
+from fala_export.base.errors import ExportError
+from fala_export.base.files import megabytes, writing
 
 _LARGEST_INT8 = 127
 _BLOCK = 4_096

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fala.base.errors import be, counted
-from fala_export.checks import check_release_name
-from fala_export.errors import ExportError
+from fala_export.base.checks import check_release_name
+from fala_export.base.errors import ExportError
 from fala_export.recipe.settings import VectorOptions
 from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines

@@ -21,7 +21,7 @@ from fala.many.replacing import replace_all
 from fala.model.heads import Head
 from fala.slots.validation import EDGE_CASES
 from fala_export import add_bridge, write_release
-from fala_export.families.adapters.bundle import write_adapter
+from fala_export.bundle.adapter import write_adapter
 from fala_export.fit.bridge import fit_bridge
 from tasks import FORM, make_inputs
 

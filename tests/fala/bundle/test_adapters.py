@@ -14,7 +14,7 @@ from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.model.bridge import Bridge
 from fala_export import add_bridge
-from fala_export.families.adapters.bundle import write_adapter
+from fala_export.bundle.adapter import write_adapter
 from tasks import FORM, make_inputs, write_task
 
 

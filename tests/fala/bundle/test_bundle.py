@@ -25,7 +25,7 @@ from fala.base.errors import (
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala_export import write_bundle, write_external, write_release
-from fala_export.bundles import add_version
+from fala_export.bundle.writing import add_version
 
 
 def test_a_bundle_keeps_its_files(tmp_path):

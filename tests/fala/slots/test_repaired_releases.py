@@ -25,7 +25,7 @@ from fala.slots.repair import repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
 from fala_export import write_external, write_release
-from fala_export.bundles import add_version
+from fala_export.bundle.writing import add_version
 from fala_export.fit.heads import fit_head
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file

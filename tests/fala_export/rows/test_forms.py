@@ -14,7 +14,7 @@ import pytest
 from fala import DataError
 from fala.model.links import TAGS
 from fala_export import fit_head
-from fala_export.errors import ExportError, RowError
+from fala_export.base.errors import ExportError, RowError
 from fala_export.fit.heads import rating_of
 from fala_export.rows import forms
 from fala_export.rows.columns import Columns

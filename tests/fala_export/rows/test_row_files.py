@@ -11,7 +11,7 @@ import pytest
 from command_lines import done, works
 from fala import DataError, Match, MissingExtraError
 from fala.model.links import TAGS
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.fit.heads import rating_of
 from fala_export.rows.columns import Columns
 from fala_export.rows.division import document_key

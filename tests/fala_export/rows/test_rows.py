@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fala.base.errors import DataError
 from fala.base.examples import Match, Pair
 from fala.model.links import TAGS, Rating
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.fit.heads import fit_head
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import load_rows

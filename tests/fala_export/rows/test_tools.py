@@ -8,7 +8,7 @@ import pytest
 
 from fala import DataError
 from fala.model.links import LABELS, TAGS
-from fala_export.errors import RowError
+from fala_export.base.errors import RowError
 from fala_export.fit.heads import rating_of
 from fala_export.rows.columns import Columns
 from fala_export.rows.row_files import undivided_rows

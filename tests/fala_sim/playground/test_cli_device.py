@@ -10,7 +10,7 @@ from bundles import make_head, write_onnx_release, write_word_vector_release, wr
 from command_lines import data_rows, done, fails, run, works
 from fala.backbones import OnnxEncoder
 from fala.slots.validation import EDGE_CASES, PROBES
-from fala_export.bundles import add_version
+from fala_export.bundle.writing import add_version
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 from program import without_progress

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from tokenizers import Tokenizer
 
 from fala.cli import progress
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts
 

@@ -23,8 +23,8 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from fala.base.errors import counted, with_article
-from fala_export.errors import ExportError
-from fala_export.families.adapters.settings import AdapterMethod
+from fala_export.base.errors import ExportError
+from fala_export.recipe.adapters import AdapterMethod
 
 #: "silu" is the default of the ``adapters`` library, which names it swish.
 Activation: TypeAlias = Literal["silu", "gelu"]

@@ -1,20 +1,16 @@
-"""Writes releases, and checks that a device admits them."""
+"""Write releases, and write them again with more in them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fala.backbones.external import Encoders
-from fala.base.errors import BundleError, DataError, FalaError
-from fala.base.examples import CLASSIFICATION
-from fala.base.files import temporary_folder, write_atomically
+from fala.base.errors import DataError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.bundle.manifest import Manifest
@@ -22,8 +18,6 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import check_type, write_bundle, write_for_encoder
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.slots.admit import Signed, admit, admit_adapter
-from fala_export.writing import writing
 
 
 def write_release(
@@ -192,90 +186,6 @@ def add_version(
     """
     names = {} if product is None else {"product": product}
     return write_again(path, bundle, {"version": version, **names})
-
-
-def check_admitted(path: Path, base: Path | None = None) -> dict[str, str]:
-    """Check that a device admits a bundle, by the device's own door: audit, and validation.
-
-    A backbone without a head is admitted with a head of zeros.
-
-    Args:
-        path: The bundle.
-        base: The release, or the backbone, that an adapter is for.
-
-    Returns:
-        ``must be signed``, with the reason, where a device admits it only if it is signed by a key
-        that the device trusts; else nothing.
-
-    Raises:
-        BundleError: A device would reject it.
-    """
-    try:
-        _admit(path, base, Signed())
-        return {}
-    except BundleError as unsigned:
-        try:
-            _admit(path, base, Signed(verified=True))
-        except BundleError as error:
-            reason = str(error).rpartition(f"{path.name}: ")[2]
-            raise type(error)(f"{path}: a device would reject it: {reason}") from error
-        return {"must be signed": str(unsigned).rpartition(f"{path.name}: ")[2]}
-
-
-def write_admitted(
-    out: Path, make: Callable[[Path], Mapping[str, Any]], base: Path | None = None
-) -> dict[str, Any]:
-    """Make a bundle, and write it once a device would admit it.
-
-    Args:
-        out: Where to write; left alone when anything fails.
-        make: Writes the bundle at a path, and returns its summary.
-        base: See ``check_admitted``.
-
-    Returns:
-        The summary with ``bundle``, and what ``check_admitted`` returns.
-
-    Raises:
-        BundleError: A device would reject it.
-        ExportError: It cannot be written.
-    """
-    part = out.with_name(f".{out.name}.{os.urandom(8).hex()}.part")
-    try:
-        summary = {**make(part), **check_admitted(part, base)}
-        with writing(out):
-            write_atomically(out, part.replace)
-    except FalaError as error:
-        if str(part) not in str(error):
-            raise
-        raise type(error)(str(error).replace(str(part), str(out))) from error
-    finally:
-        part.unlink(missing_ok=True)
-    return {**summary, "bundle": str(out)}
-
-
-def _admit(path: Path, base: Path | None, origin: Signed) -> None:
-    """Admit a bundle, and load it as a device does at its first use."""
-    with temporary_folder() as folder:
-        if base is None:
-            released = admit(_with_head(path, folder), origin, Encoders())
-        else:
-            # The device has it already, and knows where it came from.
-            earlier = admit(_with_head(base, folder), Signed(verified=True), Encoders())
-            released = admit_adapter(path, origin, earlier)
-        if not released.bundle.external:
-            released.backbone.load()
-
-
-def _with_head(path: Path, folder: Path) -> Path:
-    """The path of a bundle with a head: the bundle's own, or a copy in a folder."""
-    bundle = Bundle.open(path)
-    if bundle.manifest.task is not None:
-        return path
-    zeros = np.zeros((1, bundle.manifest.dimension), dtype=np.float32)
-    head = Head(CLASSIFICATION, (0, 1), zeros, zeros[0, :1])
-    copy = folder / path.name
-    write_release(copy, bundle, head, {})
-    return copy
 
 
 def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]:

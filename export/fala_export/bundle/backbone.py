@@ -18,10 +18,11 @@ from fala.bundle.manifest import Manifest
 from fala.bundle.writing import write_bundle
 from fala.cli import progress
 from fala.model.heads import Vectors
-from fala_export.bundles import versions
-from fala_export.checks import check_room
+from fala_export.base.checks import check_room
+from fala_export.base.errors import ExportError
+from fala_export.base.files import MEGABYTE, megabytes, writing
+from fala_export.bundle.writing import versions
 from fala_export.embedding import embed
-from fala_export.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
 from fala_export.graph.parity import compare_embeddings, speed
@@ -34,7 +35,6 @@ from fala_export.models.onnx_file import OnnxFile
 from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
 from fala_export.recipe.settings import ExportOptions
-from fala_export.writing import MEGABYTE, megabytes, writing
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32

@@ -18,25 +18,25 @@ from fala.backbones import OnnxEncoder
 from fala.base.examples import MATCHING
 from fala.bundle.format import ONNX, TOKENIZER
 from fala.model.heads import Head, Vectors
-from fala_export.errors import ExportError
-from fala_export.families.adapters.bundle import stored_inputs
-from fala_export.families.adapters.model import (
+from fala_export.base.errors import ExportError
+from fala_export.bundle.adapter import stored_inputs
+from fala_export.graph.parity import compare_embeddings
+from fala_export.graph.sentences import parity_texts
+from fala_export.models.encoder import Encoder, load_encoder_of
+from fala_export.people.division import Division
+from fala_export.people.score import measure
+from fala_export.recipe.adapters import TaskRelease
+from fala_export.recipe.training import Best
+from fala_export.rows.data_set import check_exclusive
+from fala_export.rows.table import Rows
+from fala_export.rows.user_rows import Row
+from fala_export.training.adapters.model import (
     adapter_inputs,
     configuration,
     parameters,
     prepare_adapters,
     set_inputs,
 )
-from fala_export.families.adapters.settings import TaskRelease
-from fala_export.graph.parity import compare_embeddings
-from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import Encoder, load_encoder_of
-from fala_export.people.division import Division
-from fala_export.people.score import measure
-from fala_export.recipe.training import Best
-from fala_export.rows.data_set import check_exclusive
-from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.closed_form import Start

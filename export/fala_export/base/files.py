@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fala.base.files import write_atomically
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 MEGABYTE = 1_000_000
 

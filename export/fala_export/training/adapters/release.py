@@ -11,18 +11,18 @@ from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import AdaptedBackbone
 from fala.base.files import temporary_folder
 from fala.model.heads import Head
-from fala_export.families.adapters.bundle import write_adapter
-from fala_export.families.adapters.settings import TaskRelease
-from fala_export.families.adapters.training import Base, TrainedTask, measure_task
+from fala_export.base.files import megabytes, writing
+from fala_export.bundle.adapter import write_adapter
 from fala_export.fit.probes import expected_answers
 from fala_export.people.division import Division
 from fala_export.people.draw import rows_of_head
+from fala_export.recipe.adapters import TaskRelease
 from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
+from fala_export.training.adapters.task import Base, TrainedTask, measure_task
 from fala_export.training.closed_form import embed_rows, with_words
 from fala_export.training.release import training_details, write_trained
 from fala_export.training.saving import export_learned
-from fala_export.writing import megabytes, writing
 
 
 def write_task(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fala.bundle.manifest import LONGEST_LABEL, LONGEST_NAME, printable_name
-from fala_export.errors import ExportError
+from fala_export.base.errors import ExportError
 
 # The ending of a bundle; a model's files have others.
 _BUNDLE = ".fala"

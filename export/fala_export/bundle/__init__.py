@@ -1,0 +1,1 @@
+"""Bundles: exported, written, and admitted as a device admits them."""

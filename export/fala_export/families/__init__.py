@@ -1,4 +1,0 @@
-"""A way to train other than the whole model: adapters.
-
-It has ``settings``, ``model``, ``training`` and ``release``.
-"""
