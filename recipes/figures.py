@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import fala
-from fala_sim.data_frame import joined, read_frame
 from fala_sim.experiments.labels.jobs import SIZES
 from fala_sim.experiments.labels.tables import over_draws
 from fala_sim.experiments.own.jobs import SIZES as OWN_SIZES
 from fala_sim.experiments.own.tables import BASELINE
 from fala_sim.experiments.replacement import blends, flips
+from fala_sim.experiments.study import find_study
 from fala_sim.methods.registry import OURS, SHIPPED, TRAINED
-from fala_sim.metric.statistics import PairedTest, mean_over_users, paired_test
-from fala_sim.metric.value import UserMean
+from fala_sim.records.frame import joined, read_frame
 from fala_sim.report.groups import MB, of, of_tasks, parts, shared_by
-from fala_sim.study import find_study
+from fala_sim.report.statistics import PairedTest, mean_over_users, paired_test
+from fala_sim.report.value import UserMean
 
 if TYPE_CHECKING:
     import pandas as pd

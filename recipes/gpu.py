@@ -32,13 +32,15 @@ from fala import Bundle
 from fala.cli import Command
 from fala_export.bundle.writing import versions
 from fala_export.rows.user_rows import Row
-from fala_sim.meter import Meter
+from fala_sim.data.users import User
 from fala_sim.methods.lora import Lora
+from fala_sim.methods.situation import Situation
 from fala_sim.playground.sample import USERS_LIMIT, sample_rows
-from fala_sim.situation import MeasuredRelease, Situation, User
+from fala_sim.prepare.measured import MeasuredRelease
+from fala_sim.records.meter import Meter
 
 if TYPE_CHECKING:
-    from fala_sim.training.loop import UserTraining
+    from fala_sim.methods.training.loop import UserTraining
 
 #: Largest difference of an answer to the CPU's. A GPU trains in half precision, and a training
 #: carries rounding on: its answers are its validation losses, in nats.
@@ -169,7 +171,7 @@ class Steps:
         return np.array(list(history["validation_loss"].values()))
 
     def _lora(self) -> Answers:
-        from fala_sim.training.loop import UserTraining
+        from fala_sim.methods.training.loop import UserTraining
 
         people = self._situations(self._people)
 

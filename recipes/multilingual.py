@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel
 
 from fala_export.models.vocabulary import trim_vocabulary
-from fala_sim.convert.lewidi import read_parts
+from fala_sim.data.formats.lewidi import read_parts
 
 Floats = NDArray[np.float32]
 

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from fala.text import ngrams
 from fala_export.fit.heads import fit_head
 from fala_export.people.score import auc
-from fala_sim.convert.conversion import TextRow
-from fala_sim.convert.format import OpenedDataSet
-from fala_sim.convert.left_out import LeftOut
+from fala_sim.data.conversion import TextRow
+from fala_sim.data.format import OpenedDataSet
+from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import find_location
-from fala_sim.metric.statistics import describe
+from fala_sim.report.statistics import describe
 
 PEOPLE, DIVISIONS = 10, 3
 _TOKENS, _RUNS, _OPTIONAL = ngrams._of_tokens, ngrams._of_words, ngrams._OPTIONAL

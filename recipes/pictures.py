@@ -26,10 +26,10 @@ from fala.backbones.word_vectors import words
 from fala.selection.representatives import select
 from fala_sim import frame
 from fala_sim.experiments.labels.plots import labels_figure as few_labels
-from fala_sim.metric.statistics import mean_over_users
 from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, parts
 from fala_sim.report.plot import FAINT, INK, MUTED, Plot, draw, look
+from fala_sim.report.statistics import mean_over_users
 from figures import RESULTS
 
 #: Fewest texts that contain a word of the last picture.

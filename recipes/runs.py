@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 
 from fala_sim import frame
-from fala_sim.data_frame import joined
+from fala_sim.experiments.registry import tables
 from fala_sim.methods.registry import OURS
-from fala_sim.report.registry import tables
+from fala_sim.records.frame import joined
 from fala_sim.report.table import Table
 
 

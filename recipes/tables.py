@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from fala_sim import frame
-from fala_sim.report.registry import tables
+from fala_sim.experiments.registry import tables
 
 
 def write(run: Path) -> None:

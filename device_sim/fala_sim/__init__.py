@@ -6,13 +6,13 @@ Each name below is loaded at its first use: importing the package loads no libra
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fala_sim.data_frame import frame
     from fala_sim.playground.releases import sample_release
     from fala_sim.playground.sample import sample_posts, sample_rows
+    from fala_sim.records.frame import frame
 
 #: The modules of the names.
 _MODULES = {
-    "frame": "data_frame",
+    "frame": "records.frame",
     "sample_posts": "playground.sample",
     "sample_release": "playground.releases",
     "sample_rows": "playground.sample",

@@ -45,7 +45,7 @@ def extended(tmp_path_factory):
     (text,) = [block for block in page if "class NearestMean" in block]
     (package / "methods/nearest_mean.py").write_text(text)
     (text,) = [block for block in page if "def read(" in block]
-    (package / "convert/answers.py").write_text(text)
+    (package / "data/formats/answers.py").write_text(text)
     (text,) = [block for block in page if "def length(" in block]
     (package / "experiments/lengths.py").write_text(text)
     tests = (ROOT / "tests/fala_sim/test_methods.py").read_text()

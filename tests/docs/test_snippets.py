@@ -24,8 +24,8 @@ from bundles import make_head
 from checkout import ROOT
 from export_command import works
 from fala_export.vectors.table import bundle_table
+from fala_sim.experiments.registry import TABLES
 from fala_sim.playground.sample import sample_rows
-from fala_sim.report.registry import TABLES
 from file_server import FileServer
 from program import Program
 from sim_tables import frame_of, replaced

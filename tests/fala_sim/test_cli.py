@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fala_sim import cli
-from fala_sim.records import DATABASE
+from fala_sim.records.store import DATABASE
 from sim_command import failed, fails, run, works
 from sim_records import write_run
 from sim_tables import FIGURES, TABLES

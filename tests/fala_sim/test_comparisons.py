@@ -6,9 +6,9 @@ Each test has users or seeds of one side alone, whose figures would turn the res
 import pytest
 
 from fala import DataError
-from fala_sim.data_frame import framed
-from fala_sim.metric.statistics import PairedTest, paired_test
+from fala_sim.records.frame import framed
 from fala_sim.report.groups import comparable
+from fala_sim.report.statistics import PairedTest, paired_test
 from sim_tables import TABLES, USERS, cell, column, cost, frame_of, replaced
 
 AUC = "scores.auc"

@@ -8,9 +8,9 @@ from conversions import check, run
 from fala.base.errors import DataError
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
-from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.lewidi import parse_documents, read_parts
+from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.formats.lewidi import parse_documents, read_parts
+from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import find_location
 from sim_command import fails
 

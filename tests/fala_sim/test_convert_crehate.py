@@ -5,9 +5,9 @@ import pytest
 from checkout import real_data
 from conversions import check, split
 from fala.base.errors import DataError
-from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
-from fala_sim.convert.crehate import read_crehate
-from fala_sim.convert.left_out import LeftOut
+from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.formats.crehate import read_crehate
+from fala_sim.data.left_out import LeftOut
 
 
 def write(folder, annotations):

@@ -2,9 +2,9 @@ import pytest
 
 from conversions import run
 from fala.base.errors import DataError
-from fala_sim.convert.annotators import Document
-from fala_sim.convert.detox import read_detox
-from fala_sim.convert.left_out import LeftOut
+from fala_sim.data.annotators import Document
+from fala_sim.data.formats.detox import read_detox
+from fala_sim.data.left_out import LeftOut
 from sim_command import fails
 
 COMMENTS = "rev_id\tcomment\tyear\tlogged_in\tns\tsample\tsplit\n"

@@ -2,8 +2,8 @@ import pytest
 
 from conversions import check, split
 from fala.base.errors import DataError
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.matching import Moment, convert_moments
+from fala_sim.data.left_out import LeftOut
+from fala_sim.data.matching import Moment, convert_moments
 
 
 def moments(name, count, *, passed=3):

@@ -6,14 +6,14 @@ import pytest
 from checkout import real_data
 from conversions import check, run, split
 from fala.base.errors import DataError
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.mind import (
+from fala_sim.data.formats.mind import (
     Impression,
     busiest_readers,
     convert_impressions,
     read_impressions,
     read_news,
 )
+from fala_sim.data.left_out import LeftOut
 
 
 def article(number, title):

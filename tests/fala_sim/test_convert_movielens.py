@@ -6,14 +6,14 @@ import pytest
 from checkout import real_data
 from conversions import check, split
 from fala.base.errors import DataError
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.movielens import (
+from fala_sim.data.formats.movielens import (
     FilmRating,
     _Offers,
     busiest_raters,
     convert_likes,
     read_movielens,
 )
+from fala_sim.data.left_out import LeftOut
 
 
 def write(folder, movies, ratings):

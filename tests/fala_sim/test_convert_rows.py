@@ -6,10 +6,10 @@ import pytest
 
 from conversions import run
 from fala.base.errors import DataError
-from fala_sim.convert.conversion import Conversion, MatchRow, TextRow, folded
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.output import save
-from fala_sim.convert.tables import filled, keep_good, read_chunks, read_columns, read_lines
+from fala_sim.data.conversion import Conversion, MatchRow, TextRow, folded
+from fala_sim.data.left_out import LeftOut
+from fala_sim.data.output import save
+from fala_sim.data.tables import filled, keep_good, read_chunks, read_columns, read_lines
 from sim_command import fails
 
 

@@ -3,9 +3,9 @@ import pytest
 from checkout import real_data
 from conversions import check, run, split
 from fala.base.errors import DataError
-from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.scale_reviews import read_reviews
+from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.formats.scale_reviews import read_reviews
+from fala_sim.data.left_out import LeftOut
 from sim_command import fails
 
 

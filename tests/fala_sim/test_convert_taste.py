@@ -2,9 +2,9 @@ from collections import Counter
 
 from checkout import real_data
 from conversions import check, split
-from fala_sim.convert.annotators import Document, busiest_annotators, convert_documents
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.taste import ANIME, BOOKS, read_ratings
+from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.formats.taste import ANIME, BOOKS, read_ratings
+from fala_sim.data.left_out import LeftOut
 
 ANIME_FILES = {
     "anime_info.dat": (

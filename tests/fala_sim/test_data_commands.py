@@ -15,10 +15,10 @@ import pytest
 
 import sim_command
 from fala import DataError
-from fala_sim.convert.formats import CATALOGUE
+from fala_sim.data.catalogue import CATALOGUE
+from fala_sim.data.division import Partition
 from fala_sim.data.fetch import unpack
 from fala_sim.data.location import find_location
-from fala_sim.data_sets import Partition
 from file_server import FileServer
 from laboratory import write_data
 from sim_command import done, run, works

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from fala import DataError, Match
-from fala_sim.convert.conversion import folded
+from fala_sim.data.conversion import folded
+from fala_sim.data.division import Partition
 from fala_sim.data.location import data_folder, find_location
-from fala_sim.data_sets import Partition
 from laboratory import write_data
 
 pytestmark = pytest.mark.slow

@@ -13,8 +13,8 @@ from fala_sim.engine import open_engine
 from fala_sim.engine.job import Job, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.shelf import Shelf, unpack_shelf
-from fala_sim.origin import gpus, provenance
-from fala_sim.records import RecordKey, RecordStore, read_records
+from fala_sim.records.provenance import gpus, provenance
+from fala_sim.records.store import RecordKey, RecordStore, read_records
 from giving import STAYS, die, give, refuse, stay, take, threads
 
 
@@ -68,7 +68,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr("platform.system", lambda: "Linux")
-    monkeypatch.setattr("fala_sim.origin._CONTAINER_LIMITS", (tmp_path / "no", limit))
+    monkeypatch.setattr("fala_sim.records.provenance._CONTAINER_LIMITS", (tmp_path / "no", limit))
     gpus.cache_clear()
     yield
     gpus.cache_clear()

@@ -14,7 +14,7 @@ from driver import run, task_of
 from fala_sim.engine.cluster import RayEngine
 from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records import RecordKey, RecordStore, read_records
+from fala_sim.records.store import RecordKey, RecordStore, read_records
 from giving import die, give, read, take
 from laboratory import write_data
 from sim_command import works

@@ -16,7 +16,7 @@ from fala_sim.experiments.labels import jobs as by_labels
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.experiments.runner import time_left
-from fala_sim.records import RecordKey, RecordStore, read_records
+from fala_sim.records.store import RecordKey, RecordStore, read_records
 from giving import give
 from laboratory import write_data
 

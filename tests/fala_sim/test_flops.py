@@ -10,15 +10,15 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig
 
-from fala_sim.data_frame import framed
 from fala_sim.experiments.replacement.cost import table_1
 from fala_sim.experiments.replacement.table_1 import BACKBONES, table1
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
-from fala_sim.training.loop import Network
-from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count_flops
-from fala_sim.training.transformer import open_encoder, skeleton
+from fala_sim.methods.training.loop import Network
+from fala_sim.methods.training.torch_flops import BATCH, TOKENS, BatchFlops, count_flops
+from fala_sim.methods.training.transformer import open_encoder, skeleton
+from fala_sim.records.frame import framed
 from families import write_model
 from trained import documents, make_head, write_new
 
@@ -74,7 +74,7 @@ def test_a_few_counts_give_every_batch(tmp_path):
 
 
 def test_a_model_without_a_polynomial_is_counted_batch_by_batch(monkeypatch):
-    import fala_sim.training.torch_flops as module
+    import fala_sim.methods.training.torch_flops as module
 
     class Odd:
         def __init__(self, texts, tokens):

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from fala_sim.experiments.fleet.commands import fleet_command
-from fala_sim.experiments.profiles.commands import profiles_command
-from fala_sim.found import found
+from fala_sim.cli.fleet import fleet_command
+from fala_sim.cli.profiles import profiles_command
+from fala_sim.data.found import found
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from checkout import ROOT
 from fala import DataError
 from fala_sim import frame
-from fala_sim.records import DATABASE, PACKED
+from fala_sim.records.store import DATABASE, PACKED
 from fala_sim.report.table import NOT_RUN
 from sim_tables import TABLES
 

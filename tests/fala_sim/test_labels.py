@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from fala_sim.data.users import User
 from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn_labels, draws
 from fala_sim.experiments.people import Participants
-from fala_sim.records import RecordStore, read_records
-from fala_sim.situation import User
+from fala_sim.records.store import RecordStore, read_records
 from sim_command import done, run_small
 
 METHODS = ("global-words", "calibrated", "top", "fala-instant")

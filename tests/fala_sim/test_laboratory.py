@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import sim_command
-from fala_sim.data_sets import Partition
-from fala_sim.records import DATABASE, RecordKey, RecordStore, key_of, read_records
+from fala_sim.data.division import Partition
+from fala_sim.records.store import DATABASE, RecordKey, RecordStore, key_of, read_records
 from laboratory import write_data
 from sim_command import done, failed, run, works
 

@@ -10,7 +10,7 @@ import pytest
 from fala import DataError
 from fala_sim.methods import registry
 from fala_sim.methods.method_file import MethodFile
-from fala_sim.records import read_records
+from fala_sim.records.store import read_records
 from laboratory import write_data
 from snippets import blocks
 

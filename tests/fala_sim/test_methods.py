@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModel
 
 from fala import Counts, DataError, Report, Stopped
 from fala_export.fit.device_fit import Work
-from fala_sim.meter import Stage
+from fala_sim.data.users import User
 from fala_sim.methods import fala_paper
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.fala_shipped import joined_reports
@@ -15,10 +15,10 @@ from fala_sim.methods.lora import Lora
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune_head
 from fala_sim.methods.method import EFFORT
+from fala_sim.methods.quality import decisions, figures_of, label_figures, positions
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
-from fala_sim.metric.quality import decisions, figures_of, label_figures, positions
-from fala_sim.situation import User
+from fala_sim.records.meter import Stage
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
 FIT = Work(size=3, numbers=12, gram=0, logits=2, steps=1, directions=5, factors=1)

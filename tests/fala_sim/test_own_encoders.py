@@ -6,7 +6,7 @@ import pytest
 
 from fala_sim.experiments.own.jobs import SIZES
 from fala_sim.experiments.own.ways import WAYS
-from fala_sim.records import read_records
+from fala_sim.records.store import read_records
 from laboratory import write_data
 from sim_command import done, works
 

@@ -8,10 +8,10 @@ from matplotlib.collections import PathCollection, QuadMesh
 
 from fala import DataError
 from fala_sim import frame
+from fala_sim.experiments.registry import shown_entries
 from fala_sim.methods.registry import METHODS as REGISTERED
-from fala_sim.records import RecordKey, RecordStore
+from fala_sim.records.store import RecordKey, RecordStore
 from fala_sim.report.plot import house_style, look
-from fala_sim.report.registry import shown_entries
 from sim_records import EVIL, METHODS, USERS, replacement, write_run
 from sim_tables import FIGURES, TABLES, frame_of
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fala import DataError
-from fala_sim import origin
-from fala_sim.origin import commit_of_source
-from fala_sim.records import DATABASE, PACKED, RecordKey, RecordStore, read_records
+from fala_sim.records import provenance as origin
+from fala_sim.records.provenance import commit_of_source
+from fala_sim.records.store import DATABASE, PACKED, RecordKey, RecordStore, read_records
 from sim_command import fails, run, works
 
 RECORDS = 60
@@ -150,7 +150,7 @@ def git(folder, *arguments):
     subprocess.run(["git", *author, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-CODE, TABLE = "device_sim/fala_sim/origin.py", "device_sim/results/a.md"
+CODE, TABLE = "device_sim/fala_sim/records/provenance.py", "device_sim/results/a.md"
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import fala_export
 from driver import write
 from fala import Budget, Bundle, DataError, Device
 from fala_export.people.division import load_public_rows
-from fala_sim.data_sets import Partition
-from fala_sim.digests import folder_digest
+from fala_sim.data.division import Partition
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
-from fala_sim.preparation import exporter
-from fala_sim.preparation.embeddings import embedder_of
-from fala_sim.preparation.releases import load_prepared, prepare_releases
-from fala_sim.preparation.sources import find_source
-from fala_sim.records import RecordKey, read_records
+from fala_sim.prepare import exporter
+from fala_sim.prepare.embeddings import embedder_of
+from fala_sim.prepare.releases import load_prepared, prepare_releases
+from fala_sim.prepare.sources import find_source
+from fala_sim.records.digests import folder_digest
+from fala_sim.records.store import RecordKey, read_records
 from laboratory import write_data
 from public_data import write_rows
 

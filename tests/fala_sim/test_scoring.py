@@ -8,7 +8,7 @@ import pytest
 
 from fala_sim.experiments.scoring import outcome
 from fala_sim.methods.fala_shipped import ShippedModel
-from fala_sim.metric.quality import decisions, figures_of, flips, label_figures
+from fala_sim.methods.quality import decisions, figures_of, flips, label_figures
 from situations import situation
 
 TRUTH = ["a", "a", "a", "b", "b", "b"]

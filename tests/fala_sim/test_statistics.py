@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fala_sim.data_frame import framed
-from fala_sim.metric.statistics import holm, interval, mean_over_users, over_users, paired_test
-from fala_sim.metric.value import UserMean
+from fala_sim.records.frame import framed
+from fala_sim.report.statistics import holm, interval, mean_over_users, over_users, paired_test
+from fala_sim.report.value import UserMean
 
 AUC = "scores.auc"
 

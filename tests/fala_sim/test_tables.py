@@ -11,11 +11,11 @@ import pytest
 from fala import DataError
 from fala_sim.experiments import paper
 from fala_sim.experiments.labels.tables import by_size
+from fala_sim.experiments.registry import shown_entries
 from fala_sim.experiments.replacement.plots import heat_map
-from fala_sim.metric.value import UserMean, number_text
 from fala_sim.report.groups import title
-from fala_sim.report.registry import shown_entries
 from fala_sim.report.table import NOT_RUN, Table
+from fala_sim.report.value import UserMean, number_text
 from sim_tables import (
     TABLES,
     about,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fala_sim.metric.value import UserMean
 from fala_sim.report.table import NOT_RUN
+from fala_sim.report.value import UserMean
 from sim_tables import (
     TABLES,
     cell,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fala_sim.records import read_records
+from fala_sim.records.store import read_records
 from sim_command import done, failed, run_small
 
 METHODS = ("old", "global-words", "words", "top", "fala-instant", "knn")

@@ -15,13 +15,13 @@ from fala import DataError, Match
 from fala.model.heads import Head
 from fala.model.links import TAGS
 from fala_export.base.errors import ExportError
-from fala_sim.meter import Meter
 from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.method import EFFORT
-from fala_sim.training.loop import UserTraining
-from fala_sim.training.transformer import open_encoder
+from fala_sim.methods.training.loop import UserTraining
+from fala_sim.methods.training.transformer import open_encoder
+from fala_sim.records.meter import Meter
 from families import write_model
 from trained import DIMENSION, LENGTH, documents, make_head, make_situation, matches
 

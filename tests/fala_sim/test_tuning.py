@@ -16,21 +16,21 @@ from fala import Bundle, DataError
 from fala.base.examples import document_of
 from fala_export import gather_public
 from fala_export.rows.user_rows import Row
-from fala_sim.convert.conversion import folded
-from fala_sim.data_sets import Partition
-from fala_sim.digests import file_digest
+from fala_sim.data.conversion import folded
+from fala_sim.data.division import Partition
+from fala_sim.data.users import distinct_texts, example_texts
 from fala_sim.experiments.people import PeopleStudy
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.methods.lora import Lora
-from fala_sim.preparation import tuning
-from fala_sim.preparation.embeddings import embedder_of
-from fala_sim.preparation.releases import load_prepared, prepare_releases
-from fala_sim.preparation.sources import find_source
-from fala_sim.preparation.tuning import public_rows, tune_backbone
-from fala_sim.records import read_records
-from fala_sim.situation import distinct_texts, example_texts
-from fala_sim.training.transformer import open_encoder
+from fala_sim.methods.training.transformer import open_encoder
+from fala_sim.prepare import tuning
+from fala_sim.prepare.embeddings import embedder_of
+from fala_sim.prepare.releases import load_prepared, prepare_releases
+from fala_sim.prepare.sources import find_source
+from fala_sim.prepare.tuning import public_rows, tune_backbone
+from fala_sim.records.digests import file_digest
+from fala_sim.records.store import read_records
 from laboratory import write_data
 from public_data import write_rows
 from sim_command import fails, run

@@ -7,9 +7,9 @@ import pytest
 
 from fala import DataError, Match
 from fala_export.fit.heads import fit_head
+from fala_sim.data.users import User
+from fala_sim.methods.quality import label_figures, positions
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import label_figures, positions
-from fala_sim.situation import User
 from situations import situation
 
 PRAISE, BLAME = ("good", "great", "lovely"), ("bad", "awful", "boring")

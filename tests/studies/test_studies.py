@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("pandas")
 
-from fala_sim.study import FOLDER, find_study, studies
+from fala_sim.experiments.study import FOLDER, find_study, studies
 from sim_command import done, failed, run
 
 STUDIES = studies()

@@ -1,6 +1,6 @@
 """Records of trainings that never were: adapters, and what they are compared with."""
 
-from fala_sim.records import RecordKey, RecordStore
+from fala_sim.records.store import RecordKey, RecordStore
 
 ALL = 23_160_961
 TRAINED = {("full", ""): ALL, ("adapters", "64"): 604_801, ("adapters", "8"): 83_137,

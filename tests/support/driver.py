@@ -5,7 +5,7 @@ from functools import partial
 from fala_sim.engine.job import Call, Engine, Job, JobEnd, Output
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records import RecordStore
+from fala_sim.records.store import RecordStore
 
 
 def write(results, giving):

@@ -18,7 +18,7 @@ import psutil
 from driver import run, task_of
 from fala_sim.engine.cluster import RayEngine
 from fala_sim.engine.local import LocalEngine
-from fala_sim.records import RecordKey
+from fala_sim.records.store import RecordKey
 from giving import burn
 
 ROUNDS = 2

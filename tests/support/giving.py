@@ -8,7 +8,7 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made
-from fala_sim.records import RecordKey
+from fala_sim.records.store import RecordKey
 
 #: Seconds for which ``stay`` does.
 STAYS = 120

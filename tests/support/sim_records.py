@@ -1,7 +1,7 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
 import sim_tables
-from fala_sim.records import RecordKey, RecordStore
+from fala_sim.records.store import RecordKey, RecordStore
 
 #: A user may be named anything.
 EVIL = "<script>alert('x')</script>"

@@ -1,7 +1,7 @@
 """Records that are written by hand, and how a table's cells are found."""
 
-from fala_sim.data_frame import framed
-from fala_sim.report.registry import figures, tables
+from fala_sim.experiments.registry import figures, tables
+from fala_sim.records.frame import framed
 
 TABLES, FIGURES = tables(), figures()
 

@@ -8,8 +8,10 @@ from fala import Match
 from fala.model.heads import Head
 from fala.model.links import LABELS, Rating
 from fala_export.fit.device_fit import fit_personal
-from fala_sim.encoding import KnownEncoder
-from fala_sim.situation import MeasuredRelease, Situation, User
+from fala_sim.data.users import User
+from fala_sim.methods.encoding import KnownEncoder
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import MeasuredRelease
 
 OLD_DIMENSION, NEW_DIMENSION = 8, 12
 

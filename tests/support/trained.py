@@ -10,7 +10,9 @@ from bundles import onnx_files, onnx_manifest
 from fala import Bundle, Match
 from fala.model.heads import Head
 from fala_export import write_bundle, write_release
-from fala_sim.situation import MeasuredRelease, Situation, User
+from fala_sim.data.users import User
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import MeasuredRelease
 from families import write_model
 
 DIMENSION, LENGTH = 32, 24  # of families' models; and tokens that texts are cut to

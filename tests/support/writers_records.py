@@ -1,6 +1,6 @@
 """Invented records of writers' prompts, and of the methods that they are compared with."""
 
-from fala_sim.records import RecordKey, RecordStore
+from fala_sim.records.store import RecordKey, RecordStore
 
 #: What a trial adds to a writer's AUC, and what a personal head adds to that.
 TRIALS = {

@@ -1,1 +1,6 @@
-"""The public data sets: their catalogue, their folders, and their download from publishers."""
+"""Data sets of real people and pre-trained backbones: catalogue, download, readers and division.
+
+``formats`` has a module for each format. One of two pure functions converts what it reads to a
+``Conversion``: ``annotators.convert_documents`` for classification,
+``matching.convert_moments`` for matching. ``models`` has the backbones.
+"""

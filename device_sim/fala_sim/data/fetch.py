@@ -16,8 +16,8 @@ import requests
 from filelock import FileLock, Timeout
 
 from fala import DataError
-from fala_sim.convert.format import DataSet, PublishedFile
-from fala_sim.convert.formats import FORMATS
+from fala_sim.data.catalogue import FORMATS
+from fala_sim.data.format import DataSet, PublishedFile
 from fala_sim.engine.job import Log
 
 _ARCHIVES = (".zip", ".tar.gz")

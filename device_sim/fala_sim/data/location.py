@@ -9,9 +9,9 @@ from pathlib import Path
 from platformdirs import user_data_path
 
 from fala import DataError
-from fala_sim.convert.format import Format
-from fala_sim.convert.formats import FORMATS, find_data_set
-from fala_sim.digests import digest_of_parts, file_digest
+from fala_sim.data.catalogue import FORMATS, find_data_set
+from fala_sim.data.format import Format
+from fala_sim.records.digests import digest_of_parts, file_digest
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def find_location(name: str, data_dir: Path | None) -> Location:
     """Find a data set by its name or as ``FORMAT:DIR``.
 
     Args:
-        name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR``.
+        name: A name of ``fala_sim.data.catalogue``, or ``FORMAT:DIR``.
         data_dir: The folder of the named data sets; None uses the default.
 
     Raises:

@@ -175,7 +175,7 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
     """Run a job on a machine of the cluster, in its own process, and pass on its outputs."""
     import ray
 
-    from fala_sim.origin import provenance
+    from fala_sim.records.provenance import provenance
 
     node = ray.get_runtime_context().get_node_id()[:12]
     try:

@@ -72,7 +72,7 @@ class Output:
     Attributes:
         job: The job that it is of.
         item: The output.
-        origin: ``fala_sim.origin.provenance`` of the machine that ran it; None for this machine.
+        origin: ``provenance`` of the machine that ran it; None for this machine.
     """
 
     job: Job

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait as wait_for
 
-from fala_sim import origin
 from fala_sim.engine.job import Call, Engine, Job, JobEnd, JobEvent, Needs, Output
 from fala_sim.engine.process import GPUS, Running
+from fala_sim.records import provenance as origin
 
 
 class Room:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError
-from fala_sim.digests import digest_of_parts
+from fala_sim.records.digests import digest_of_parts
 
 Put = Callable[[bytes], Any]
 Fetch = Callable[[Any], bytes]

@@ -4,8 +4,7 @@ An experiment is found by being here: a module, or a package with
 
 - ``jobs``: its jobs, each run in its own process; an experiment on people lists them in
   ``EXPERIMENTS``, and any other has an ``options.Family``;
-- ``tables`` and ``plots``: functions of the records' frame, registered by their decorators;
-- ``commands``: ``COMMANDS`` of its own, beside ``fala-sim table`` and ``fala-sim figure``.
+- ``tables`` and ``plots``: functions of the records' frame, registered by their decorators.
 
 A module is its own jobs, tables and plots. The other modules here are what experiments share.
 """

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import TypeAlias
 
 from fala_sim.methods.method import MethodSettings
-from fala_sim.metric.quality import Figures
-from fala_sim.records import RecordKind, read_records
+from fala_sim.methods.quality import Figures
+from fala_sim.records.store import RecordKind, read_records
 
 #: Settings by variant of their search.
 BySize: TypeAlias = "Mapping[str, MethodSettings]"

@@ -9,13 +9,12 @@ from pathlib import Path
 import click
 
 from fala.cli import Named
-from fala_sim.data.commands import data_sets
+from fala_sim.data.found import found
 from fala_sim.engine.job import Engine, Log
+from fala_sim.experiments.options import DATA_DIR, Family, Option, count_option
 from fala_sim.experiments.plan import Plan
-from fala_sim.found import found
-from fala_sim.options import DATA_DIR, Family, Option, count_option
 from fala_sim.playground.releases import BUILT_IN
-from fala_sim.records import RecordKind
+from fala_sim.records.store import RecordKind
 
 
 def _methods() -> dict[str, str]:
@@ -27,10 +26,22 @@ def _methods() -> dict[str, str]:
     }
 
 
+def data_sets() -> dict[str, str]:
+    """The titles of the named data sets, by name."""
+    from fala_sim.data.catalogue import CATALOGUE
+
+    return {name: data_set.title for name, data_set in CATALOGUE.items()}
+
+
+def pretrained() -> dict[str, str]:
+    """The titles of the pre-trained backbones, by name."""
+    from fala_sim.data.models.catalogue import MODELS
+
+    return {name: model.title for name, model in MODELS.items()}
+
+
 def _old_backbones() -> dict[str, str]:
     """Backbones that simulated devices may have."""
-    from fala_sim.models.commands import pretrained
-
     return {**pretrained(), **BUILT_IN}
 
 
@@ -98,7 +109,7 @@ TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
 
 
 def _run_found(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the experiments on people that stand in this folder; see ``options.Run``."""
+    """Run the experiments on people that stand in this folder; see ``Family.run``."""
     from fala_sim.experiments.people import run
     from fala_sim.methods.registry import SHIPPED, find_method
 

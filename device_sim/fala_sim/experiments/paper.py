@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fala_sim.csv_rows import csv_rows
-from fala_sim.metric.value import UserMean
+from fala_sim.data.tables import csv_rows
 from fala_sim.report.groups import METRICS
 from fala_sim.report.table import PAPER, Cell
+from fala_sim.report.value import UserMean
 
 BACKBONES = ("BERT", "RoBERTa")
 

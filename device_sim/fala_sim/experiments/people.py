@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError, FalaError
-from fala_sim.convert.format import Role
+from fala_sim.data.division import Partition
+from fala_sim.data.format import Role
 from fala_sim.data.location import find_location
-from fala_sim.data_sets import Partition
+from fala_sim.data.users import CLASSES
 from fala_sim.engine.job import TRAINING, Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.chosen import BySize, Chosen, chosen_settings
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
-from fala_sim.preparation.releases import load_prepared, prepare_releases, release_inputs
-from fala_sim.preparation.sources import TUNED, RunBackbone, find_source
-from fala_sim.records import RecordKey, RecordKind, RecordStore
-from fala_sim.situation import CLASSES
+from fala_sim.prepare.releases import load_prepared, prepare_releases, release_inputs
+from fala_sim.prepare.sources import TUNED, RunBackbone, find_source
+from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ class Experiment:
             job = partial(self.job, key, path, **arguments)
             if key.method in FILES:
                 job = partial(with_methods, [FILES[key.method]], job)
-            return Call(job, partial(release_inputs, paths, key.method))
+            return Call(job, partial(release_inputs, paths, trains=key.method in TRAINED))
 
         needs = TRAINING if key.method in TRAINED else Needs()
         return Job(str(key), make, partial(study.store.keys.issuperset, keys), needs)

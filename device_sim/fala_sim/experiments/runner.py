@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 from fala import DataError, FalaError
 from fala_sim.engine.job import Call, Engine, Job, JobEnd, Log
 from fala_sim.methods.registry import FILES
-from fala_sim.origin import provenance
-from fala_sim.records import RecordKey, RecordStore
+from fala_sim.records.provenance import provenance
+from fala_sim.records.store import RecordKey, RecordStore
 
 Parameters = ParamSpec("Parameters")
 Argument = TypeVar("Argument")

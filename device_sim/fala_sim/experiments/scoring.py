@@ -9,9 +9,10 @@ import numpy as np
 from fala_sim.methods.fala_shipped import ShippedModel
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
+from fala_sim.methods.quality import Figures, figures_of, flips, positions
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.unfitted import OldWords
-from fala_sim.metric.quality import Figures, figures_of, flips, positions
-from fala_sim.situation import LogitArray, Situation
+from fala_sim.prepare.measured import LogitArray
 
 
 def outcome(

@@ -11,7 +11,7 @@ from fala_sim.experiments.scoring import rounded_logits, scores_of, truth
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
-from fala_sim.records import RecordKey
+from fala_sim.records.store import RecordKey
 
 
 @timed

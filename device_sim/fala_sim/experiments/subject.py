@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fala_sim.encoding import DeviceEncoder, KnownEncoder
-from fala_sim.preparation.releases import PreparedReleases, load_prepared
-from fala_sim.records import RecordKey
-from fala_sim.situation import Situation, User
+from fala_sim.data.users import User
+from fala_sim.methods.encoding import DeviceEncoder, KnownEncoder
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.releases import PreparedReleases, load_prepared
+from fala_sim.records.store import RecordKey
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Subject:
 
     @classmethod
     def of(cls, key: RecordKey, path: Path) -> Subject:
-        """The user of a key, in a division of ``vendor.releases.prepare``."""
+        """The user of a key, in a division of ``prepare_releases``."""
         prepared = load_prepared(path)
         user = next(user for user in prepared.division.users if user.name == key.user)
         return cls(prepared, user, key.seed)

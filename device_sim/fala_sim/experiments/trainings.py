@@ -12,11 +12,11 @@ from typing import Any
 from fala import Bundle, DataError
 from fala.model.heads import Head
 from fala_export.rows.user_rows import Row, read_rows
-from fala_sim.convert.output import save
+from fala_sim.data.output import save
 from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import OtherPlanError, Records
-from fala_sim.preparation import exporter
-from fala_sim.records import RecordKey, RecordKind, RecordStore
+from fala_sim.prepare import exporter
+from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
 #: Resources of a training; more threads gain little.
 _TRAINING = Needs(cpus=2, memory=6 * 2**30, gpu=0.5)

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
-from fala_sim.meter import Stage
+from fala_sim.data.users import UserExample, distinct_texts
 from fala_sim.methods.frozen import FrozenMethod, vendor_scores
 from fala_sim.methods.method import MethodSettings, Scores
-from fala_sim.situation import EmbeddingByText, LogitArray, Situation, UserExample, distinct_texts
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import EmbeddingByText, LogitArray
+from fala_sim.records.meter import Stage
 
 #: Embeddings of n texts, shape (n, d).
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala_export.fit.device_fit import Block, Inputs, TrainingSet, fit_device
+from fala_sim.data.users import UserExample
 from fala_sim.methods.frozen import shipped_scores
 from fala_sim.methods.method import Look, Method, MethodSettings, Scores
-from fala_sim.situation import LogitArray, Situation, UserExample
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import LogitArray
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from fala_sim.methods.frozen import (
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune_head
 from fala_sim.methods.method import Look, MethodSettings, Scores
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
-from fala_sim.situation import EmbeddingByText, Situation
+from fala_sim.prepare.measured import EmbeddingByText
 
 # At the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.
 _EPOCHS = 30

@@ -12,10 +12,12 @@ from typing import ClassVar
 
 from fala import Budget, Device, Report
 from fala.model.heads import PersonalModel
-from fala_sim.meter import Stage, folder_size
+from fala_sim.data.users import UserExample, distinct_texts
 from fala_sim.methods.method import Look, Method, MethodSettings, Scores
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
-from fala_sim.situation import LogitArray, Situation, UserExample, distinct_texts
+from fala_sim.prepare.measured import LogitArray
+from fala_sim.records.meter import Stage, folder_size
 
 #: The budget of a replacement that encodes all texts.
 EVERYTHING = Budget(forward_passes=sys.maxsize)

@@ -11,19 +11,13 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fala.model.heads import Vectors
+from fala_sim.data.users import UserExample, distinct_texts, example_texts
 from fala_sim.methods.matrix_tuning import BATCH, gradient_flops
 from fala_sim.methods.method import Method, MethodSettings, Scores
+from fala_sim.methods.quality import LabelPositions, positions
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.metric.quality import LabelPositions, positions
-from fala_sim.situation import (
-    EmbeddingByText,
-    LogitArray,
-    MeasuredRelease,
-    Situation,
-    UserExample,
-    distinct_texts,
-    example_texts,
-)
+from fala_sim.prepare.measured import EmbeddingByText, LogitArray, MeasuredRelease
 
 
 class FrozenMethod(Method):

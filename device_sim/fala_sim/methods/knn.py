@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from fala.model.heads import Vectors
+from fala_sim.data.users import UserExample
 from fala_sim.methods.alignment import unit_rows
 from fala_sim.methods.frozen import FrozenMethod, label_positions
 from fala_sim.methods.method import Look, MethodSettings, Scores
-from fala_sim.situation import EmbeddingByText, LogitArray, MeasuredRelease, Situation, UserExample
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import EmbeddingByText, LogitArray, MeasuredRelease
 
 
 class Knn(FrozenMethod):

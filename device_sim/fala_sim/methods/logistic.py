@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fala_sim.data.users import UserExample
 from fala_sim.methods.frozen import FrozenMethod, label_positions, matrix_bytes
 from fala_sim.methods.method import Look, MethodSettings, Scores
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.situation import EmbeddingByText, LogitArray, MeasuredRelease, Situation, UserExample
+from fala_sim.prepare.measured import EmbeddingByText, LogitArray, MeasuredRelease
 
 _MOST_STEPS = 1000
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from fala.model.heads import Vectors
 from fala.model.losses import Floats
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.situation import Situation
 
 #: Examples in a training batch.
 BATCH = 32

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
-from fala_sim.situation import LogitArray, Situation, UserExample
+from fala_sim.data.users import UserExample
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import LogitArray
 
 #: By name.
 MethodSettings: TypeAlias = Mapping[str, float | int | str]

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.linalg
 
 from fala.model.losses import Floats
-from fala_sim.meter import Stage
 from fala_sim.methods.alignment import Alignment, SpaceMap, unit_rows
 from fala_sim.methods.method import Look, MethodSettings
+from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import procrustes_flops
-from fala_sim.situation import Situation
+from fala_sim.records.meter import Stage
 
 
 class Procrustes(Alignment):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 from fala import DataError
-from fala_sim.found import found
+from fala_sim.data.found import found
 from fala_sim.methods.fala_shipped import Shipped
 from fala_sim.methods.method import Method
 from fala_sim.methods.method_file import MethodFile

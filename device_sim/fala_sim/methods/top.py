@@ -7,15 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from fala.model.heads import PersonalModel
-from fala_sim.methods.frozen import (
-    FrozenMethod,
-    ModelScores,
-    batch_cost,
-    matrix_bytes,
-)
+from fala_sim.methods.frozen import FrozenMethod, ModelScores, batch_cost, matrix_bytes
 from fala_sim.methods.matrix_tuning import tune_head
 from fala_sim.methods.method import Look, MethodSettings, Scores
-from fala_sim.situation import EmbeddingByText, Situation
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import EmbeddingByText
 
 
 class Top(FrozenMethod):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from fala import DataError
 from fala_sim.methods.method import EFFORT, Method, MethodSettings, Scores
-from fala_sim.situation import Situation
+from fala_sim.methods.situation import Situation
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fala_sim.training.loop import UserTraining
+    from fala_sim.methods.training.loop import UserTraining
 
 
 class Trained(Method):
@@ -76,6 +76,6 @@ class Trained(Method):
                 "bundle; name the folder that the bundle was made from, or leave "
                 f"{self.name} out"
             )
-        from fala_sim.training.loop import UserTraining
+        from fala_sim.methods.training.loop import UserTraining
 
         return UserTraining(situation, situation.transformer, self.adapt, rate)

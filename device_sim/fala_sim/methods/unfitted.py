@@ -6,7 +6,7 @@ from functools import partial
 
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Look, Method, MethodSettings, Scores
-from fala_sim.situation import Situation
+from fala_sim.methods.situation import Situation
 
 
 class Old(Method):

@@ -9,8 +9,10 @@ import numpy as np
 from fala import DataError
 from fala.model.heads import Head, Vectors
 from fala_export.fit.device_fit import fit_personal
+from fala_sim.data.users import UserExample
 from fala_sim.methods.method import Look, Method, MethodSettings, Scores
-from fala_sim.situation import LogitArray, Situation, UserExample
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare.measured import LogitArray
 
 
 class Words(Method):

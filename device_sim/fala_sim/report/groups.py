@@ -10,12 +10,12 @@ import numpy as np
 
 from fala import DataError
 from fala.base.errors import counted
+from fala_sim.data.users import CLASSES, LabelTask
 from fala_sim.methods.registry import METHODS, find_method
-from fala_sim.metric.statistics import mean_over_users, splits
-from fala_sim.metric.value import UserMean
-from fala_sim.records import RecordKind
+from fala_sim.records.store import RecordKind
+from fala_sim.report.statistics import mean_over_users, splits
 from fala_sim.report.table import NOT_RUN, Cell
-from fala_sim.situation import CLASSES, LabelTask
+from fala_sim.report.value import UserMean
 
 if TYPE_CHECKING:
     import pandas as pd

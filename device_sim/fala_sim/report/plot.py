@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fala_sim.methods.method import PLAIN, Look
 from fala_sim.methods.registry import METHODS, SHIPPED
-from fala_sim.metric.value import UserMean
+from fala_sim.report.value import UserMean
 
 if TYPE_CHECKING:
     import pandas as pd

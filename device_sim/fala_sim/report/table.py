@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from fala_sim.metric.value import UserMean, number_text
+from fala_sim.report.value import UserMean, number_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_paper import FalaPaper
 from fala_sim.methods.method import MethodSettings
-from fala_sim.records import RecordKey, RecordKind
+from fala_sim.records.store import RecordKey, RecordKind
 from studies.ablation.variants import ablations, variants
 
 
@@ -44,5 +44,5 @@ EXPERIMENTS = (
 
 
 def run(plan: Plan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the variants of a plan's people that are not recorded; see ``options.Run``."""
+    """Run the variants of a plan's people that are not recorded; see ``Family.run``."""
     return people.run(plan, EXPERIMENTS, engine, log)

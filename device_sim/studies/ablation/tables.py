@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from fala import DataError
 from fala_sim.experiments import paper
-from fala_sim.metric.statistics import over_users, paired_test
 from fala_sim.report.groups import METRICS, by_setting, described, mean_cell, of, parts, score_cells
+from fala_sim.report.statistics import over_users, paired_test
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 from studies.ablation.study import STUDY
 

@@ -19,7 +19,7 @@ from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.method import MethodSettings, Scores
-from fala_sim.situation import Situation
+from fala_sim.methods.situation import Situation
 from studies.ablation.objectives import fit_left_out, fit_objective
 
 #: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.

@@ -11,6 +11,7 @@ from typing import Any
 
 from fala import Budget, DataError, Device
 from fala.model.heads import PersonalModel
+from fala_sim.data.users import User
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
 from fala_sim.experiments.people import Experiment, Participants, PeopleStudy
@@ -18,11 +19,11 @@ from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
+from fala_sim.methods.quality import label_figures, positions
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.quality import label_figures, positions
-from fala_sim.preparation.releases import load_prepared
-from fala_sim.records import RecordKey, RecordKind
-from fala_sim.situation import MeasuredRelease, User
+from fala_sim.prepare.measured import MeasuredRelease
+from fala_sim.prepare.releases import load_prepared
+from fala_sim.records.store import RecordKey, RecordKind
 
 #: The successive releases; the last is the plan's new backbone. `fala-sim models get` downloads
 #: them.
@@ -166,7 +167,7 @@ EXPERIMENTS = (
 
 
 def run(plan: Plan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the lives of a plan's people that are not recorded; see ``options.Run``.
+    """Run the lives of a plan's people that are not recorded; see ``Family.run``.
 
     Raises:
         DataError: If the plan's new backbone is not the last release.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fala_sim.data_frame import exploded
-from fala_sim.metric.statistics import describe, user_values
+from fala_sim.records.frame import exploded
 from fala_sim.report.groups import MB, by_setting, described, mean_cell, of, parts, plain_mean
+from fala_sim.report.statistics import describe, user_values
 from fala_sim.report.table import Table, TableRow
 from studies.history.study import STUDY
 

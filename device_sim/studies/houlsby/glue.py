@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fala import DataError, Pair
-from fala_sim.convert.conversion import Conversion, TextRow, folded
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.tables import read_lines
+from fala_sim.data.conversion import Conversion, TextRow, folded
+from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import data_folder
-from fala_sim.digests import digest_of_parts, file_digest
+from fala_sim.data.tables import read_lines
+from fala_sim.records.digests import digest_of_parts, file_digest
 
 #: The users of the rows.
 USER, PUBLIC = "glue", "public"

@@ -21,9 +21,9 @@ from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded_logits
 from fala_sim.experiments.trainings import folder_name, rows_of, train_once, training_head
-from fala_sim.metric.quality import LabelPositions, decisions, label_figures, positions
-from fala_sim.records import RecordKey
-from fala_sim.situation import LogitArray
+from fala_sim.methods.quality import LabelPositions, decisions, label_figures, positions
+from fala_sim.prepare.measured import LogitArray
+from fala_sim.records.store import RecordKey
 
 #: The span that leaves nothing out.
 WHOLE = "none"

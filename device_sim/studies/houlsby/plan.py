@@ -13,15 +13,15 @@ from functools import cache, partial
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.output import save
-from fala_sim.digests import digest_of_parts
+from fala_sim.data.left_out import LeftOut
+from fala_sim.data.output import save
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_job
-from fala_sim.preparation.sources import SHORT, RunBackbone, export_int8, find_source
-from fala_sim.records import RecordKey, RecordKind, RecordStore
+from fala_sim.prepare.sources import SHORT, RunBackbone, export_int8, find_source
+from fala_sim.records.digests import digest_of_parts
+from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.glue import SOURCES, convert_benchmark, find
 from studies.houlsby.jobs import Benchmark
@@ -65,7 +65,7 @@ def houlsby_trials(kind: RecordKind, layers: int) -> list[RateTrial]:
 
 
 def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the missing trainings of a plan's benchmarks; see ``options.Run``.
+    """Run the missing trainings of a plan's benchmarks; see ``Family.run``.
 
     Raises:
         DataError: There is no such benchmark, the backbone cannot be trained, or the folder holds

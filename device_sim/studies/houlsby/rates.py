@@ -13,7 +13,7 @@ from functools import partial
 from fala import DataError
 from fala_sim.engine.job import Job
 from fala_sim.experiments.trainings import training_job
-from fala_sim.records import RecordContent, RecordKey, RecordKind, RecordStore
+from fala_sim.records.store import RecordContent, RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark
 

@@ -6,9 +6,9 @@ import click
 
 from fala.cli import Named
 from fala_sim.experiments.families import TO_TRAIN, names_option, new_option, seeds_option
+from fala_sim.experiments.options import DATA_DIR, Family, run_of
 from fala_sim.experiments.plan import Plan
-from fala_sim.options import DATA_DIR, Family, run_of
-from fala_sim.study import Study
+from fala_sim.experiments.study import Study
 
 #: The benchmarks by name, which is also that of its folder in ``--data-dir``.
 BENCHMARKS = {

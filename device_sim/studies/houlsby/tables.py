@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fala_sim.metric.statistics import describe
-from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import measured, of, parts, seeds_of
+from fala_sim.report.statistics import describe
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
+from fala_sim.report.value import UserMean
 from studies.houlsby import reported
 from studies.houlsby.study import STUDY
 

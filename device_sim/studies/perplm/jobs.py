@@ -17,17 +17,19 @@ from fala import Bundle, DataError
 from fala.model.heads import Head, Vectors
 from fala_export import Row, write_release
 from fala_export.fit.device_fit import Block, Inputs, TrainingSet, decide, fit_device
-from fala_sim.encoding import KnownEncoder
+from fala_sim.data.users import User
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded_logits
 from fala_sim.experiments.trainings import folder_name, rows_of, training_head
+from fala_sim.methods.encoding import KnownEncoder
 from fala_sim.methods.method import MethodSettings
+from fala_sim.methods.quality import label_figures, positions
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import label_figures, positions
-from fala_sim.preparation import exporter
-from fala_sim.records import RecordKey
-from fala_sim.situation import LogitArray, MeasuredRelease, Situation, User
+from fala_sim.methods.situation import Situation
+from fala_sim.prepare import exporter
+from fala_sim.prepare.measured import LogitArray, MeasuredRelease
+from fala_sim.records.store import RecordKey
 from studies.perplm.inputs import UNKNOWN
 from studies.perplm.model import predict
 from studies.perplm.prompts import NONE, PromptSettings

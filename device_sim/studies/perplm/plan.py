@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from fala_sim.data.location import find_location
-from fala_sim.digests import digest_of_parts, file_digest
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.runner import Records, prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_job
-from fala_sim.preparation.sources import SHORT, RunBackbone, find_source
-from fala_sim.records import RecordKey, RecordKind, RecordStore
+from fala_sim.prepare.sources import SHORT, RunBackbone, find_source
+from fala_sim.records.digests import digest_of_parts, file_digest
+from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 from studies.perplm import jobs
 from studies.perplm.jobs import PEERS, Writers
 from studies.perplm.prompts import HARD, KINDS, NONE, SOFT, SOFT_ALL, USER_BIAS, PromptSettings

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from fala import DataError
-from fala_sim.convert.conversion import TextRow, folded
-from fala_sim.convert.format import OpenedDataSet
-from fala_sim.convert.formats import FORMATS
-from fala_sim.convert.left_out import LeftOut
-from fala_sim.convert.output import save
+from fala_sim.data.catalogue import FORMATS
+from fala_sim.data.conversion import TextRow, folded
+from fala_sim.data.format import OpenedDataSet
+from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import Location, find_location
+from fala_sim.data.output import save
 
 WriterGroup: TypeAlias = Literal["known", "new", "elsewhere"]
 

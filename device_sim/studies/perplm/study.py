@@ -14,9 +14,9 @@ from fala_sim.experiments.families import (
     seeds_option,
     users_option,
 )
+from fala_sim.experiments.options import DATA_DIR, Family, run_of
 from fala_sim.experiments.plan import Plan
-from fala_sim.options import DATA_DIR, Family, run_of
-from fala_sim.study import Study
+from fala_sim.experiments.study import Study
 
 
 @dataclass(frozen=True, kw_only=True)

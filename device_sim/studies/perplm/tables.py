@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fala_sim.metric.mixing import as_logits
-from fala_sim.metric.quality import label_figures
-from fala_sim.metric.statistics import describe, mean_over_users, paired_differences
-from fala_sim.report.groups import (
-    having,
-    interval_only,
-    measured,
-    of,
-    parts,
-    plain_mean,
-    seeds_of,
-)
+from fala_sim.methods.quality import label_figures
+from fala_sim.records.frame import as_logits
+from fala_sim.report.groups import having, interval_only, measured, of, parts, plain_mean, seeds_of
+from fala_sim.report.statistics import describe, mean_over_users, paired_differences
 from fala_sim.report.table import NOT_RUN, Cell, Table, TableRow
 from studies.perplm.prompts import HARD, PLAIN_KINDS, SOFT
 from studies.perplm.study import STUDY

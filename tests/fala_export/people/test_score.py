@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fala_export.people.interval import interval
 from fala_export.people.score import auc, f1, scores
-from fala_sim.metric.quality import label_figures
+from fala_sim.methods.quality import label_figures
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -4,7 +4,7 @@ import pytest
 
 from driver import InProcess
 from fala_sim import engine
-from fala_sim.records import read_records
+from fala_sim.records.store import read_records
 from laboratory import write_data
 from sim_command import works
 from studies.ablation.variants import variants

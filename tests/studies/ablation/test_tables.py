@@ -3,8 +3,8 @@
 import pytest
 
 from fala import DataError
-from fala_sim.metric.value import UserMean
 from fala_sim.report.table import NOT_RUN
+from fala_sim.report.value import UserMean
 from sim_tables import USERS, about, cell, column, frame_of, scores
 from studies.ablation.study import STUDY
 

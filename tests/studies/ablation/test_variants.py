@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from fala_sim.methods.quality import figures_of
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import figures_of
 from situations import NEW_DIMENSION, situation
 from studies.ablation.variants import ablations, select_by_means, variants
 

@@ -5,12 +5,12 @@ import sys
 import pytest
 
 from fala import Bundle
-from fala_sim.data_frame import framed
-from fala_sim.data_sets import Partition
-from fala_sim.preparation.releases import load_prepared, prepare_releases
-from fala_sim.preparation.sources import find_source
-from fala_sim.records import RecordKey
-from fala_sim.study import find_study
+from fala_sim.data.division import Partition
+from fala_sim.experiments.study import find_study
+from fala_sim.prepare.releases import load_prepared, prepare_releases
+from fala_sim.prepare.sources import find_source
+from fala_sim.records.frame import framed
+from fala_sim.records.store import RecordKey
 from laboratory import write_data
 from sim_command import failed
 from sim_tables import column

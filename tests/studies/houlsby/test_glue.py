@@ -5,7 +5,7 @@ import pytest
 from checkout import real_data
 from fala import Pair
 from fala.base.errors import DataError
-from fala_sim.convert.left_out import LeftOut
+from fala_sim.data.left_out import LeftOut
 from studies.houlsby.glue import convert_benchmark, find, read_cola, read_mrpc
 
 

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 from driver import InProcess
 from encoders import write_encoder
 from fala_sim import engine
-from fala_sim.records import read_records
+from fala_sim.records.store import read_records
 from sim_command import works
 from studies.houlsby import plan, rates
 

@@ -17,7 +17,7 @@ from fala import Bundle, DataError
 from fala_export.cli.adapter import adapter as exporters_command
 from fala_sim import frame
 from fala_sim.experiments.runner import run_jobs
-from fala_sim.records import RecordKey, RecordStore, read_records
+from fala_sim.records.store import RecordKey, RecordStore, read_records
 from public_data import write_rows
 from sim_command import fails, run
 from sim_tables import column

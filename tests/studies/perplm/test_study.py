@@ -12,11 +12,11 @@ from checkout import real_data
 from driver import InProcess
 from fala import Bundle
 from fala_sim import frame
-from fala_sim.convert.conversion import folded
-from fala_sim.digests import file_digest
+from fala_sim.data.conversion import folded
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.experiments.trainings import check_records
-from fala_sim.records import RecordKey, RecordStore, read_records
+from fala_sim.records.digests import file_digest
+from fala_sim.records.store import RecordKey, RecordStore, read_records
 from fala_sim.report.table import NOT_RUN
 from families import write_model
 from laboratory import write_data

@@ -23,7 +23,7 @@ from fala_export.people.score import auc
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
 from fala_sim.playground.sample import new_reader
-from fala_sim.situation import MeasuredRelease
+from fala_sim.prepare.measured import MeasuredRelease
 
 #: The day on which a release is published, and the delay of each wave in days.
 PUBLISHED = {"transformer": 20, "broken": 48, "retrained": 65}

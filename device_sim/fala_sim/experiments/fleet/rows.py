@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fala import DataError
-from fala_sim.convert.output import save
+from fala_sim.data.output import save
 
 if TYPE_CHECKING:
     import pandas as pd

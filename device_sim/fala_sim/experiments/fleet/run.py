@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fala import DataError
-from fala_sim.convert.output import save
+from fala_sim.data.output import save
 from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES, clock, live
 from fala_sim.experiments.fleet.world import FORM, files_of, load_world, prepare_world
 from fala_sim.experiments.runner import run_all
-from fala_sim.origin import provenance
+from fala_sim.records.provenance import provenance
 
 if TYPE_CHECKING:
     import pandas as pd

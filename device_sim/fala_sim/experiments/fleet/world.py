@@ -15,12 +15,12 @@ from fala.model.heads import Head
 from fala_export import Embeddings, add_bridge, write_release
 from fala_export.fit.bridge import fit_bridge
 from fala_export.fit.heads import fit_head
-from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
 from fala_sim.playground.releases import BUILT_IN, built_in
 from fala_sim.playground.sample import Post, new_posts, new_reader
-from fala_sim.situation import MeasuredRelease, forward_flops_of
+from fala_sim.prepare.measured import MeasuredRelease, forward_flops_of
+from fala_sim.records.digests import digest_of_parts
 
 #: The version of this data; part of its digest.
 FORM = 3

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from fala_sim.data.users import User
 from fala_sim.experiments.people import Experiment, PeopleStudy, validated
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import ShippedModel
 from fala_sim.methods.method import MethodSettings
+from fala_sim.methods.quality import figures_of
 from fala_sim.methods.registry import TRAINED, find_method
-from fala_sim.metric.quality import figures_of
-from fala_sim.records import RecordKey
-from fala_sim.situation import User
+from fala_sim.records.store import RecordKey
 
 #: Numbers of labels when the new backbone arrives, by their name in records.
 SIZES = {"5": 5, "10": 10, "20": 20, "50": 50, "100": 100, "all": None}

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 
 from fala_sim.experiments.labels.tables import by_size, over_draws
+from fala_sim.experiments.registry import figure
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.statistics import paired_test
-from fala_sim.metric.value import UserMean
 from fala_sim.report.groups import described, of, parts, title
 from fala_sim.report.plot import MUTED, Plot, draw, legend_below, line, slug
-from fala_sim.report.registry import figure
+from fala_sim.report.statistics import paired_test
+from fala_sim.report.value import UserMean
 
 if TYPE_CHECKING:
     import pandas as pd

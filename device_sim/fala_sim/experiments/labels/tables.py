@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fala_sim.experiments.labels import jobs
+from fala_sim.experiments.registry import table
+from fala_sim.methods.quality import DECIDED
 from fala_sim.methods.registry import VENDOR
-from fala_sim.metric.quality import DECIDED
-from fala_sim.metric.statistics import SPLIT, paired_test
 from fala_sim.report.groups import (
     by_data,
     by_method,
@@ -21,7 +21,7 @@ from fala_sim.report.groups import (
     parts,
     title,
 )
-from fala_sim.report.registry import table
+from fala_sim.report.statistics import SPLIT, paired_test
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import numpy as np
 from fala import Bundle
 from fala.backbones.external import ASKED
 from fala.model.heads import Vectors
-from fala_sim.digests import digest_of_parts
 from fala_sim.engine.job import Log
-from fala_sim.preparation.embeddings import embed_all
-from fala_sim.preparation.sources import find_source
+from fala_sim.prepare.embeddings import embed_all
+from fala_sim.prepare.sources import find_source
+from fala_sim.records.digests import digest_of_parts
 
 #: An encoder of scikit-learn alone, fitted to the texts of the public.
 TFIDF = "tfidf"

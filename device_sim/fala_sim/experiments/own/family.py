@@ -7,11 +7,17 @@ from dataclasses import dataclass
 import click
 
 from fala.cli import Named
-from fala_sim.experiments.families import data_option, names_option, seeds_option, users_option
+from fala_sim.experiments.families import (
+    data_option,
+    names_option,
+    pretrained,
+    seeds_option,
+    users_option,
+)
+from fala_sim.experiments.options import DATA_DIR, Family, run_of
 from fala_sim.experiments.plan import Plan
-from fala_sim.options import DATA_DIR, Family, run_of
 from fala_sim.playground.releases import BUILT_IN
-from fala_sim.records import RecordKind
+from fala_sim.records.store import RecordKind
 
 #: The kind of its records.
 KIND: RecordKind = "own"
@@ -20,7 +26,6 @@ KIND: RecordKind = "own"
 def _encoders() -> dict[str, str]:
     """Encoders that an app may have."""
     from fala_sim.experiments.own.encoders import TFIDF
-    from fala_sim.models.commands import pretrained
 
     tfidf = {TFIDF: "scikit-learn's TfidfVectorizer and TruncatedSVD, fitted to the public's texts"}
     return {**tfidf, **pretrained(), **BUILT_IN}

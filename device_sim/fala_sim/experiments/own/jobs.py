@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from fala.model.heads import Head
+from fala_sim.data.users import UserLabel
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.own.encoders import KnownTexts
 from fala_sim.experiments.own.ways import WAYS, Person
 from fala_sim.experiments.runner import Made, Records, timed
-from fala_sim.metric.quality import flips, label_figures, positions
-from fala_sim.records import RecordKey
-from fala_sim.situation import UserLabel
+from fala_sim.methods.quality import flips, label_figures, positions
+from fala_sim.records.store import RecordKey
 
 #: Numbers of labels.
 SIZES = (10, 20, 50, 100, 200)

@@ -14,25 +14,25 @@ from fala.backbones.external import ExternalEncoder
 from fala.base.examples import document_of
 from fala.base.files import write_atomically
 from fala_export.fit.heads import fit_head
-from fala_sim.data_sets import Partition
-from fala_sim.digests import digest_of_parts
+from fala_sim.data.division import Partition
+from fala_sim.data.users import CLASSES, User, UserExample, UserLabel
 from fala_sim.engine.job import Call, Engine, Job, Log
 from fala_sim.experiments.own.encoders import digest, encoder
 from fala_sim.experiments.own.family import OwnPlan
 from fala_sim.experiments.own.jobs import OwnRows, PreparedEncoders, own, own_keys, own_sizes
 from fala_sim.experiments.runner import prepare_all, run_jobs
-from fala_sim.preparation.sources import SHORT
-from fala_sim.records import RecordKey, RecordKind, RecordStore
-from fala_sim.situation import CLASSES, User, UserExample, UserLabel
+from fala_sim.prepare.sources import SHORT
+from fala_sim.records.digests import digest_of_parts
+from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
 #: Rows of the public to which a head is fitted.
 PUBLIC = 10_000
 # The version of the prepared file; part of its digest.
-_FORM = 2
+_FORM = 3
 
 
 def run(plan: OwnPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the missing jobs; see ``options.Run``."""
+    """Run the missing jobs; see ``Family.run``."""
     store = RecordStore(plan.results)
     failures: list[str] = []
     for old in plan.olds:

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING
 from fala_sim.experiments.own import jobs
 from fala_sim.experiments.own.family import KIND, OWN
 from fala_sim.experiments.own.ways import WAYS
-from fala_sim.metric.statistics import paired_test
-from fala_sim.report.groups import (
-    interval_only,
-    mean_cell,
-    measured,
-    of,
-    parts,
-    plain_mean,
-)
-from fala_sim.report.registry import table
+from fala_sim.experiments.registry import table
+from fala_sim.report.groups import interval_only, mean_cell, measured, of, parts, plain_mean
+from fala_sim.report.statistics import paired_test
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:

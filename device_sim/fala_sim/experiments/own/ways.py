@@ -19,9 +19,10 @@ import numpy as np
 from fala import Budget, Device
 from fala.model.heads import Head
 from fala_export import write_external
+from fala_sim.data.users import UserLabel
 from fala_sim.experiments.own.encoders import KnownTexts
-from fala_sim.metric.quality import LabelPositions, positions
-from fala_sim.situation import LogitArray, UserLabel
+from fala_sim.methods.quality import LabelPositions, positions
+from fala_sim.prepare.measured import LogitArray
 
 _PROBES = 4
 _MOST_STEPS = 1000

@@ -12,7 +12,7 @@ from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import SHIPPED, find_method
-from fala_sim.records import RecordKey
+from fala_sim.records.store import RecordKey
 
 
 @timed

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fala_sim.meter import Meter, folder_size, memory_now
+from fala_sim.records.meter import Meter, folder_size, memory_now
 
 if TYPE_CHECKING:
     from fala_sim.experiments.profiles.profile import ProfileLimits, ProfileWork
-    from fala_sim.situation import MeasuredRelease
+    from fala_sim.prepare.measured import MeasuredRelease
 
 Emit = Callable[..., None]
 
@@ -159,9 +159,10 @@ def train_limited(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> N
     Raises:
         DataError: If there is no transformer to train.
     """
-    from fala_sim.encoding import DeviceEncoder
+    from fala_sim.data.users import User
+    from fala_sim.methods.encoding import DeviceEncoder
     from fala_sim.methods.full import Full
-    from fala_sim.situation import Situation, User
+    from fala_sim.methods.situation import Situation
 
     examples, labels = work.examples[:DOCUMENTS], work.labels[:DOCUMENTS]
     new = _release(work.new)
@@ -184,7 +185,7 @@ def train_limited(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> N
 
 def _release(path: Path) -> MeasuredRelease:
     from fala import Bundle, DataError
-    from fala_sim.situation import MeasuredRelease
+    from fala_sim.prepare.measured import MeasuredRelease
 
     bundle = Bundle.open(path)
     head = bundle.head()

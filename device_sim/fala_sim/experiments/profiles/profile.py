@@ -8,10 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala_sim.csv_rows import csv_rows
+from fala_sim.data.tables import csv_rows
 
 if TYPE_CHECKING:
-    from fala_sim.situation import UserExample, UserLabel
+    from fala_sim.data.users import UserExample, UserLabel
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fala_sim.experiments.registry import table
 from fala_sim.report.groups import MB, described, grouped, having, of, parts, plain_mean, title
-from fala_sim.report.registry import table
 from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala_sim.data_frame import exploded, flat, joined
+from fala_sim.experiments.replacement.mixing import LogitMix, Weights, best
 from fala_sim.methods.registry import WITH_WORDS
-from fala_sim.metric.mixing import LogitMix, Weights, as_logits, best
-from fala_sim.metric.statistics import SPLIT
-from fala_sim.records import RecordContent
+from fala_sim.records.frame import as_logits, exploded, flat, joined
+from fala_sim.records.store import RecordContent
 from fala_sim.report.groups import grouped, having, of, parts, title
+from fala_sim.report.statistics import SPLIT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from fala import DataError
+from fala_sim.experiments.registry import table
 from fala_sim.experiments.replacement import blends, flips
+from fala_sim.methods.quality import DECIDED
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.quality import DECIDED
-from fala_sim.metric.statistics import (
-    AHEAD,
-    MARGIN,
-    paired_test,
-)
 from fala_sim.report.groups import (
     by_data,
     by_method,
@@ -28,7 +24,7 @@ from fala_sim.report.groups import (
     shared_by,
     title,
 )
-from fala_sim.report.registry import table
+from fala_sim.report.statistics import AHEAD, MARGIN, paired_test
 from fala_sim.report.table import Table, TableRow
 
 if TYPE_CHECKING:

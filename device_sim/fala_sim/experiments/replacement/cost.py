@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fala_sim.data_frame import exploded
 from fala_sim.experiments import paper
+from fala_sim.experiments.options import Family, run_of
 from fala_sim.experiments.plan import Plan
+from fala_sim.experiments.registry import table
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.options import Family, run_of
+from fala_sim.records.frame import exploded
 from fala_sim.report.groups import (
     MB,
     by_method,
@@ -22,7 +23,6 @@ from fala_sim.report.groups import (
     plain_mean,
     title,
 )
-from fala_sim.report.registry import table
 from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fala_sim.methods.quality import LabelPositions, flips
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.methods.unfitted import OldWords
-from fala_sim.metric.mixing import as_logits
-from fala_sim.metric.quality import LabelPositions, flips
-from fala_sim.metric.statistics import SPLIT
+from fala_sim.records.frame import as_logits
 from fala_sim.report.groups import FELT, having, of
+from fala_sim.report.statistics import SPLIT
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,9 +16,9 @@ from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.methods.method import MethodSettings
+from fala_sim.methods.quality import figures_of
 from fala_sim.methods.registry import SHIPPED, find_method
-from fala_sim.metric.quality import figures_of
-from fala_sim.records import RecordKey, RecordKind, RecordStore
+from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
 #: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)

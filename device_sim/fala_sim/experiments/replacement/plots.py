@@ -11,11 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from fala_sim.experiments.registry import figure
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
-from fala_sim.metric.statistics import SPLIT, mean_over_users, paired_test, user_values
-from fala_sim.metric.value import UserMean, number_text
 from fala_sim.report.groups import (
     METRICS,
     Setting,
@@ -40,7 +39,8 @@ from fala_sim.report.plot import (
     name_rows,
     slug,
 )
-from fala_sim.report.registry import figure
+from fala_sim.report.statistics import SPLIT, mean_over_users, paired_test, user_values
+from fala_sim.report.value import UserMean, number_text
 
 if TYPE_CHECKING:
     import pandas as pd

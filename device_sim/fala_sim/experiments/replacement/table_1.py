@@ -12,8 +12,8 @@ from fala_sim.methods.fala_paper import FalaPaper
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.solve_flops import ridge_flops
-from fala_sim.training.torch_flops import BATCH, TOKENS, adapted, count_flops
-from fala_sim.training.transformer import Adapt, skeleton_of
+from fala_sim.methods.training.torch_flops import BATCH, TOKENS, adapted, count_flops
+from fala_sim.methods.training.transformer import Adapt, skeleton_of
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fala import DataError
-from fala_sim.data_frame import joined
+from fala_sim.data.users import LabelTask
 from fala_sim.experiments import paper
+from fala_sim.experiments.registry import table
 from fala_sim.experiments.replacement import (
     blends,
     comparisons,  # noqa: F401 - it registers the table of comparisons
@@ -16,9 +17,9 @@ from fala_sim.experiments.replacement import (
     flips,
 )
 from fala_sim.methods.fala_shipped import Everything
+from fala_sim.methods.quality import DECIDED
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, VENDOR
-from fala_sim.metric.quality import DECIDED
-from fala_sim.metric.statistics import PairedTest, holm, mean_over_users, paired_test
+from fala_sim.records.frame import joined
 from fala_sim.report.groups import (
     MB,
     by_method,
@@ -38,9 +39,8 @@ from fala_sim.report.groups import (
     shared_by,
     title,
 )
-from fala_sim.report.registry import table
+from fala_sim.report.statistics import PairedTest, holm, mean_over_users, paired_test
 from fala_sim.report.table import Cell, Table, TableRow
-from fala_sim.situation import LabelTask
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fala import Budget, Device, Report
 from fala.base.errors import DeviceError
-from fala_sim.meter import folder_size
 from fala_sim.playground.releases import sample_release
+from fala_sim.records.meter import folder_size
 
 #: Columns of the page, in order.
 COLUMNS = ("old", "vendor", "instant", "mine")

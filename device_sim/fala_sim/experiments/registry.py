@@ -1,0 +1,197 @@
+"""All tables and figures by name, for the command line and its help.
+
+Each is a function of the records' frame; its decorator registers it. The functions are found in
+``fala_sim.experiments``: in a module there, or in ``tables`` and ``plots`` of a package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from fala import DataError
+from fala_sim.data.found import found
+from fala_sim.experiments.options import Family, Option
+from fala_sim.records.frame import read_frame
+from fala_sim.records.store import RecordKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fala_sim.report.plot import Plot
+    from fala_sim.report.table import Table
+
+Shown = TypeVar("Shown")
+#: Makes a table or a figure from the records' frame, and perhaps from options.
+Make: TypeAlias = "Callable[..., Shown]"
+
+
+@dataclass(frozen=True)
+class Registered(Generic[Shown]):
+    """A registered table or figure.
+
+    Attributes:
+        what: ``"table"`` or ``"figure"``; of a study its name, too: the words before the table's.
+        name: On the command line.
+        about: One line.
+        make: Makes it from the records' frame.
+        needs: Kinds of record that it needs.
+        reads: Optional kinds of record.
+        family: Makes the records; None for the experiments on people.
+        options: Options of its command, by the names of ``make``'s arguments.
+    """
+
+    what: str
+    name: str
+    about: str
+    make: Make[Shown]
+    needs: tuple[RecordKind, ...]
+    reads: tuple[RecordKind, ...] = ()
+    family: Family | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def of(self, results: Path, **options: Any) -> Shown:  # noqa: ANN401
+        """Make it from a folder's records, reading only the kinds that it needs.
+
+        Args:
+            results: The folder.
+            options: Values of ``options``.
+
+        Raises:
+            DataError: If records are missing, or one cannot be read.
+        """
+        return self(read_frame(results, *self.needs, *self.reads), **options)
+
+    def __call__(self, records: pd.DataFrame, **options: Any) -> Shown:  # noqa: ANN401
+        """Make it from records.
+
+        Args:
+            records: The frame.
+            options: Values of ``options``.
+
+        Raises:
+            DataError: If records are missing; says which, and how to make them.
+        """
+        if missing := self.lacks(records):
+            raise DataError(
+                f"no records of kind {missing}, which {self} needs; "
+                f"`fala-sim {self} --run` makes them, or name the folder that has them with "
+                "--results"
+            )
+        return self.make(records, **options)
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name}"
+
+    def lacks(self, records: pd.DataFrame) -> str:
+        """The needed kinds without a record, in words."""
+        recorded = set(records["kind"])
+        return " or ".join(repr(kind) for kind in self.needs if kind not in recorded)
+
+
+TABLES: dict[str, Registered[Table]] = {}
+FIGURES: dict[str, Registered[list[Plot]]] = {}
+
+
+def table(
+    name: str,
+    title: str,
+    *needs: RecordKind,
+    caption: str = "",
+    reads: tuple[RecordKind, ...] = (),
+    family: Family | None = None,
+    options: Mapping[str, Option] | None = None,
+) -> Callable[[Make[Table]], Make[Table]]:
+    """Register a function as a table; its docstring's first line is its help.
+
+    Args:
+        name: On the command line; the number of a table of the paper.
+        title: Above the table.
+        needs: Kinds of record that it needs.
+        caption: What it shows, and how it was measured.
+        reads: Optional kinds of record.
+        family: Makes the records; None for the experiments on people.
+        options: Options of its command, by the names of the function's arguments.
+    """
+
+    def register(make: Make[Table]) -> Make[Table]:
+        entry = entry_of("table", name, title, caption, make, needs, reads, family)
+        TABLES[name] = replace(entry, options=options or {})
+        return make
+
+    return register
+
+
+def entry_of(
+    what: str,
+    name: str,
+    title: str,
+    caption: str,
+    make: Make[Table],
+    needs: tuple[RecordKind, ...],
+    reads: tuple[RecordKind, ...],
+    family: Family | None,
+) -> Registered[Table]:
+    """The entry of a function that makes a table; see ``Registered`` and ``table``."""
+    file = f"table-{name}" if name.isdigit() else name
+
+    def titled(records: pd.DataFrame, **options: Any) -> Table:  # noqa: ANN401
+        made = make(records, **options)
+        return replace(made, name=file, title=made.title or title, about=caption)
+
+    return Registered(what, name, _about(make, title), titled, needs, reads, family)
+
+
+def figure(
+    name: str, *needs: RecordKind, family: Family | None = None
+) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
+    """Register a function as a figure, of one plot or several, like ``table``."""
+
+    def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
+        FIGURES[name] = Registered("figure", name, _about(make, name), make, needs, (), family)
+        return make
+
+    return register
+
+
+def _about(make: Callable[..., object], title: str) -> str:
+    return (make.__doc__ or title).splitlines()[0].rstrip(".")
+
+
+def tables() -> dict[str, Registered[Table]]:
+    """All tables, by name."""
+    _find("tables")
+    return dict(sorted(TABLES.items()))
+
+
+def figures() -> dict[str, Registered[list[Plot]]]:
+    """All figures, by name."""
+    _find("plots")
+    return dict(sorted(FIGURES.items()))
+
+
+def _find(part: str) -> None:
+    """Import what registers tables or figures."""
+    for each in ("", part):
+        list(found("fala_sim.experiments", each))
+
+
+def shown_entries(
+    entries: Iterable[Registered[Shown]], records: pd.DataFrame
+) -> tuple[list[Shown], list[str]]:
+    """The entries that have records, and a line for each that has none, saying why."""
+    results: list[Shown] = []
+    reasons: list[str] = []
+    lacking: dict[str, list[str]] = {}
+    for entry in entries:
+        if kinds := entry.lacks(records):
+            lacking.setdefault(kinds, []).append(str(entry))
+            continue
+        try:
+            results.append(entry(records))
+        except DataError as error:
+            reasons.append(f"{entry}: {error}")
+    lines = [f"no records of kind {kinds} ({', '.join(names)})" for kinds, names in lacking.items()]
+    return results, reasons + lines

@@ -1,1 +1,0 @@
-"""Metrics of scores, and statistics over a few users."""

@@ -1,0 +1,1 @@
+"""Records of jobs: appended with their provenance, digests and a frame of them."""
