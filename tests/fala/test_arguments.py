@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import fala
-import fala_export
 import fala_sim
 from bridged import TEXTS
 from bundles import make_head, write_word_vector_release
@@ -28,33 +27,24 @@ from fala import (
     Pair,
     Stopped,
 )
-from fala.base.errors import be, counted, type_of
+from fala.model.bridge import Bridge
+from fala.model.heads import Head, PersonalModel
 from fala.model.links import LABELS, TAGS, Rating
 from fala.selection.representatives import select
-from fala_export.fit.device_fit import fit_personal
 from secrets_kept import SECRET, odd_values, said_by
 
 HUGE = 10**5001
 
 
-def named(value):
-    """A test's name, where a value has none itself."""
-    return type(value).__name__
-
-
 class Dumb:
+    """An object that cannot be described."""
+
     def __repr__(self):
         raise RuntimeError("cannot say")
 
 
-EXAMPLES = [
-    None, 5, "one", b"one", Dumb(), *([one] for one in (None, b"one", 3.5, HUGE, "a\ud800")),
-    [Match((), "one")],
-]  # fmt: skip
-LABELS_OF_ONE = [
-    5, "1", HUGE, [], ["0", "1"], *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], 0.5, "1.0")),
-]  # fmt: skip
-PATHS = [3, b"device", ["device"], "a\0b", "a\ud800", HUGE, Dumb()]
+PATHS = [3, b"device", "a\0b", Dumb()]
+EXAMPLES = [None, 5, "one", b"one", Dumb(), [None], [HUGE], ["a\ud800"], [Match((), "one")]]
 #: Calls with one wrong argument: the values, the error, and what its message says.
 WRONG = {
     "folder": (lambda device, new, release, value: Device.create(value, release),
@@ -72,23 +62,29 @@ WRONG = {
     "replacement": (lambda device, new, release, value: device.replace(value),
                     [b"", *PATHS], DataError, "bundle is a path, not"),
     "positive": (lambda device, new, release, value: Device.create(new, release, positive=value),
-                 ["2", 2, HUGE, 0.5, math.nan, Dumb(), ["1"]],
-                 DataError, "positive is one of 0, 1"),
+                 ["2", HUGE, math.nan, Dumb(), ["1"]], DataError, "positive is one of 0, 1"),
     "budget": (lambda device, new, release, value: device.replace(release, value),
-               [5, 5.0, "5", (5,), HUGE, Dumb(), True], BudgetError, r"budget is a fala\.Budget"),
+               [5, "5", (5,), Dumb(), True], BudgetError, r"budget is a fala\.Budget"),
     "progress": (lambda device, new, release, value: device.refine(progress=value),
-                 [5, 5.0, "5", (5,), HUGE, Dumb(), True], DataError, "progress is a function"),
+                 [5, "5", (5,), Dumb(), True], DataError, "progress is a function"),
     "learned": (lambda device, new, release, value: device.learn(value), EXAMPLES, DataError, None),
     "predicted": (lambda device, new, release, value: device.predict(value),
                   EXAMPLES, DataError, None),
     "labels": (lambda device, new, release, value: device.remember(["one"], value),
-               LABELS_OF_ONE, DataError, None),
+               [5, "1", [], ["0", "1"], [-HUGE], [Dumb()], [["1"]]], DataError, None),
     "ids": (lambda device, new, release, value: device.forget(value),
-            [None, 5, "12", [None], [1.0], [True], [HUGE, 1.0], [Dumb()], [np.array([1, 2])],
-             {1: 2}], DataError, None),
-    "label": (lambda device, new, release, value: device.examples(label=value),
-              [HUGE, "2", Dumb(), ["1"], 0.5, math.nan], DataError,
-              "is not of the model, which has labels 0, 1"),
+            [None, 5, "12", [None], [1.0], [True], [Dumb()], [np.array([1, 2])], {1: 2}],
+            DataError, None),
+    "labelled": (lambda device, new, release, value: device.examples(labelled=value),
+                 [5, "yes", Dumb()], DataError, "labelled is True, False or None, not"),
+    "accept": (lambda device, new, release, value: device.replace(release, accept=value),
+               [5, "yes", Dumb(), []], DataError, "accept is one of"),
+    "older": (lambda device, new, release, value: device.replace(release, allow_older=value),
+              [5, "yes", Dumb()], DataError, "allow_older is True or False, not"),
+    "hold": (lambda device, new, release, value: fala.Bundle.open(release, hold=value),
+             [5, "yes", Dumb()], DataError, "hold is True or False, not"),
+    "address": (lambda device, new, release, value: device.update(value, root=b"{}"),
+                [5, "yes", Dumb()], DataError, "is .*, not "),
 }  # fmt: skip
 
 
@@ -103,151 +99,70 @@ def test_a_wrong_argument_changes_nothing(name, releases, tmp_path, device):
     assert not (tmp_path / "new").exists() and not device.status().can_roll_back
 
 
-def test_unusable_paths_raise_device_errors(releases, tmp_path):
+def test_unusable_paths_raise_printable_device_errors(releases, tmp_path):
+    (tmp_path / "file").write_text("")
     for path in (tmp_path / ("a" * 5000), tmp_path / "file" / "device"):
-        (tmp_path / "file").write_text("")
         with pytest.raises(DeviceError):
             Device.create(path, releases["old"])
-        with pytest.raises(DeviceError):
-            Device.open(path)
-        with pytest.raises(DeviceError):
-            Device.repair(path)
+        for call in (Device.open, Device.repair):
+            with pytest.raises(DeviceError):
+                call(path)
+    with pytest.raises(DeviceError) as caught:
+        Device.open(tmp_path / "a\x1b[2J\nb")
+    assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        (-1,), (-HUGE,), (1.5,), ("1",), (True,), (Dumb(),), (None, -1), (None, -HUGE),
-        (None, math.nan), (None, -math.inf), (None, "1"), (None, True), (None, Dumb()),
-    ], ids=named,
-)  # fmt: skip
-def test_budget_rejects_wrong_limits(budget):
-    with pytest.raises(BudgetError):
-        Budget(*budget)
+def test_limits_are_numbers_from_0_or_infinite(device, releases):
+    for passes, seconds in (
+        (-HUGE, None), (1.5, None), ("1", None), (True, None), (Dumb(), None), (None, -HUGE),
+        (None, math.nan), (None, "1"), (None, True), (None, Dumb()),
+    ):  # fmt: skip
+        with pytest.raises(BudgetError):
+            Budget(passes, seconds)
+    with pytest.raises(BudgetError, match="is a whole number above 0, not"):
+        fala.UpdateLimits(release_bytes=Dumb())
+    unlimited = Budget(10**400, 10**400)
+    assert device.replace(releases["mid"], unlimited).forward_passes > 0
+    assert isinstance(device.refine(Budget(HUGE, math.inf)).stopped, Stopped)
 
 
-@pytest.mark.parametrize(
-    "budget", [(HUGE,), (None, HUGE), (10**400, 10**400), (1, math.inf)], ids=named
-)
-def test_budgets_may_be_unlimited(budget, device, releases):
-    report = device.replace(releases["mid"], Budget(*budget))
-    assert report.forward_passes > 0
-    assert isinstance(device.refine(Budget(*budget)).stopped, Stopped)
-
-
-def test_forget_takes_stored_examples_and_quotes_no_text(device):
+def test_forget_and_unlabel_take_texts_ids_and_stored_examples(device):
     rows = [*device.examples()]
-    for wrong in (dict.fromkeys(TEXTS, 1), TEXTS[0], dict(enumerate(TEXTS)).items()):
+    chosen = [TEXTS[0], np.int64(rows[1].id), rows[2]]
+    assert device.unlabel([*chosen, "unknown", 999]).labelled == len(TEXTS) - 3
+    assert [row.label for row in device.examples()][:3] == [None] * 3
+    unknown = ["unknown", HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]
+    assert device.forget([*chosen, rows[2].id, *unknown]).count == 3
+    assert device.forget(np.array([rows[3].id])).count == 1
+    assert [*device.examples()] == rows[4:]
+    for wrong in (dict.fromkeys(TEXTS, 1), TEXTS[5], dict(enumerate(TEXTS)).items(), rows[5]):
         with pytest.raises(DataError) as caught:
             device.forget(wrong)
         assert not any(text in str(caught.value) for text in TEXTS)
-    assert device.forget(rows[:2]).count == 2
-    assert [*device.examples()] == rows[2:]
-    with pytest.raises(DataError, match="examples are a sequence, not a StoredExample"):
-        device.forget(rows[2])
-
-
-def test_unknown_ids_match_nothing(device):
-    assert len([*device.examples(label=None)]) == len(TEXTS)
-    assert [*device.examples(label=1)] == [*device.examples(label="1")] != []
-    assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]).count == 0
-    assert device.forget(np.array([1, 2])).count == 2
-    assert len([*device.examples()]) == len(TEXTS) - 2
-
-
-@pytest.mark.parametrize("wrong", [5, "yes", HUGE, Dumb(), [], np.array([1, 2])], ids=named)
-def test_wrong_options_are_rejected(wrong, device, releases):
-    backbone = fala.Bundle.open(releases["mid"]).backbone()
-    for call in (
-        lambda: device.examples(labelled=wrong),
-        lambda: device.replace(releases["mid"], accept=wrong),
-        lambda: device.replace(releases["mid"], allow_older=wrong),
-        lambda: fala.Bundle.open(releases["mid"], hold=wrong),
-        lambda: fala_export.fit_head(np.eye(2), [0, 1], exclusive=wrong),
-        lambda: fala_export.fit_head(backbone, TEXTS[:2], [0, 1], lexical=wrong),
-        lambda: device.update(wrong, root=b"{}"),
-    ):
-        with pytest.raises(DataError, match=r"is .*, not "):
-            call()
-    with pytest.raises(BudgetError, match="is a whole number above 0, not"):
-        fala.UpdateLimits(release_bytes=Dumb())
-
-
-def test_errors_have_articles_and_plurals():
-    values = (1, "a", 0.5, np.ones(1), np.uint8(1), None)
-    assert list(map(type_of, values)) == [
-        "an int", "a str", "a float", "an ndarray", "a uint8", "None",
-    ]  # fmt: skip
-    nouns = ("label", "forward pass")
-    assert [counted(number, noun) for noun in nouns for number in (0, 1, 2)] == [
-        "0 labels", "1 label", "2 labels", "0 forward passes", "1 forward pass",
-        "2 forward passes",
-    ]  # fmt: skip
-    assert [be(number) for number in (0, 1, 2)] == ["are", "is", "are"]
-
-
-def test_errors_are_one_printable_line(tmp_path):
-    for path in (tmp_path / "a\x1b[2Jb", tmp_path / "new\nline"):
-        with pytest.raises(DeviceError) as caught:
-            Device.open(path)
-        assert str(caught.value).isprintable()
+    with pytest.raises(DataError, match="is a Match"):
+        device.unlabel([Match((), TEXTS[5])])
+    assert [*device.examples()] == rows[4:]
 
 
 @pytest.mark.parametrize(
-    "wrong", [None, 5, "one", b"one", {}, [[1], [1, 2]], ["a"], Dumb()], ids=named
+    "wrong", [1.5, "one", {}, [[1], [1, 2]], ["a"], Dumb()], ids=lambda value: type(value).__name__
 )
-def test_vendor_functions_reject_wrong_arguments(wrong, releases):
-    bundle = fala.Bundle.open(releases["old"])
-    numbers = np.zeros((3, 8), np.float32)
-    for call in (
-        lambda: fala_sim.sample_release(wrong),
-        lambda: fala_export.fit_bridge("source", wrong, numbers),
-        lambda: fala_export.fit_bridge("source", numbers, wrong),
-        lambda: fit_personal(wrong, numbers),
-        lambda: fit_personal(bundle.head(), wrong),
-        # Without a backbone a head has words alone.
-        lambda: fala_export.fit_head(() if wrong is None else wrong, TEXTS[:2], [0, 1]),
-        lambda: fala_export.fit_head(bundle.backbone(), wrong, [0, 1]),
-        lambda: fala_export.fit_head(bundle.backbone(), TEXTS[:2], wrong),
-    ):
-        with pytest.raises(DataError):
-            call()
+def test_what_makes_models_rejects_wrong_arguments(wrong, releases):
+    head, numbers = fala.Bundle.open(releases["old"]).head(), np.zeros((3, 8), np.float32)
+    calls = [
+        lambda: PersonalModel(head, wrong, numbers[0, :1]),
+        lambda: Head("classification", ["0", "1"], wrong, numbers[0, :1]),
+        lambda: Bridge("source", numbers, wrong, numbers[0]),
+        lambda: select(np.eye(30), None, count=wrong),
+        lambda: select(np.eye(30), None, count=5, neighbours=wrong),
+        lambda: select(np.eye(30), None, count=-1),
+        lambda: select(np.eye(30), None, count=1, seed=-1),
+    ]
     if not isinstance(wrong, list):
-        for call in (
-            lambda: fala_export.Head("classification", ["0", "1"], wrong, numbers[0, :1]),
-            lambda: fala_export.Head("classification", wrong, numbers[:1], numbers[0, :1]),
-            lambda: fala_export.PersonalModel(wrong, numbers[:1], numbers[0, :1]),
-            lambda: fala_export.Bridge("source", numbers, wrong, numbers[0]),
-        ):
-            with pytest.raises(fala.FalaError):
-                call()
-
-
-def test_a_text_as_a_label_is_not_quoted(device):
-    with pytest.raises(
-        DataError, match=r"label of example 0 is a text of \d+ characters"
-    ) as caught:
-        device.learn(["1"], TEXTS[:1])
-    assert TEXTS[0][:10] not in str(caught.value)
-
-
-@pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb(), {"one", "two"}], ids=named)
-def test_wrong_histories_are_rejected(history):
-    with pytest.raises(DataError, match="a history's texts are a sequence, not"):
-        Match(history, "one")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"seed": -1}, {"seed": "a"}, {"seed": 1.5}, {"count": -1}, {"count": "a"},
-        {"count": 1.5}, {"neighbours": "a"}, {"neighbours": -1}, {"count": None},
-    ],
-    ids=lambda options: "".join(options),
-)  # fmt: skip
-def test_select_rejects_wrong_options(options):
-    with pytest.raises(fala.FalaError):
-        select(np.eye(30), None, **{"count": 5, **options})
+        calls.append(lambda: Match(wrong, "one"))
+    for call in calls:
+        with pytest.raises(fala.FalaError):
+            call()
 
 
 LINKS = {
@@ -284,13 +199,7 @@ def test_any_value_of_any_argument_is_used_or_refused_without_a_quote(kind, tmp_
     }  # fmt: skip
     with Device.create(tmp_path / "device", release) as device:
         names = {name for name, _ in inspect.getmembers(Device, inspect.isfunction)}
-        names -= {
-            "close",
-            "confirm",
-            "erase",
-            "fit",
-            "rollback",
-        }
+        names -= {"close", "confirm", "erase", "fit", "rollback"}
         methods = [getattr(device, name) for name in sorted(names) if not name.startswith("_")]
         for method in methods:
             arguments = inspect.signature(method).parameters

@@ -1,109 +1,105 @@
-"""What equals a label is that label, everywhere; see ``fala.model.labels``."""
+"""Any value that equals a label is that label, and labels come back in the head's own type."""
 
 import enum
+import io
+import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import f1_score
 
 import bridged
-import tagged
 from bridged import PROBES, TEXTS
+from bundles import make_head
 from devices import same, state
-from fala import DataError, Device
+from fala import Budget, Bundle, DataError, Device, FalaError
+from fala.bundle.manifest import Manifest
+from fala.model.heads import Head
 from fala_export import fit_head
 
-ONES = (1, 1.0, np.int64(1), np.uint8(1), np.float32(1.0), True, np.bool_(True), "1", np.str_("1"))
-ZEROS = (0, -0.0, np.int8(0), np.float16(0), False, np.bool_(False), "0")
+TYPES = {"integers": (0, 1), "strings": ("0", "1")}
 
 
 class Answer(str, enum.Enum):
     NO, YES = "0", "1"
 
 
-def stored(device):
-    return [row.label for row in device.examples()]
-
-
-def named(value):
-    return f"{type(value).__name__} {value}"
-
-
-@pytest.mark.parametrize("one", [*ONES, Answer.YES], ids=named)
-def test_what_equals_a_label_is_that_label(releases, tmp_path, labels, one):
-    with Device.create(tmp_path / "device", releases["old"], positive=one) as device:
-        assert device.positive == "1"
-        device.learn(TEXTS, labels)
-        device.remember(["new"], [one])
-        assert stored(device) == [*labels, "1"]
-        assert len([*device.examples(label=one)]) == labels.count("1") + 1
-        assert device.rank(PROBES, label=one) == device.rank(PROBES, label="1")
-        assert (device.model.head.label_shares([one]) == [[1]]).all()
-
-
-@pytest.mark.parametrize("zero", ZEROS, ids=named)
-def test_false_is_the_label_0(device, zero):
-    device.learn(["new"], [zero])
-    assert stored(device)[-1] == "0"
-    assert device.rank(PROBES, label=zero) == device.rank(PROBES, label="0")
-
-
+ONES = (
+    1, 1.0, np.int64(1), np.uint8(1), np.float32(1.0), True, np.bool_(True), "1", np.str_("1"),
+    Answer.YES,
+)  # fmt: skip
+ZEROS = (0, -0.0, np.int8(0), np.float16(0), False, np.bool_(False), "0", Answer.NO)
 SEQUENCES = {
-    "list": list, "tuple": tuple, "iterator": iter, "series": pd.Series, "index": pd.Index,
+    "tuple": tuple, "iterator": iter, "series": pd.Series, "index": pd.Index,
     **{dtype: lambda values, dtype=dtype: np.array(values, dtype)
-       for dtype in ("int64", "uint8", "float32", "float64", "bool", "object", "str")},
+       for dtype in ("int64", "uint8", "float32", "bool", "object", "str")},
     **{f"pandas {dtype}": lambda values, dtype=dtype: pd.Series(values, dtype=dtype)
        for dtype in ("float64", "Int64", "boolean", "string", "category")},
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("sequence", SEQUENCES)
-def test_labels_come_in_any_sequence(device, labels, sequence):
-    before = state(device)
-    values = SEQUENCES[sequence]([int(label) for label in labels])
-    device.learn(TEXTS, values)
-    assert stored(device) == labels and same(state(device), before)
-
-
 MISSING = {
     "none": [1, None, 0], "nan": np.array([1, np.nan, 0]), "float32": np.float32([1, np.nan, 0]),
     "object": np.array([True, None, False], object), "series": pd.Series([1, None, 0]),
     "Int64": pd.Series([1, None, 0], dtype="Int64"),
     "string": pd.Series(["1", None, "0"], dtype="string"),
 }  # fmt: skip
+WRONG = [0.5, np.float32(0.5), 2.0, "1.0", "01", " 1", "True", b"1", np.array([1]), np.inf]
 
 
-@pytest.mark.parametrize("case", MISSING)
-def test_nan_is_no_label_and_keeps_an_earlier_one(device, case):
-    device.remember(["a", "b", "c"], MISSING[case])
-    assert stored(device)[-3:] == ["1", None, "0"]
-    device.remember(["a"], [np.nan])
-    assert stored(device)[-3:] == ["1", None, "0"]
+def encoder(texts):
+    return [[len(text), text.count("e")] for text in texts]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [0.5, np.float32(0.5), 2.0, "1.0", "01", " 1", "True", b"1", np.array([1]), np.inf],
-    ids=named,
-)  # fmt: skip
-def test_other_values_are_no_label(device, wrong):
+def stored(device):
+    return [row.label for row in device.examples()]
+
+
+# Which values are a label
+
+
+@pytest.mark.parametrize("own", TYPES.values(), ids=TYPES)
+def test_any_equal_value_is_the_label(own):
+    head = make_head(labels=own)
+    for values, label in ((ZEROS, own[0]), (ONES, own[1])):
+        assert [head.label_of(value, "label") for value in values] == [label] * len(values)
+        assert (head.label_shares(values) == int(label)).all()
+
+
+def test_every_argument_that_is_a_label_takes_an_equal_value(releases, tmp_path):
+    one = np.float32(1)
+    with Device.create(tmp_path / "device", releases["old"], positive=one) as device:
+        assert device.positive == "1"
+        device.learn(["a", "b"], [one, False])
+        device.remember(["c"], [one])
+        assert stored(device) == ["1", "0", "1"]
+        assert len([*device.examples(label=one)]) == 2
+        assert device.rank(PROBES, label=one) == device.rank(PROBES, label="1")
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_labels_come_in_any_sequence(sequence):
+    shares = make_head().label_shares(SEQUENCES[sequence]([1, 0]))
+    np.testing.assert_array_equal(shares, [[1], [0]])
+
+
+def test_nan_is_no_label_and_keeps_an_earlier_one(device):
+    for case, values in MISSING.items():
+        device.remember([case, f"{case} b", f"{case} c"], values)
+        device.remember([case], [np.nan])
+        assert stored(device)[-3:] == ["1", None, "0"], case
+
+
+def test_other_values_are_no_label(device):
     before, rows = state(device), stored(device)
-    with pytest.raises(DataError, match=r"label of example 1 is .*, not one of 0, 1"):
-        device.learn(["a", "b"], [1, wrong])
-    with pytest.raises(DataError, match="label is one of 0, 1, not"):
-        device.rank(PROBES, label=wrong)
-    with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
-        device.examples(label=wrong)
+    for wrong in WRONG:
+        with pytest.raises(DataError, match=r"label of example 1 is .*, not one of 0, 1"):
+            device.learn(["a", "b"], [1, wrong])
+        with pytest.raises(DataError, match="label is one of 0, 1, not"):
+            device.rank(PROBES, label=wrong)
+        with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
+            device.examples(label=wrong)
     assert same(state(device), before) and stored(device) == rows
-
-
-@pytest.mark.parametrize("name", ["nan", "None", "NaN"])
-def test_no_label_is_no_name(tmp_path, name):
-    """A release has a label that is written as Python writes a missing one."""
-    releases = bridged.write_releases(tmp_path, labels=("x", name))
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(["a", "b", "c", "d"], ["x", name, None, np.nan])
-        assert stored(device) == ["x", name, None, None]
 
 
 @pytest.mark.parametrize(
@@ -114,13 +110,13 @@ def test_no_label_is_no_name(tmp_path, name):
         (("0.0", "1.0"), (1, 0.0, True), ("1.0", "0.0", "1.0")),
         (("1", "True"), (True, 1, "True"), ("1", "1", "True")),
         (("1", "1.0"), (1.0, "1.0"), ("1", "1.0")),
+        (("x", "nan"), ("x", "nan", None, np.nan), ("x", "nan", None, None)),
     ],
     ids=str,
 )
-def test_labels_that_spell_a_value_otherwise(tmp_path, labels, values, names):
-    releases = bridged.write_releases(tmp_path, labels=labels)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS[: len(values)], values)
+def test_labels_may_spell_a_value_otherwise(tmp_path, labels, values, names):
+    with Device.create(tmp_path / "device", labels=labels, encoder=encoder) as device:
+        device.learn(["a", "ee", "iii", "oooo"][: len(values)], values)
         assert stored(device) == list(names)
         assert [*device.examples(label=values[0])] != []
 
@@ -129,24 +125,85 @@ def test_labels_that_spell_a_value_otherwise(tmp_path, labels, values, names):
     ("labels", "value"),
     [(("True", "true"), True), (("yes", "no"), True), (("True", "False"), 1), (("01", "02"), 1)],
 )
-def test_labels_that_may_not_be_meant_are_errors(tmp_path, labels, value):
-    releases = bridged.write_releases(tmp_path, labels=labels)
-    with (
-        Device.create(tmp_path / "device", releases["old"]) as device,
-        pytest.raises(DataError, match=f"label of example 0 is {value}, not one of"),
-    ):
-        device.learn(TEXTS[:1], [value])
+def test_a_value_that_may_mean_another_label_is_an_error(labels, value):
+    with pytest.raises(DataError, match=f"label of example 0 is {value}, not one of"):
+        make_head(labels=labels).label_shares([value])
 
 
-def test_tags_may_be_numbers(tmp_path):
+# The type of the head's labels
+
+
+@pytest.mark.parametrize("own", TYPES.values(), ids=TYPES)
+def test_a_device_returns_labels_of_the_heads_type(tmp_path, own):
+    release = bridged.write_releases(tmp_path, labels=own)["old"]
+    kind, taught = type(own[0]), [own[at % 2] for at in range(len(TEXTS))]
+    with Device.create(tmp_path / "device", release) as device:
+        device.learn(TEXTS, [at % 2 for at in range(len(TEXTS))])
+        assert device.positive == own[1] and type(device.positive) is kind
+        assert stored(device) == taught and {*map(type, stored(device))} == {kind}
+        stream = io.StringIO()
+        device.export_data(stream)
+        exported = [json.loads(line)["label"] for line in stream.getvalue().splitlines()]
+        assert exported == taught
+        dtype, decided = np.array(own).dtype, device.predict(TEXTS)
+        for each in (decided, device.predict(TEXTS, threshold=0.3), device.predict([])):
+            assert each.dtype == dtype
+        assert 0.5 < (decided == np.array(taught)).mean() <= 1
+        assert 0 < f1_score(taught, decided, pos_label=own[1]) <= 1
+    with Device.open(tmp_path / "device") as device:
+        assert device.labels == own and {*map(type, device.labels)} == {kind}
+        assert device.predict(PROBES).dtype == dtype
+
+
+def test_equal_labels_of_another_type_are_carried_over(tmp_path):
+    """A release whose labels have the other type means the same labels, there and back."""
+    releases, results = {}, []
+    for name, labels in TYPES.items():
+        (tmp_path / name).mkdir()
+        releases[name] = bridged.write_releases(tmp_path / name, labels=labels)
+    for new, own in TYPES.items():
+        with Device.create(tmp_path / f"to {new}", releases["strings"]["old"]) as device:
+            device.learn(TEXTS, [at % 2 for at in range(len(TEXTS))])
+            report = device.replace(releases[new]["mid"], Budget(20), accept="better-than-old")
+            assert device.labels == own and device.predict(TEXTS).dtype == np.array(own).dtype
+            assert stored(device) == [own[at % 2] for at in range(len(TEXTS))]
+            results.append((report.decision, device.predict_proba(PROBES)))
+            device.forget([1])
+            device.rollback()
+            assert device.labels == ("0", "1") and device.predict(PROBES).dtype == "<U1"
+            assert device.learn(["a new text"], [True]).labelled == len(TEXTS)
+    assert results[0][0] == results[1][0] != "vendor"
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+def test_an_added_label_has_the_type_of_the_others(tmp_path):
+    with Device.create(tmp_path / "integers", labels=[True, False], encoder=encoder) as device:
+        assert device.labels == (1, 0)
+        device.learn(["a", "eee"], ["1", 0.0])
+        device.add_labels([2, 1, 0])
+        device.add_labels(["3"])
+        assert device.labels == (1, 0, 2, 3) and {*map(type, device.labels)} == {int}
+        with pytest.raises(DataError, match="labels are integers, 1, 0, 2, 3, and an added"):
+            device.add_labels(["spam"])
+    with Device.create(tmp_path / "strings", labels=["1", "0"], encoder=encoder) as device:
+        device.add_labels([0, 2])
+        assert device.labels == ("1", "0", "2") and device.predict(["a"]).dtype.kind == "U"
+
+
+def test_tags_may_be_integers(tmp_path):
     head = fit_head(np.eye(4), [{1}, {2.0}, {np.int64(1), True, 2}, set()], exclusive=False)
     assert head.labels == (1, 2)
     shares = head.label_shares([(True,), np.array([1.0, 2.0]), pd.Series(["2"]), None, np.nan])
     np.testing.assert_array_equal(shares, [[1, 0], [1, 1], [0, 1], *[[np.nan] * 2] * 2])
-    releases = tagged.write_releases(tmp_path / "releases", ages=("old",))
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(["a", "b"], np.array([{"rude"}, np.nan], object))
-        assert stored(device) == [{"rude"}, None]
+    with Device.create(tmp_path / "device", tags=[1, 2], encoder=encoder) as device:
+        device.learn(["a", "eee", "both", "none"], np.array([{1}, {2}, {"1", 2.0}, np.nan], object))
+        assert stored(device) == [{1}, {2}, {1, 2}, None]
+        assert {type(tag) for tags in device.predict(TEXTS) for tag in tags} <= {int}
+        assert [row.example for row in device.examples(label={True, 2})] == ["both"]
+        assert device.rank(["a", "b"], label="1") == device.rank(["a", "b"], label=1)
+
+
+# The labels of a head
 
 
 @pytest.mark.parametrize(
@@ -157,37 +214,43 @@ def test_tags_may_be_numbers(tmp_path):
         ([False, True, np.bool_(True), 0], (0, 1)),
         (["10", "2", "10", "2"], ("2", "10")),
         (["1", 0, 1, "0"], ("0", "1")),
-        (pd.Series(["b", "a", "b", "a"]), ("a", "b")),
         (["True", "False", "True", "False"], ("False", "True")),
     ],
     ids=str,
-)  # fmt: skip
-def test_a_head_is_fitted_to_what_equals_labels(values, labels):
+)
+def test_a_head_is_fitted_to_labels_of_one_type_in_order(values, labels):
     vectors = np.eye(4, dtype=np.float32)
     head = fit_head(vectors, values)
     assert head.labels == labels and {*map(type, head.labels)} == {type(labels[0])}
-    names = [label for label in labels for value in values if head.label_of(value, "x") == label]
-    assert len(names) == 4
     assert fit_head(vectors, [head.label_of(value, "x") for value in values]) == head
 
 
-def test_a_head_takes_the_vendors_names():
+def test_a_head_takes_the_vendors_names_of_labels():
     vectors = np.eye(2, dtype=np.float32)
-    assert fit_head(vectors, [True, False], label_names=["True", "False"]).labels == (
-        "True", "False",
-    )  # fmt: skip
-    assert fit_head(vectors, [1.0, 0.0], label_names=[True, 0]).labels == (1, 0)
-    assert fit_head(vectors, [1, 0], label_names=["1", "0"]).labels == ("1", "0")
-    assert fit_head(vectors, ["1", "0"], label_names=[1, 0]).labels == (1, 0)
+    for values, names, labels in (
+        ([True, False], ["True", "False"], ("True", "False")),
+        ([1.0, 0.0], [True, 0], (1, 0)),
+        ([1, 0], ["1", "0"], ("1", "0")),
+        (["1", "0"], [1, 0], (1, 0)),
+    ):
+        assert fit_head(vectors, values, label_names=names).labels == labels
+    head = make_head(labels=(-1, 2, 10))
+    assert head.in_order(["10", "-1", "2"]).labels == (10, -1, 2)
+    assert head.link.given_back("7", head.labels) == 7  # a later release has this label
 
 
-@pytest.mark.parametrize("wrong", [0.5, np.nan, None, pd.NA, ["1"], b"1"], ids=named)
-def test_a_head_needs_a_label_in_each_row(wrong):
-    with pytest.raises(DataError, match="that of example 2 is"):
-        fit_head(np.eye(3), [0, 1, wrong])
+@pytest.mark.parametrize("labels", [(0, "1"), (0.0, 1.0), (None, 1), (0, 2**63)], ids=str)
+def test_a_head_has_labels_of_one_type(labels):
+    with pytest.raises(FalaError, match="label"):
+        Head("classification", labels, np.ones((1, 2)), np.ones(1))
 
 
-def test_ratings_equal_numbers(tmp_path):
-    head = fit_head(np.eye(4), np.float32([1, 2, 5, 4]), rating=(1, 5))
-    shares = head.label_shares([True, np.float32(4.5), "3", None, np.nan, pd.NA])
-    np.testing.assert_array_equal(shares[:, 0], [1, 4.5, 3, *[np.nan] * 3])
+def test_a_manifest_has_integers_of_64_bits(tmp_path):
+    bundle = Bundle.open(bridged.write_releases(tmp_path, labels=(-(2**63), 2**63 - 1))["old"])
+    assert bundle.manifest.labels == bundle.head().labels == (-(2**63), 2**63 - 1)
+    for wrong in ([0, 2**63], [-(2**63) - 1, 0], [0, 10**400]):
+        raw = json.loads(bundle.manifest.to_json()) | {"labels": wrong}
+        with pytest.raises(FalaError, match=r"labels are not|is not a number"):
+            Manifest.from_json(json.dumps(raw).encode())
+    as_texts = replace(bundle.manifest, labels=tuple(map(str, bundle.manifest.labels)))
+    assert as_texts.digest != bundle.manifest.digest
