@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("onnx")
 
 import bundles
-from fala import BundleError, DataError, Device
+from fala import BundleError, Device
 from hostile_bundles import KINDS, write_hostile
 from hostile_graphs import GRAPHS, write_hostile_graph
 
@@ -48,28 +48,3 @@ def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
         with pytest.raises(BundleError):
             Device.create(tmp_path / "made", path)
         assert not (tmp_path / "made").exists()
-
-
-def test_an_older_bridge_must_fit_too(vendor, tmp_path):
-    """The device's examples were embedded by a backbone two replacements ago."""
-    bundles.write_word_vector_release(tmp_path / "mid.fala", seed=5)
-    path = write_hostile(
-        "bridge too long", vendor / "new.fala", tmp_path / "x.fala", earlier=vendor / "old.fala"
-    )
-    with Device.create(tmp_path / "device", vendor / "old.fala") as device:
-        device.learn(TEXTS, ["1", "0", "1", "0"])
-        device.replace(tmp_path / "mid.fala")
-        before = device.predict_proba(TEXTS)
-        try:
-            device.replace(path)
-        except BundleError:
-            np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
-        else:  # nothing was left to be mapped
-            assert np.isfinite(device.predict_proba(TEXTS)).all()
-
-
-def test_write_hostile_rejects_wrong_arguments(vendor, tmp_path):
-    with pytest.raises(DataError, match="no hostile bundle 'x'"):
-        write_hostile("x", vendor / "new.fala", tmp_path / "x.fala")
-    with pytest.raises(DataError, match="hostile bundles need an ONNX release"):
-        write_hostile("prepend", vendor / "old.fala", tmp_path / "x.fala")

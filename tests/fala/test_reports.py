@@ -3,12 +3,8 @@
 import json
 import pickle
 
-import pytest
-
-import fala
-import tagged
 from bridged import TEXTS
-from fala import Budget, Device, Forgotten, Stopped
+from fala import Budget, Device, Stopped
 
 
 def plain_of(report):
@@ -48,28 +44,14 @@ def test_every_report_is_plain_values(device, path, releases):
     assert values["instant"] == plain_of(report.instant)
     assert values["comparison"] == plain_of(report.comparison)
     assert plain_of(device.refine(Budget(0)))["new"] == "mid"
+    assert plain_of(device.compare(TEXTS[:2]))["new"] == "mid"
+    assert plain_of(device.rollback())["new"] == "old"
     assert plain_of(device.forget([1, 2])) == {"count": 2, "overwritten": True}
     device.close()
     examined = Device.examine(path)
     values = plain_of(examined)
     assert values["whole"] is True and values["problems"] == []
-    assert values["active"] == "mid"
-
-
-def test_reports_of_tags_are_plain_values(tmp_path):
-    releases = tagged.write_releases(tmp_path / "releases", ages=("old", "mid"))
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        plain_of(device.learn(tagged.TEXTS[:60], tagged.OWN[:60]))
-        values = plain_of(device.replace(releases["mid"], Budget(10)))
-    assert values["labelled"] == 60 and values["instant"]["decision"] == "personal"
-
-
-def test_forgotten_counts_by_its_field(device):
-    gone = device.forget([1, 2, 999])
-    assert gone == Forgotten(2, overwritten=True) and gone.count == 2
-    assert (gone == 2) is False
-    with pytest.raises(AttributeError):
-        gone.count = 3
+    assert values["active"] == "old"
 
 
 def test_a_reason_to_stop_is_a_member_and_its_text(device, releases):
@@ -91,11 +73,3 @@ def test_a_refinement_of_nothing_says_so(tmp_path, releases):
         assert device.refine().stopped is Stopped.NO_LABEL
         device.remember(TEXTS)
         assert device.refine(Budget(2)).stopped is Stopped.BUDGET
-
-
-def test_the_names_of_reports_have_to_dict():
-    reports = (
-        fala.Comparison, fala.Counts, fala.Forgotten, fala.InstantReport,
-        fala.LearnReport, fala.Preview, fala.RepairReport, fala.Report,
-    )  # fmt: skip
-    assert all(callable(report.to_dict) for report in reports)

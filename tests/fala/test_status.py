@@ -1,7 +1,7 @@
 """What a device tells: its state, its releases' names, and what an operation did and changes."""
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -21,7 +21,6 @@ from fala.base.errors import (
 )
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.many.replacing import replace_all
 from fala.personal.run import Budget
 from fala.slots.installing import BUNDLES
 from fala_export import write_external
@@ -45,6 +44,24 @@ def damage(path, release):
 
 
 @pytest.fixture
+def tagged_folder(tmp_path):
+    """A device that has learned tags, and the next release."""
+    releases = tagged.write_releases(tmp_path / "tags", ages=("old", "mid"))
+    with Device.create(tmp_path / "tags" / "device", releases["old"]) as device:
+        device.learn(tagged.TEXTS[:60], tagged.OWN[:60])
+    return tmp_path / "tags" / "device", releases["mid"]
+
+
+@pytest.fixture
+def rated_folder(tmp_path):
+    """A device that has learned ratings, and the next release."""
+    releases = rated.write_releases(tmp_path / "stars")
+    with Device.create(tmp_path / "stars" / "device", releases["old"]) as device:
+        device.learn(rated.TEXTS[:30], rated.STARS[:30])
+    return tmp_path / "stars" / "device", releases["mid"]
+
+
+@pytest.fixture
 def versions(tmp_path, releases):
     """Two releases of one name, which only the version tells apart."""
     files = []
@@ -57,37 +74,26 @@ def versions(tmp_path, releases):
     return files
 
 
-@pytest.mark.parametrize(
-    ("details", "title"),
-    [
+def test_a_release_is_named_by_product_version_and_backbone(releases):
+    manifest = Bundle.open(releases["old"]).manifest
+    for details, title in (
         ({}, "minilm"),
         ({"version": 3}, "minilm v3"),
         ({"product": "comments"}, "comments (minilm)"),
         ({"product": "comments", "version": 3}, "comments v3 (minilm)"),
         ({"product": "minilm", "version": 3}, "minilm v3"),
-    ],
-)
-def test_a_release_is_named_by_product_version_and_backbone(tmp_path, releases, details, title):
-    file, old = tmp_path / "release.fala", Bundle.open(releases["old"]).manifest.details
-    file.write_bytes(repacked(releases["old"], name="minilm", details={**old, **details}))
-    assert Bundle.open(file).manifest.title == title and title in repr(Bundle.open(file))
-    with Device.create(tmp_path / "device", file) as device:
-        status = device.status()
-        assert (
-            status.release == title
-            and f" on {title} with the model without a personal part" in repr(device)
-        )
-        assert (status.product, status.version) == tuple(map(details.get, ("product", "version")))
+    ):
+        assert replace(manifest, name="minilm", details=details).title == title
 
 
 def test_two_releases_of_one_name_are_told_apart(tmp_path, versions, labels):
     path, names = tmp_path / "device", ("comments v1", "comments v2")
     with Device.create(path, versions[0]) as device:
+        assert (device.status().product, device.status().version) == ("comments", 1)
         device.learn(TEXTS, labels)
         preview = device.preview(versions[1], Budget(0))
         report = device.replace(versions[1], Budget(0))
         assert (preview.old, preview.new) == (report.old, report.new) == names
-        assert f"carried over from {names[0]} to {names[1]}. " in str(report)
         assert (device.status().previous, device.status().release) == names
         assert device.refine(Budget(3)).new == names[1]
         both = device.compare(PROBES[:3])
@@ -115,17 +121,14 @@ class TestStatus:
                 device.status(adapter="none")
             assert json.loads(json.dumps(status.to_dict()))["labels"] == [*device.labels]
 
-    def test_waiting_are_those_that_refine_encodes(self, device, unbridged, encoded):
+    def test_waiting_are_the_texts_that_refine_encodes(self, device, unbridged, plain, encoded):
         report = device.replace(unbridged["mid"], Budget(7))
         assert 0 < report.waiting == device.status().waiting < len(TEXTS)
         waiting = device.status().waiting
         report = device.refine(Budget(4))
         assert device.status().waiting == report.waiting == waiting - 4
-
-    def test_over_a_bridge_none_waits(self, device, plain):
-        report = device.replace(plain["mid"], Budget(0))
-        assert report.waiting == device.status().waiting == 0
-        report = device.replace(plain["new"], Budget(0))
+        device.rollback()
+        report = device.replace(plain["mid"], Budget(0))  # over a bridge
         assert report.waiting == device.status().waiting == 0
 
     def test_reading_never_writes_and_leaves_a_failed_trial_to_operations(
@@ -142,8 +145,7 @@ class TestStatus:
         assert np.isfinite(device.predict_proba(PROBES)).all()
         status = device.status()
         assert (status.release, status.on_trial, status.can_roll_back) == ("old", False, False)
-        assert "mid" in repr(status.fell_back) or status.fell_back
-        assert f"failed its trial: {status.fell_back}." in str(status)
+        assert status.fell_back
 
     def test_repr_never_raises(self, device, path, releases):
         with Device.open(path) as other:
@@ -175,7 +177,7 @@ class TestStatus:
         device.replace(releases["mid"], Budget(0))
         assert not device.status().rolled_back
         device.rollback()
-        assert device.status().rolled_back and "mid was rolled back." in str(device.status())
+        assert device.status().rolled_back
         device.rollback()
         assert not device.status().rolled_back
         device.replace(releases["new"], Budget(0))
@@ -218,40 +220,32 @@ class TestChanges:
         device.replace(releases["mid"], Budget(0))
         changes = device.refine(Budget(30)).changes
         assert (changes.examples, changes.estimated) == (len(TEXTS), len(TEXTS) - 30)
-        assert f"examples whose embedding is only estimated: {changes.estimated}" in str(changes)
-        changes = device.refine(Budget(100)).changes
-        assert changes.estimated in (0, len(TEXTS) - 60) or changes.estimated < len(TEXTS) - 30
+        assert device.refine(Budget(100)).changes.estimated < len(TEXTS) - 30
 
     def test_without_a_label_there_are_none(self, tmp_path, releases):
         with Device.create(tmp_path / "device", releases["old"]) as device:
             device.remember(TEXTS[:20])
             report = device.replace(releases["mid"], Budget(5))
             assert report.changes is None and report.to_dict()["changes"] is None
-            assert "not known: no labelled example" in str(report)
             assert device.refine(Budget(5)).changes is None
 
-    def test_tags_are_wrong_where_the_set_differs(self, tmp_path):
-        releases = tagged.write_releases(tmp_path / "releases", ages=("old", "mid"))
-        with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
+    def test_tags_are_wrong_where_the_set_differs(self, tagged_folder):
+        folder, release = tagged_folder
+        with Device.create(folder.parent / "vendor", release) as vendor:
             decided = vendor.predict(tagged.TEXTS[:60])
-        with Device.create(tmp_path / "device", releases["old"]) as device:
-            device.learn(tagged.TEXTS[:60], tagged.OWN[:60])
-            changes = device.replace(releases["mid"], Budget(100)).changes
+        with Device.open(folder) as device:
+            changes = device.replace(release, Budget(100)).changes
         wrong = [set(own) != set(one) for own, one in zip(tagged.OWN, decided, strict=False)]
         assert changes.vendor == pytest.approx(100 * np.mean(wrong)) and changes.examples == 60
 
-    def test_ratings_have_an_error_and_no_flips(self, tmp_path):
-        releases = rated.write_releases(tmp_path / "releases")
-        texts, stars = rated.TEXTS[:30], rated.STARS[:30]
-        with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
-            error = rated.rmse(vendor.predict(texts), stars)
-        with Device.create(tmp_path / "device", releases["old"]) as device:
-            device.learn(texts, stars)
-            report = device.replace(releases["mid"], Budget(100))
-        changes = report.changes
+    def test_ratings_have_an_error_and_no_flips(self, rated_folder):
+        folder, release = rated_folder
+        with Device.create(folder.parent / "vendor", release) as vendor:
+            error = rated.rmse(vendor.predict(rated.TEXTS[:30]), rated.STARS[:30])
+        with Device.open(folder) as device:
+            changes = device.replace(release, Budget(100)).changes
         assert changes.measure == "rmse" and changes.vendor == pytest.approx(error, rel=1e-3)
         assert changes.negative_flips is changes.right_before_wrong_now is None
-        assert f"the RMSE is {changes.old:.3f} with the old personal model, " in str(report)
 
 
 class TestSideBySide:
@@ -266,7 +260,6 @@ class TestSideBySide:
         assert both.now.tolist() == device.predict(PROBES).tolist()
         np.testing.assert_array_equal(both.proba_now, device.predict_proba(PROBES))
         assert both.differ.tolist() == (both.before != both.now).tolist() and both.differ.any()
-        assert f"decides {both.differ.sum()} of 40 examples otherwise than old." in str(both)
         values = json.loads(json.dumps(both.to_dict()))
         assert values["now"] == both.now.tolist() and values["differ"] == both.differ.tolist()
         device.rollback()
@@ -305,63 +298,33 @@ class TestSideBySide:
                 device.compare(PROBES)
             assert device.status().on_trial  # it is no fault of the release on trial
 
-    def test_tags_and_ratings(self, tmp_path):
-        releases = tagged.write_releases(tmp_path / "tags", ages=("old", "mid"))
-        with Device.create(tmp_path / "tagged", releases["old"]) as device:
-            device.learn(tagged.TEXTS[:60], tagged.OWN[:60])
-            device.replace(releases["mid"], Budget(0))
-            both = device.compare(tagged.PROBES)
-        pairs = zip(both.before, both.now, strict=True)
-        assert both.differ.tolist() == [before != now for before, now in pairs]
-        json.dumps(both.to_dict())
-        releases = rated.write_releases(tmp_path / "ratings")
-        with Device.create(tmp_path / "rated", releases["old"]) as device:
-            device.learn(rated.TEXTS[:30], rated.STARS[:30])
-            device.replace(releases["mid"], Budget(0))
-            both = device.compare(rated.PROBES)
-        assert both.proba_before is both.proba_now is None
-        assert both.differ.tolist() == (np.abs(both.now - both.before) > 0.4).tolist()
+    def test_tags_and_ratings_differ_as_sets_and_in_steps_of_the_noise(
+        self, tagged_folder, rated_folder
+    ):
+        both = []
+        for (folder, release), probes in (
+            (tagged_folder, tagged.PROBES), (rated_folder, rated.PROBES),
+        ):  # fmt: skip
+            with Device.open(folder) as device:
+                device.replace(release, Budget(0))
+                both.append(device.compare(probes))
+        tags, stars = both
+        pairs = zip(tags.before, tags.now, strict=True)
+        assert tags.differ.tolist() == [before != now for before, now in pairs]
+        json.dumps(tags.to_dict())
+        assert stars.proba_before is stars.proba_now is None
+        assert stars.differ.tolist() == (np.abs(stars.now - stars.before) > 0.4).tolist()
 
 
-class TestSentences:
-    def test_print_tells_what_happened_and_repr_is_data(self, device, releases):
-        learned = device.learn(["one more", "and another"], ["1", None])
-        assert str(learned) == (
-            "The device keeps 92 examples, 91 with a label. Active is the personal model, fitted "
-            "to 91 of them. No text waits to be encoded."
-        )
-        preview = device.preview(releases["mid"], Budget(0))
-        replaced = device.replace(releases["mid"], Budget(0))
-        refined = device.refine(Budget(3))
-        for report in (preview, replaced, refined):
-            assert str(report).count(". ") == 2 and str(report).endswith(".")
-            assert "; right before and wrong now: " in str(report)
-            assert report.to_dict()["summary"] == str(report)
-        rolled = device.rollback()
-        assert str(device.refine(Budget(0))).endswith("no earlier model to compare it with.")
-        assert (rolled.old, rolled.new, rolled.decision) == ("mid", "old", "personal")
-        assert (rolled.examples, rolled.labelled, rolled.refitted) == (92, 91, False)
-        assert str(rolled).startswith("The device went from mid back to old. Active is the perso")
-        device.learn(["a later one"], ["0"])
-        forth = device.rollback()
-        assert forth.refitted and forth.on_trial and "fitted again to newer examples" in str(forth)
-        gone = device.forget([1])
-        assert str(gone) == (
-            "Deleted 1 example, and fitted the models to the others. No byte of what was ever "
-            "deleted is left in the folder."
-        )
-        for report in (learned, preview, replaced, refined, rolled, gone, device.status()):
-            assert repr(report).startswith(f"{type(report).__name__}(")
-
-    def test_reports_of_many_devices_and_of_a_repair(self, device, path, releases):
-        device.close()
-        result = replace_all([path], releases["mid"], workers=1, budget=Budget(0))
-        assert str(result).startswith(
-            "mid was installed on 1 of 1 device; 0 were refined, 0 left as "
-        )
-        assert str(Device.examine(path)) == (
-            f"{path} is whole. 90 examples can be read, 90 with a label. Active is mid."
-        )
+def test_a_rollback_says_what_it_did(device, releases):
+    device.learn(["one more", "and another"], ["1", None])
+    device.replace(releases["mid"], Budget(0))
+    back = device.rollback()
+    assert (back.old, back.new, back.decision) == ("mid", "old", "personal")
+    assert (back.examples, back.labelled, back.refitted) == (92, 91, False)
+    device.learn(["a later one"], ["0"])
+    forth = device.rollback()
+    assert forth.refitted and forth.on_trial and forth.labelled == 92
 
 
 def test_update_says_why_it_skips(tmp_path, versions):
