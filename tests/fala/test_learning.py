@@ -81,31 +81,3 @@ def test_a_slow_encoder_delays_no_one_else(device, tmp_path, given, monkeypatch,
         thread.join()
     report = device.fit()
     assert (report.fitted, report.waiting) == (6, 0)
-
-
-def test_readers_do_not_wait_for_a_writer(device, given, monkeypatch):
-    """Every reader returns while another thread is in the middle of its transaction."""
-    device.learn(MANY[:40], given[:40])
-    started, ended = threading.Event(), threading.Event()
-
-    def blocked(*arguments):
-        started.set()
-        assert ended.wait(20)
-
-    monkeypatch.setattr("fala.personal.forget.drop_copies", blocked)  # before the commit
-    thread = threading.Thread(target=device.forget, args=([1],))
-    thread.start()
-    try:
-        assert started.wait(10)
-        before = device.predict_proba(PROBES)
-        assert len(device.rank(PROBES, label=1)) == len(PROBES)
-        status = device.status()
-        assert (status.release, status.on_trial, status.can_roll_back) == ("mid", False, False)
-        assert (status.fell_back, status.positive, status.examples) == (None, "1", 40)
-        assert len(list(device.examples())) == 40 and status.adapters == ()
-        assert thread.is_alive()
-    finally:
-        ended.set()
-        thread.join()
-    assert len(list(device.examples())) == 39
-    assert np.abs(device.predict_proba(PROBES) - before).max() > 0

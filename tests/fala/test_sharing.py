@@ -1,7 +1,6 @@
 """Devices shared by threads, folders shared by processes, and interrupted creations."""
 
 import contextlib
-import multiprocessing
 import os
 import sqlite3
 import subprocess
@@ -63,35 +62,25 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
         assert same(state(again), state(device))
 
 
-def test_a_label_between_two_batches_counts(device, path, releases, labels, other):
-    device.replace(releases["mid"], Budget(0))
+@pytest.mark.parametrize("operation", ["replace", "refine"])
+def test_a_label_learned_meanwhile_counts(device, releases, other, operation):
     reports = []
 
     def progress(name, done, total):
-        if name == "forward" and not reports:
+        if name == stage and not reports:
             reports.append(other.learn(["good film"], ["1"]))
 
-    report = device.refine(Budget(50), progress=progress)
-    assert report.labelled == report.examples == len(TEXTS) + 1
-    refined = state(device)
-    assert device.fit().fitted == len(TEXTS) + 1
-    for fitted, values in zip(state(device), refined, strict=True):
-        np.testing.assert_allclose(fitted, values, atol=1e-5)
-    assert same(state(other), state(device))
-
-
-def test_a_label_learned_during_a_replacement_counts(device, releases, other):
-    reports = []
-
-    def progress(name, done, total):
-        if name == "commit" and not reports:
-            reports.append(other.learn(["good film"], ["1"]))
-
-    report = device.replace(releases["mid"], Budget(0), progress=progress)
-    assert (report.new, report.labelled) == ("mid", len(TEXTS) + 1)
-    replaced = state(device)
-    device.fit()
-    for fitted, values in zip(state(device), replaced, strict=True):
+    if operation == "replace":
+        stage = "commit"
+        report = device.replace(releases["mid"], Budget(0), progress=progress)
+    else:
+        stage = "forward"
+        device.replace(releases["mid"], Budget(0))
+        report = device.refine(Budget(50), progress=progress)
+    assert report.new == "mid" and report.labelled == report.examples == len(TEXTS) + 1
+    before = state(device)
+    assert same(state(other), before) and device.fit().fitted == len(TEXTS) + 1
+    for fitted, values in zip(state(device), before, strict=True):
         np.testing.assert_allclose(fitted, values, atol=1e-5)
 
 
@@ -120,23 +109,16 @@ def test_the_second_of_two_concurrent_replacements_is_rejected(device, releases,
 
 
 def test_every_prediction_is_of_one_model(device, releases):
-    expected, stop, wrong = [state(device)[0]], threading.Event(), []
+    expected, wrong = [state(device)[0]], []
     device.replace(releases["mid"], Budget(0))
     expected.append(state(device)[0])
-
-    def predict():
-        while not stop.is_set():
+    with ThreadPoolExecutor(1) as pool:
+        rollbacks = pool.submit(lambda: [device.rollback() for _ in range(15)])
+        while not rollbacks.done():
             p = device.predict_proba(PROBES)
             if not any(np.array_equal(p, model_p) for model_p in expected):
                 wrong.append(p)
-
-    thread = threading.Thread(target=predict)
-    thread.start()
-    for _ in range(15):
-        device.rollback()
-    stop.set()
-    thread.join()
-    assert wrong == []
+    assert len(rollbacks.result()) == 15 and wrong == []
 
 
 def quickly(call):
@@ -170,11 +152,8 @@ def read(device):
     """Everything that an app shows, and the predictions that end a trial."""
     assert len(device.predict(texts()[:2])) == 2
     assert len(device.rank(texts()[:3], label="rude")) == 3
-    assert (
-        device.status().on_trial
-        and device.status().can_roll_back
-        and device.status().fell_back is None
-    )
+    status = device.status()
+    assert status.on_trial and status.can_roll_back and status.fell_back is None
     assert device.positive == "rude" and "on glove" in repr(device)
     assert len(list(device.examples())) == 12
     assert len(device.predict(texts()[:PREDICTIONS])) == PREDICTIONS
@@ -194,40 +173,6 @@ def test_no_reader_waits_for_a_writer(on_trial, who, same):
         another.close()
         reader.predict(texts()[:1])
         assert not reader.status().on_trial
-
-
-def write_again_and_again(folder, seconds, results):
-    """What a process does: remember without a pause, as often as it can."""
-    with Device.open(folder) as device:
-        calls, slowest, until = 0, 0.0, time.monotonic() + seconds
-        while (start := time.monotonic()) < until:
-            device.remember([f"text {calls} of {os.getpid()}"], ["rude"])
-            slowest = max(slowest, time.monotonic() - start)
-            calls += 1
-    results.put((calls, slowest))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
-def test_every_process_that_writes_has_its_share_and_no_reader_waits(on_trial):
-    context = multiprocessing.get_context("fork")
-    results = context.SimpleQueue()
-    writers = [
-        context.Process(target=write_again_and_again, args=(on_trial, 1.0, results))
-        for _ in range(3)
-    ]
-    for process in writers:
-        process.start()
-    read, alive = [], True
-    with Device.open(on_trial) as device:
-        while alive:
-            start = time.monotonic()
-            device.predict(texts()[:1])
-            device.rank(texts()[:3], label="rude")
-            read.append(time.monotonic() - start)
-            alive = any(process.is_alive() for process in writers)
-    calls, slowest = zip(*(results.get() for _ in writers), strict=True)
-    assert min(calls) > 3 and max(calls) < 3 * min(calls)
-    assert max(slowest) < 3 and sorted(read)[len(read) * 9 // 10] < 0.1
 
 
 def test_a_try_that_ended_while_another_wrote_is_written_later(on_trial, monkeypatch):
@@ -287,24 +232,6 @@ def test_threads_that_open_the_same_slot_do_not_wait_for_each_other(path, releas
     device.close()
 
 
-def together(*functions):
-    """Run functions in threads of their own; returns the errors that they raised."""
-    errors = []
-
-    def call(function):
-        try:
-            function()
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=call, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return errors
-
-
 def test_threads_fit_one_at_a_time(device, monkeypatch):
     """A fit that overlaps another's commit would have to be repeated."""
     fits = []
@@ -315,7 +242,10 @@ def test_threads_fit_one_at_a_time(device, monkeypatch):
         return refit(*arguments, **options)
 
     monkeypatch.setattr("fala.personal.refit.refit", slow_refit)
-    assert not together(*[device.fit] * 3) and len(fits) == 3
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(device.fit) for _ in range(3)]:
+            done.result()
+    assert len(fits) == 3
 
 
 def test_threads_learn_predict_and_roll_back_concurrently(path, releases, labels):
@@ -339,8 +269,10 @@ def test_threads_learn_predict_and_roll_back_concurrently(path, releases, labels
 
         rows = list(zip(added, labels[:24], strict=True))
         learners = [lambda part=rows[i::3]: learn(part) for i in range(3)]
-        errors = together(*learners, predict, predict, roll_back, lambda: device.refine(Budget(30)))
-        assert not errors
+        actions = [*learners, predict, predict, roll_back, lambda: device.refine(Budget(30))]
+        with ThreadPoolExecutor(len(actions)) as pool:
+            for done in [pool.submit(action) for action in actions]:
+                done.result()
         assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
         # In any order of calls, the active model was fitted to all labels.
         before = device.predict_proba(PROBES)
@@ -433,24 +365,3 @@ def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monk
         assert deleted == ["mid"] and reader.status().release == "old"
         assert np.isfinite(reader.predict_proba(PROBES)).all()
         assert examples <= {row.example for row in reader.examples()}
-
-
-@pytest.mark.parametrize("operation", ["replace", "refine"])
-def test_a_call_notices_the_replacement_of_its_release(device, path, releases, operation):
-    device.replace(releases["mid"], Budget(0))
-    examples, replaced = {row.example for row in device.examples()}, []
-
-    def progress(stage, done, total):
-        if not replaced and stage in {"forward", "solve"}:
-            replaced.append(writer.replace(releases["new"], Budget(0)))
-
-    with Device.open(path) as reader, Device.open(path) as writer:
-        if operation == "replace":
-            with pytest.raises(DeviceChangedError):
-                reader.replace(releases["old"], Budget(4), progress=progress)
-        else:
-            report = reader.refine(Budget(4), progress=progress)
-            assert report.stopped is Stopped.MODEL_CHANGED and report.forward_passes == 4
-        assert replaced and reader.status().release == "new"
-        assert np.isfinite(reader.predict_proba(PROBES)).all()
-        assert examples == {row.example for row in reader.examples()}
