@@ -11,8 +11,7 @@ import bridged
 import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state
-from fala.backbones import OnnxEncoder
-from fala.base.errors import BundleFormatError, BundleMismatchError, DataError, DeviceError
+from fala.base.errors import BundleMismatchError, DataError, DeviceError
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.personal.run import Budget
@@ -37,7 +36,6 @@ def test_remembered_examples_count_after_the_fit(device, tmp_path, releases, lab
     assert device.remember(TEXTS[:3]) == ids[:3]
     report = device.fit()
     assert (report.examples, report.labelled, report.fitted) == (90, 90, 90)
-    assert "<th>labelled</th><td>90</td>" in report._repr_html_()  # in a notebook
     assert report.exact and report.decision == "personal"
     assert math.isfinite(report.loss)
     assert len(report.scales) == 3  # the embeddings', the slope's and the bias's
@@ -60,22 +58,6 @@ def test_a_remembered_example_waits_for_a_pass_of_the_transformer(
         assert (refined.counts.representatives, refined.waiting) == (30, 10)
         assert refined.decision == "personal" and not device.model.is_vendor
         assert device.fit().fitted == 30
-
-
-def test_labels_are_kept_if_encoding_is_interrupted(tmp_path, releases, labels, monkeypatch):
-    def broken(self, texts):
-        raise KeyboardInterrupt
-
-    with (
-        Device.create(tmp_path / "device", releases["mid"]) as device,
-        monkeypatch.context() as patch,
-        pytest.raises(KeyboardInterrupt),
-    ):
-        patch.setattr(OnnxEncoder, "encode", broken)
-        device.learn(TEXTS[:50], labels[:50])
-    with Device.open(tmp_path / "device") as device:
-        assert [row.label for row in device.examples()] == labels[:50]
-        assert device.refine(Budget(60)).counts.representatives == 50
 
 
 def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, releases):
@@ -101,8 +83,6 @@ def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, 
         report = device.fit()
         assert report.exact and report.fitted == 243
         np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=0.02)
-        # Many more at once are fitted with all.
-        assert device.learn(texts[243:], user_labels[243:]).exact == (len(texts) - 243 <= 0)
 
 
 def test_a_label_whose_commit_failed_counts_with_the_next_fit(tmp_path, releases, monkeypatch):
@@ -144,8 +124,16 @@ def test_generators_are_accepted(device, labels):
     assert (report.examples, report.labelled) == (90, 90)
     shares = device.predict_proba(text for text in PROBES)
     np.testing.assert_array_equal(shares, device.predict_proba(PROBES))
-    assert device.predict(iter(PROBES)).tolist() == device.predict(PROBES).tolist()
-    assert device.remember(text for text in TEXTS[:2]) == [1, 2]
+
+
+def test_nothing_inside_can_be_changed_through_a_result(device):
+    before, model = device.predict_proba(PROBES), device.model
+    for array in (model.weight, model.bias, model.head.weight, model.head.bias):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+    device.predict_proba(PROBES)[...] = 0
+    device.predict(PROBES)[...] = device.labels[0]
+    np.testing.assert_array_equal(device.predict_proba(PROBES), before)
 
 
 def test_a_relative_folder_survives_a_change_of_directory(releases, labels, tmp_path, monkeypatch):
@@ -179,7 +167,7 @@ def test_a_device_logs_what_it_does(device, releases, labels, caplog):
 # The positive label, and the labels' order
 
 
-@pytest.mark.parametrize("positive", [None, "1", 1, "0"])
+@pytest.mark.parametrize("positive", [None, 1, "0"])
 def test_a_threshold_is_for_the_positive_label(tmp_path, releases, positive):
     with Device.create(tmp_path / "device", releases["old"], positive=positive) as device:
         device.learn(TEXTS, bridged.planted_labels(releases["old"], TEXTS))
@@ -194,20 +182,18 @@ def test_a_threshold_is_for_the_positive_label(tmp_path, releases, positive):
             assert device.predict(PROBES, threshold=threshold).tolist() == expected
         assert set(device.predict(PROBES, threshold=0)) == {chosen}
         assert set(device.predict(PROBES, threshold=1)) == {other}
-        for wrong in (-0.1, 1.1, float("nan"), "0.5", None):
+        for wrong in (-0.1, 1.1, float("nan"), "0.5", [0.5]):
             with pytest.raises(DataError, match="a probability from 0 to 1"):
-                device.predict(PROBES, threshold=wrong if wrong is not None else [0.5])
+                device.predict(PROBES, threshold=wrong)
 
 
-@pytest.mark.parametrize("bridge", [True, False])
-def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, bridge, labels):
-    releases = bridged.write_releases(tmp_path, bridges=bridge)
+def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, releases, labels):
     reordered = tmp_path / "turned.fala"
     opened = Bundle.open(releases["mid"])
     head = opened.head().in_order(("1", "0"))
     bundles.write_release(reordered, opened, head, {})
-    for source in opened.bridges().values():
-        add_bridge(reordered, Bundle.open(reordered), source, {})
+    (bridge,) = opened.bridges().values()
+    add_bridge(reordered, Bundle.open(reordered), bridge, {})
     results = []
     for release in (releases["mid"], reordered):
         with Device.create(tmp_path / release.stem, releases["old"], positive="1") as device:
@@ -224,9 +210,8 @@ def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, bridge, 
 
 
 def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
-    (tmp_path / "three").mkdir()
+    three = bridged.write_releases(tmp_path, labels=("a", "c", "d"), bridges=False)
     (tmp_path / "four").mkdir()
-    three = bridged.write_releases(tmp_path / "three", labels=("a", "c", "d"), bridges=False)
     four = bridged.write_releases(tmp_path / "four", labels=("a", "b", "c", "d"), bridges=False)
     user_labels = bridged.planted_labels(three["old"], TEXTS)
     with Device.create(tmp_path / "device", three["old"]) as device:
@@ -245,22 +230,3 @@ def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
         device.rollback()
         assert [row.label for row in device.examples(label="b")] == ["b"]
         assert device.fit().fitted == 61  # the label learned there is of a text it has not encoded
-
-
-# A new release is validated before it is installed
-
-
-@pytest.mark.parametrize("budget", [Budget(0), None], ids=str)
-def test_a_release_without_finite_logits_is_not_installed(
-    device, tmp_path, releases, labels, monkeypatch, budget
-):
-    device.learn(TEXTS, labels)
-    before = state(device)
-    original = OnnxEncoder.encode
-    with monkeypatch.context() as patch:
-        patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * np.nan)
-        with pytest.raises(BundleFormatError, match="its logits are not finite on"):
-            device.replace(releases["mid"], budget)
-    assert device.status().release == "old" and same(state(device), before)
-    assert len(list(Path(tmp_path / "device" / "bundles").iterdir())) == 1
-    assert device.replace(releases["mid"], budget).decision == "personal"

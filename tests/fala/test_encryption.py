@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-from itertools import pairwise
 
-import numpy as np
 import pytest
 
-from bridged import PROBES, TEXTS
+from bridged import TEXTS
 from devices import everything, halved, live, same, sql, state
-from fala.base.errors import DataError, DeviceError, FalaError
+from fala.base.errors import DataError, DeviceError
 from fala.device import Device
 from fala.personal.run import Budget
 
@@ -35,10 +33,6 @@ def folder(tmp_path, releases, labels):
     return folder
 
 
-def labels_of(device):
-    return [(row.example, row.label) for row in device.examples()]
-
-
 def test_an_encrypted_device_equals_a_plain_one(tmp_path, releases, labels):
     with (
         Device.create(tmp_path / "plain", releases["old"]) as plain,
@@ -46,22 +40,19 @@ def test_an_encrypted_device_equals_a_plain_one(tmp_path, releases, labels):
     ):
         expected, states = (live(each, releases, labels, 20) for each in (plain, sealed))
         assert all(same(a, b) for a, b in zip(states, expected, strict=True))
-        for device in (plain, sealed):
-            device.refine(Budget(5))
-        assert labels_of(sealed) == labels_of(plain)
     with (
         Device.open(tmp_path / "plain") as plain,
         Device.open(tmp_path / "sealed", key=key) as sealed,
     ):
-        assert same(state(sealed), state(plain)) and labels_of(sealed) == labels_of(plain)
+        assert same(state(sealed), state(plain))
+        rows = ([(row.example, row.label) for row in each.examples()] for each in (sealed, plain))
+        assert next(rows) == next(rows)
     assert Device.examine(tmp_path / "sealed", key=key).whole
 
 
-@pytest.mark.parametrize("replaced", [False, True])
-def test_no_user_data_is_readable(folder, releases, replaced):
+def test_no_user_data_is_readable(folder, releases):
     with Device.open(folder, key=key) as device:
-        if replaced:
-            device.replace(releases["mid"], Budget(20))
+        device.replace(releases["mid"], Budget(20))
         model = device.model
         files = everything(folder)
     for data in (files, everything(folder)):
@@ -69,9 +60,13 @@ def test_no_user_data_is_readable(folder, releases, replaced):
             assert text.encode() not in data
         for array in (*halved(releases["old"], TEXTS).astype("<f2"), model.weight, model.bias):
             assert array.tobytes() not in data
-    # Labels are sealed, too: equal ones look different.
+    # Equal labels look different, as every record has a nonce of its own.
     labels = {value for (value,) in sql(folder, "SELECT label FROM examples")}
     assert len(labels) == len(TEXTS) and all(isinstance(value, bytes) for value in labels)
+    nonces = []
+    for table, column in (("texts", "sealed"), ("examples", "label"), ("embeddings", "vector")):
+        nonces += [value[:12] for (value,) in sql(folder, f"SELECT {column} FROM {table}")]
+    assert len(set(nonces)) == len(nonces)
 
 
 def test_another_key_or_none_changes_nothing(folder, releases, tmp_path):
@@ -92,8 +87,8 @@ def test_another_key_or_none_changes_nothing(folder, releases, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [FIRST, "key", 5, lambda: None, lambda: FIRST[:31], lambda: FIRST.hex(), lambda: b""],
-    ids=["bytes", "text", "number", "nothing", "short", "hex", "empty"],
+    [FIRST, "key", lambda: None, lambda: FIRST[:31], lambda: FIRST.hex()],
+    ids=["bytes", "text", "nothing", "short", "hex"],
 )
 def test_a_wrong_key_function_is_rejected(wrong, folder, tmp_path, releases):
     for call in (
@@ -113,11 +108,8 @@ def test_a_wrong_key_function_is_rejected(wrong, folder, tmp_path, releases):
 
 
 def test_an_error_of_the_key_function_is_raised(folder):
-    def locked():
-        raise PermissionError("the key store is locked")
-
-    with pytest.raises(PermissionError, match="locked"):
-        Device.open(folder, key=locked)
+    with pytest.raises(ZeroDivisionError):
+        Device.open(folder, key=lambda: 1 // 0)
 
 
 def test_a_repair_restores_a_missing_key_mark(folder):
@@ -138,16 +130,10 @@ def test_rotate_key_replaces_the_key(folder, releases):
     with Device.open(folder, key=key) as device:
         device.replace(releases["mid"], Budget(10))
         before, sealed = state(device), {row[0] for row in sql(folder, "SELECT sealed FROM texts")}
-        second = Device.open(folder, key=key)
         device.rotate_key(key_2)
         assert same(state(device), before)
         device.learn(["one more"], ["1"])
-        with pytest.raises(FalaError):
-            [*second.examples()]
-        second.close()
         after = state(device)
-        device.rollback()
-        device.rollback()
     with pytest.raises(DeviceError, match="another key"):
         Device.open(folder, key=key)
     with Device.open(folder, key=key_2) as device:
@@ -172,16 +158,11 @@ def test_rotate_key_encrypts_a_plain_device(path, releases):
 def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):
     before = sql(folder, "SELECT * FROM texts")
     with Device.open(folder, key=key) as device:
-
-        def full(*arguments):
-            raise DeviceError("the disk is full")
-
         with monkeypatch.context() as patch:
-            patch.setattr("fala.store.database.Database.note_deletion", full)
-            with pytest.raises(DeviceError, match="full"):
+            patch.setattr("fala.store.database.Database.note_deletion", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
                 device.rotate_key(key_2)
         assert len([*device.examples()]) == len(TEXTS)
-        np.testing.assert_array_equal(device.predict_proba(PROBES), device.predict_proba(PROBES))
     assert sql(folder, "SELECT * FROM texts") == before
     Device.open(folder, key=key).close()
 
@@ -196,13 +177,6 @@ def test_an_encrypted_device_forgets_exports_and_erases(folder, tmp_path):
         assert device.export_data(tmp_path / "rows.jsonl") == len(TEXTS) - 2
         device.erase()
     assert not folder.exists()
-
-
-def test_every_nonce_is_unique(folder):
-    nonces = []
-    for table, column in (("texts", "sealed"), ("examples", "label"), ("embeddings", "vector")):
-        nonces += [value[:12] for (value,) in sql(folder, f"SELECT {column} FROM {table}")]
-    assert all(first != second for first, second in pairwise(sorted(nonces)))
 
 
 def test_without_the_extra_the_error_names_it(tmp_path, releases):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 
@@ -199,46 +198,26 @@ def test_an_encoder_of_the_app_is_probed_whenever_it_is_opened(tmp_path):
             assert device.status().on_trial and calls[-2:] == [["text"], ["text"]]
 
 
-def test_a_damaged_release_on_trial_falls_back_on_opening(replaced, before):
-    (name,) = sql(replaced, "SELECT bundle FROM slots WHERE name = 'b'")[0]
-    file = replaced / "bundles" / f"{name}.fala"
-    file.write_bytes(file.read_bytes()[:-200])
-    with Device.open(replaced) as device:
-        assert same(state(device), before)
-        assert device.status().release == "old" and file.name in device.status().fell_back
-
-
-def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch):
+@pytest.mark.parametrize("operation", ["predict", "learn"])
+def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch, operation):
     original = OnnxEncoder.encode
 
     def encode(self, texts):
-        if PROBES[7] in texts:
-            raise BundleFormatError("the model fails on this text")
-        return original(self, texts)
-
-    monkeypatch.setattr(OnnxEncoder, "encode", encode)
-    with Device.open(replaced) as device:
-        assert np.isfinite(device.predict_proba(PROBES[:5])).all() and at(device)[0] == "mid"
-        assert np.array_equal(device.predict_proba(PROBES), before[0])
-        assert at(device) == ("old", False, "the model fails on this text")
-
-
-def test_learn_falls_back_too(replaced, monkeypatch):
-    original = OnnxEncoder.encode
-
-    def encode(self, texts):
-        if LATER[0] in texts and self.dimension == mid:
+        if PROBES[7] in texts and self.dimension == mid:
             raise BundleFormatError("the model fails on this text")
         return original(self, texts)
 
     with Device.open(replaced) as device:
         mid = device.model.head.dimension
-        device.predict_proba(PROBES[:5])
+        assert np.isfinite(device.predict_proba(PROBES[:5])).all() and at(device)[0] == "mid"
         monkeypatch.setattr(OnnxEncoder, "encode", encode)
-        report = device.learn(LATER, ["1", "0", "1", "0"])
+        if operation == "predict":
+            assert np.array_equal(device.predict_proba(PROBES), before[0])
+        else:
+            report = device.learn([LATER[0], PROBES[7]], ["1", "0"])
+            assert report.labelled == report.fitted == len(TEXTS) + 2
+            assert [row.label for row in device.examples()][-2:] == ["1", "0"]
         assert at(device) == ("old", False, "the model fails on this text")
-        assert report.labelled == report.fitted == len(TEXTS) + len(LATER)
-        assert [row.label for row in device.examples()][-4:] == ["1", "0", "1", "0"]
 
 
 def test_a_confirmed_release_does_not_fall_back(replaced, monkeypatch):
@@ -307,25 +286,16 @@ def test_a_replacement_on_trial_confirms_the_replaced_release(replaced, releases
         assert same(state(device), mid) and not device.status().on_trial
 
 
-def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch):
-    monkeypatch.setattr("fala.store.database.BUSY_TIMEOUT_MS", 10)
-    db = sqlite3.connect(replaced / "store.sqlite3", isolation_level=None)
-    with Device.open(replaced) as device:
-        db.execute("BEGIN IMMEDIATE")
-        assert np.isfinite(device.predict_proba(PROBES * 3)).all()
-        assert device.status().on_trial
-        db.execute("ROLLBACK")
-        device.predict_proba(PROBES * 3)
-        assert not device.status().on_trial
-    db.close()
-
-
-@pytest.mark.parametrize("column", ["slot", "began", "tries", "predictions"])
-def test_a_damaged_trial_record_is_ignored(replaced, column):
-    sql(replaced, f"UPDATE device SET trial_{column} = x'00'")
-    with Device.open(replaced) as device:
-        assert not device.status().on_trial and device.status().release == "mid"
-        assert np.isfinite(device.predict_proba(PROBES)).all()
+def test_a_damaged_trial_record_is_ignored(replaced):
+    for column in ("trial_slot", "trial_began", "trial_tries", "trial_predictions"):
+        ((value,),) = sql(replaced, f"SELECT {column} FROM device")
+        sql(replaced, f"UPDATE device SET {column} = x'00'")
+        with Device.open(replaced) as device:
+            assert not device.status().on_trial and device.status().release == "mid"
+            assert np.isfinite(device.predict_proba(PROBES)).all()
+        sql(replaced, f"UPDATE device SET {column} = ?", value)
+        with Device.open(replaced) as device:
+            assert device.status().on_trial
 
 
 def test_a_release_that_cannot_encode_one_text_falls_back(releases, labels, tmp_path):
