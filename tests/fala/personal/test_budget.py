@@ -6,7 +6,6 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state, vendor_of
-from fala.backbones import OnnxEncoder
 from fala.base.errors import CancelledError
 from fala.base.examples import Match, unique_texts
 from fala.device import Device
@@ -118,18 +117,3 @@ def test_cancelling_a_refinement_keeps_computed_embeddings(device, path, release
     assert len(embedded(path, releases["mid"])) == 25
     report = device.refine(Budget(50), progress=lambda name, done, total: name != "refine")
     assert (report.stopped, report.counts.representatives) == (Stopped.CANCELLED, 50)
-
-
-def test_an_error_of_the_encoder_is_raised_and_changes_nothing(tmp_path, unbridged, monkeypatch):
-    def broken(self, texts):
-        raise OSError("no more battery")
-
-    with Device.create(tmp_path / "device", unbridged["old"]) as device:
-        device.learn(TEXTS, ["0", "1"] * 45)
-        before = state(device)
-        with monkeypatch.context() as patch:
-            patch.setattr(OnnxEncoder, "encode", broken)
-            with pytest.raises(Exception, match="battery"):
-                device.replace(unbridged["mid"])
-        assert device.status().release == "old" and same(state(device), before)
-        assert np.isfinite(device.predict_proba(PROBES)).all()

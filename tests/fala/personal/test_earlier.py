@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-import bridged
 from bridged import PROBES, TEXTS
-from devices import embedded, sql, vendor_of
-from fala.bundle.reading import Bundle
+from devices import sql, vendor_of
 from fala.device import Device
-from fala.model.heads import Head
 from fala.personal.run import Budget
-from fala_export import write_release
 
 HALF = 45
 
@@ -63,19 +59,3 @@ def test_little_evidence_leaves_probabilities_finite(
         assert np.isfinite(device.predict_proba(PROBES)).all()
         assert device.replace(unbridged["new"], Budget(90)).decision == decision
         assert np.isfinite(device.predict_proba(PROBES)).all()
-
-
-def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_path, releases):
-    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
-    noise = 0.2 * np.random.default_rng(4).normal(size=bridged.TABLE.shape)
-    release = tmp_path / "static.fala"
-    bridged.write_static(release, bridged.TABLE @ rotation + noise, "static")
-    head = Bundle.open(releases["old"]).head()
-    rotated = Head(head.task, head.labels, head.weight @ rotation, head.bias)
-    write_release(release, Bundle.open(release), rotated, {})
-    bridged.add_learned_bridge(releases["old"], release)
-    report = device.replace(release)
-    # All are encoded before it is installed: no row is mapped, and nothing is left to refine.
-    assert (report.decision, report.instant) == ("personal", None)
-    assert (report.forward_passes, report.bridged) == (0, 0)
-    assert len(embedded(path, release)) == report.counts.representatives == len(TEXTS)

@@ -23,7 +23,7 @@ from devices import (
     state,
     vendor_of,
 )
-from fala import Budget, DataError, Device, DeviceError, Item, Match, Pair, UnknownAdapterError
+from fala import Budget, DataError, Device, DeviceError, Item, Match, UnknownAdapterError
 from fala.report import Forgotten
 from fala.testing import PowerCuts, counted, failing_disk
 
@@ -244,16 +244,6 @@ def test_unknown_examples_and_those_without_a_label_are_ignored(device):
     assert same(state(device), before) and rows_of(device) == kept
 
 
-def test_none_keeps_a_label_and_unlabel_withdraws_it(device, labels):
-    device.learn(TEXTS[:1], [None])
-    assert rows_of(device)[TEXTS[0]] == labels[0]
-    device.unlabel([TEXTS[0], TEXTS[0]])
-    (row,) = device.examples(labelled=False)
-    assert (row.example, row.label, row.labelled) == (TEXTS[0], None, None)
-    device.learn(TEXTS[:1], ["1"])
-    assert rows_of(device)[TEXTS[0]] == "1"
-
-
 @pytest.mark.parametrize("wrong", [None, 5, "one", [5.0], [Match((), "a")], [None]], ids=str)
 def test_wrong_examples_are_rejected(device, operation, wrong):
     with pytest.raises(DataError):
@@ -272,25 +262,14 @@ def test_a_condition_that_is_wrong_or_fails_forgets_nothing(device):
     assert len(rows_of(device)) == len(TEXTS)
 
 
-def test_pairs_and_items(tmp_path, releases, labels, operation):
-    from fala_export import fit_head, write_external
-
-    def left(device, examples):
-        getattr(device, operation)(examples)
-        return device.status().labelled
-
-    with Device.create(tmp_path / "pairs", releases["old"]) as device:
-        pairs = [Pair(text, "other") for text in TEXTS]
-        device.learn(pairs, labels)
-        assert left(device, pairs[:3]) == len(TEXTS) - 3
-        assert left(device, [f"{TEXTS[3]}\x1eother"]) == len(TEXTS) - 4
-    vectors = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+def test_items_are_known_by_their_keys(tmp_path, operation):
+    vectors = np.random.default_rng(0).normal(size=(40, 4))
     items = [Item(f"{row}.jpg", vector) for row, vector in enumerate(vectors)]
-    answers = (vectors[:, 0] > 0).astype(int)
-    write_external(tmp_path / "x.fala", "x", "1", fit_head(vectors, answers), {"0.jpg": vectors[0]})
-    with Device.create(tmp_path / "items", tmp_path / "x.fala") as device:
-        device.learn(items, answers)
-        assert left(device, items[:5]) == 35 and left(device, ["7.jpg"]) == 34
+    with Device.create(tmp_path / "items", labels=[0, 1], dimension=4) as device:
+        device.learn(items, (vectors[:, 0] > 0).astype(int))
+        for examples, left in ((items[:5], 35), (["7.jpg"], 34)):
+            getattr(device, operation)(examples)
+            assert device.status().labelled == left
 
 
 @pytest.mark.parametrize("kind", ["matches", "tags", "ratings"])
@@ -321,22 +300,6 @@ def test_other_kinds_of_examples_and_labels(tmp_path, operation, kind):
     for values, expected in zip(results[0][2:], results[1][2:], strict=True):
         if values is not None:
             np.testing.assert_allclose(values, expected, atol=TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    "options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}],
-    ids=lambda options: "".join(map(str, options)),
-)  # fmt: skip
-def test_encrypted_folders_and_those_without_texts(tmp_path, releases, labels, options, operation):
-    with Device.create(tmp_path / "device", releases["old"], **options) as device:
-        device.learn(TEXTS, labels)
-        device.replace(releases["mid"], Budget(0))
-        getattr(device, operation)(GONE)
-        before, status = state(device), device.status()
-        assert status.labelled == len(TEXTS) - len(GONE)
-    key = {name: value for name, value in options.items() if name == "key"}
-    with Device.open(tmp_path / "device", **key) as device:
-        assert same(state(device), before) and device.status().examples == status.examples
 
 
 # Overwriting, full disks and kills

@@ -9,11 +9,10 @@ import pytest
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
-from devices import embedded, fitted, halved, loss, same, state, vendor_of
+from devices import embedded, fitted, halved, loss, vendor_of
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.model.bridge import Bridge
-from fala.model.heads import Head
 from fala.personal.run import Budget
 from fala.slots.validation import FEW_EDGE_CASES
 from fala_export import add_bridge, write_release
@@ -56,39 +55,6 @@ def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(device, relea
     np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
     z = device.model.logits(mid.backbone().encode(PROBES))
     np.testing.assert_allclose(device.predict_proba(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
-
-
-def test_new_coordinates_are_fitted_where_they_are_fewer(tmp_path, releases, labels):
-    """Twelve old numbers and an offset are more than ten new ones."""
-    with Device.create(tmp_path / "device", releases["mid"]) as device:
-        device.learn(TEXTS, labels)
-        report = device.replace(releases["new"], Budget(0))
-        assert [work.size for work in report.counts.fits] == [10 + 1]
-        new, mid = Bundle.open(releases["new"]), Bundle.open(releases["mid"])
-        bridge = new.bridges()[mid.backbone_digest]
-        vectors = bridge.map(halved(releases["mid"], TEXTS))
-        expected = fitted(new.head(), vectors, labels, unseen=float(bridge.variance.sum()))
-        np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
-        np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
-
-
-def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
-    releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
-    user_labels = bridged.planted_labels(releases["old"], TEXTS)
-    truth = bridged.planted_labels(releases["old"], PROBES)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS, user_labels)
-        encoded.clear()
-        report = device.replace(releases["mid"], Budget(0))
-        assert len(encoded) == report.counts.probes == 4
-        assert (report.decision, report.forward_passes) == ("personal", 0)
-        vendor = vendor_of(releases["mid"])
-        of_vendor = vendor[range(len(PROBES)), ["abc".index(y) for y in truth]]
-        assert loss(device, truth) < -np.log(of_vendor).mean()
-        decided = device.predict_proba(PROBES).argmax(axis=1)
-        assert device.predict(PROBES).tolist() == ["abc"[position] for position in decided]
-        assert device.refine(Budget(30)).forward_passes > 0
-        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 @pytest.mark.parametrize("query", [False, True])
@@ -141,22 +107,3 @@ def test_without_examples_the_vendors_model_is_installed(tmp_path, releases, enc
         assert report.reason == "the device has no examples yet"
         # The device can learn with the new release.
         assert device.learn(TEXTS[:20], ["0", "1"] * 10).fitted == 20
-
-
-@pytest.mark.parametrize("tiny", [0.0, 1e-40])
-def test_a_head_with_tiny_weights_is_installed(path, tmp_path, releases, tiny):
-    release, opened = tmp_path / "tiny.fala", Bundle.open(releases["mid"])
-    head = opened.head()
-    weight = head.weight.copy()
-    weight[:, ::2] = tiny
-    write_release(release, opened, Head(head.task, head.labels, weight, head.bias), {})
-    bridged.add_learned_bridge(releases["old"], release)
-    with Device.open(path) as device:
-        report = device.replace(release, Budget(90))
-        assert report.decision == "personal"
-        assert 0.01 < np.abs(device.model.weight[:, ::2]).max() < 100
-        before = state(device)
-    with Device.open(path) as device:
-        assert same(state(device), before)
-        device.learn(["good film"], ["1"])
-        assert np.isfinite(device.predict_proba(PROBES)).all()

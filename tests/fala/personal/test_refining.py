@@ -7,7 +7,7 @@ import pytest
 
 import bridged
 from bridged import TEXTS
-from devices import embedded, fitted, halved, refine_all, same, state, unchecked
+from devices import embedded, fitted, halved, refine_all, same, state
 from fala.backbones import OnnxEncoder
 from fala.base.errors import DataError
 from fala.bundle.reading import Bundle
@@ -15,16 +15,8 @@ from fala.device import Device
 from fala.personal.refine import BATCH
 from fala.personal.run import Budget
 from fala.report import Stopped
-from fala.slots.validation import PROBES as PROBE_COUNT
 
 pytestmark = pytest.mark.slow
-
-
-def test_a_store_with_negative_ids_is_refined(device, path, releases):
-    device.replace(releases["mid"], Budget(0))
-    unchecked(path, "UPDATE logits SET example = -example", "UPDATE examples SET id = -id")
-    report = device.refine(Budget(10))
-    assert (report.forward_passes, report.labelled) == (10, len(TEXTS))
 
 
 @pytest.mark.skipif(not hasattr(os, "pipe2"), reason="a system without /proc")
@@ -143,28 +135,6 @@ def test_an_error_while_refining_leaves_the_last_model(device, path, releases, m
     with Device.open(path) as again:
         assert same(state(again), before)
     assert device.refine(Budget(10)).forward_passes == 10
-
-
-def test_a_replacement_that_fails_while_refining_keeps_the_instant_model(
-    device, path, releases, monkeypatch
-):
-    original = OnnxEncoder.encode
-
-    def broken(self, texts):
-        if len(texts) > PROBE_COUNT:
-            raise KeyboardInterrupt
-        return original(self, texts)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(OnnxEncoder, "encode", broken)
-        with pytest.raises(KeyboardInterrupt):
-            device.replace(releases["mid"])
-    assert device.status().release == "mid"
-    before = state(device)
-    with Device.open(path) as again:
-        assert same(state(again), before)
-        again.rollback()
-        assert again.status().release == "old"
 
 
 @pytest.mark.parametrize("age", ["old", "mid"])

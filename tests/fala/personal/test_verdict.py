@@ -44,7 +44,7 @@ def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
     assert not device.model.is_vendor and loss(device, truth) < before
 
 
-def drawn_labels(release, seed, shift=0.0):
+def drawn_labels(release, seed, shift):
     """Labels by the vendor's own probabilities, but for their base rate."""
     p = vendor_of(release, TEXTS)[:, 1]
     shares = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + shift)))
@@ -52,34 +52,21 @@ def drawn_labels(release, seed, shift=0.0):
     return ["1" if chance < share else "0" for chance, share in zip(chances, shares, strict=True)]
 
 
-def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, releases, labels, truth):
-    # Such a user differs only in the base rate; any other difference is noise.
+def test_a_user_who_differs_in_the_base_rate_alone_keeps_the_vendors_ranking(
+    device, path, releases, labels, truth
+):
     vendor = vendor_of(releases["mid"])
-    decided = []
-    for seed in range(12):
-        device.learn(TEXTS, drawn_labels(releases["mid"], seed, shift=1.5))
-        report = device.replace(releases["mid"], Budget(0))
-        if report.losses["personal"] < report.losses["calibrated"]:
-            assert report.decision == "personal"
-        assert not device.model.is_vendor  # its bias is the user's own
-        decided.append(report.decision)
-        if report.decision == "calibrated":
-            p = device.predict_proba(PROBES)
-            np.testing.assert_array_equal(ranking(p), ranking(vendor))
-            # The user says yes more often than the vendor's model does.
-            assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
-            # Only the slope and the bias are the user's own.
-            weight = device.model.head.weight
-            np.testing.assert_allclose(device.model.weight / weight, slope_of(device), rtol=1e-4)
-            last = report, p
-        if seed < 11:
-            device.rollback()
-    # The others are not worse by more than a standard error.
-    assert decided.count("calibrated") >= 2, decided
-    report, p = last
-    if decided[-1] == "calibrated":
-        with Device.open(path) as again:
-            np.testing.assert_array_equal(again.predict_proba(PROBES), p)
+    device.learn(TEXTS, drawn_labels(releases["mid"], seed=3, shift=1.5))
+    report = device.replace(releases["mid"], Budget(0))
+    assert report.decision == "calibrated" and not device.model.is_vendor
+    p = device.predict_proba(PROBES)
+    np.testing.assert_array_equal(ranking(p), ranking(vendor))
+    # The user says yes more often than the vendor's model does.
+    assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
+    ratio = device.model.weight / device.model.head.weight
+    np.testing.assert_allclose(ratio, np.full_like(ratio, ratio[0, 0]), rtol=1e-4)
+    with Device.open(path) as again:
+        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
     # With better labels the model is personal again.
     before = loss(device, truth)
     assert device.learn(TEXTS, labels).decision == "personal"
@@ -88,8 +75,3 @@ def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, relea
 
 def ranking(probabilities):
     return np.argsort(probabilities[:, 1], kind="stable")
-
-
-def slope_of(device):
-    """The factor of the vendor's weights."""
-    return device.model.weight[0, 0] / device.model.head.weight[0, 0]
