@@ -3,18 +3,14 @@ import json
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, make_head, refused, repacked
+from bundles import make_head, refused, repacked
 from fala import (
-    Bundle,
     BundleFormatError,
     BundleMismatchError,
     Device,
 )
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
-from fala.model.bridge import Bridge
-from fala_export import add_bridge
-from fala_export.bundle.adapter import write_adapter
 from tasks import FORM, make_inputs, write_task
 
 
@@ -58,22 +54,6 @@ def test_an_adapter_is_rejected_as_a_release(task, encoder, tmp_path):
         task.backbone()
     with pytest.raises(BundleMismatchError, match="a backbone, not an adapter"):
         encoder.adapter()
-
-
-def test_an_adapter_may_have_bridges(task, encoder, tmp_path):
-    path = tmp_path / "more.fala"
-    path.write_bytes(task.path.read_bytes())
-    bridge = Bridge(
-        "a" * 64,
-        np.eye(DIMENSION, dtype=np.float32),
-        np.zeros(DIMENSION, np.float32),
-        np.ones(DIMENSION, np.float32),
-    )
-    add_bridge(path, Bundle.open(path), bridge, {})
-    bundle = Bundle.open(path)
-    assert set(bundle.bridges()) == {"a" * 64}
-    assert bundle.backbone_digest == task.backbone_digest
-    bundle.check_base(encoder)
 
 
 DOWN, UP = layout.adapter_file("down.weight"), layout.adapter_file("up.weight")
@@ -133,24 +113,3 @@ OTHERS = [
 )
 def test_wrong_adapter_settings_are_rejected(task, bad, files, fields, match):
     refused(bad(repacked(task.path, files, **fields)), BundleFormatError, match)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda inputs: inputs.pop("adapter.1.output.up.bias"),
-        lambda inputs: inputs.update(more=np.zeros(3)),
-        lambda inputs: inputs.update({k: v[:-1] for k, v in inputs.items() if ".0." in k}),
-        lambda inputs: inputs.update({k: v * np.nan for k, v in inputs.items()}),
-        lambda inputs: inputs.clear(),
-    ],
-    ids=["missing", "more", "shape", "nan", "nothing"],
-)
-def test_write_adapter_rejects_wrong_inputs(encoder, tmp_path, change):
-    inputs, path, config = make_inputs(), tmp_path / "bad.fala", {"config": FORM}
-    with pytest.raises(BundleFormatError):
-        write_adapter(path, encoder, "task", inputs, make_head(dimension=5), config, {})
-    change(inputs)
-    with pytest.raises(BundleFormatError):
-        write_adapter(path, encoder, "task", inputs, make_head(), config, {})
-    assert not path.exists()

@@ -1,4 +1,3 @@
-import os
 import zipfile
 
 import numpy as np
@@ -168,16 +167,6 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
                 write_bundle(tmp_path / "a.fala", word_vector_manifest(), word_vector_files(seed=9))
         assert names_in(tmp_path) == ["a.fala"]
         assert (tmp_path / "a.fala").read_bytes() == before
-
-
-@pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
-def test_a_written_file_has_the_mode_of_the_umask(tmp_path):
-    mask = os.umask(0o077)
-    try:
-        write_word_vectors(tmp_path / "a.fala")
-    finally:
-        os.umask(mask)
-    assert (tmp_path / "a.fala").stat().st_mode & 0o777 == 0o600
 
 
 # Bundles that are held in memory

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, WORDS, archive_of, entries_of, make_head, refused, repacked
+from bundles import DIMENSION, archive_of, entries_of, make_head, refused, repacked
 from fala.base.errors import (
     BundleDigestError,
     BundleFormatError,
@@ -123,11 +123,8 @@ def test_files_other_than_the_manifests_are_rejected(release, bad):
 
 @pytest.mark.parametrize(
     ("of", "name"),
-    [
-        ("release", layout.VOCABULARY), ("release", layout.VECTORS),
-        ("release", layout.HEAD_WEIGHT), *(("with_words", name) for name in layout.LEXICAL_FILES),
-    ],
-)  # fmt: skip
+    [("release", layout.VECTORS), *(("with_words", name) for name in layout.LEXICAL_FILES)],
+)
 def test_required_files_must_be_present(request, bad, of, name):
     whole = request.getfixturevalue(of)
     refused(bad(repacked(whole.path, {name: None})), BundleFormatError, f"missing.*{name}")
@@ -164,41 +161,26 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
         *(
             ("release", {layout.HEAD_WEIGHT: data}, {}, BundleFormatError, match)
             for data, match in (
-                (array(1, DIMENSION, filled=np.nan), "not finite"),
                 (array(1, DIMENSION, filled=1e300, dtype=np.float64), "not finite"),
                 (array(1, DIMENSION, dtype=np.int8), "of floats"),
-                (array(2, DIMENSION), "weight and bias are of shape"),
                 (array(DIMENSION), "weight and bias are of shape"),
             )
         ),
         *(
             ("release", changes, {}, BundleFormatError, match)
             for changes, match in (
-                ({layout.VOCABULARY: b"one\ntwo\n"}, "2 words"),
                 ({layout.VOCABULARY: b"\xff\xfe"}, "not UTF-8"),
                 ({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)}, "a vocabulary of more than"),
                 ({layout.SCALES: None}, "without scales"),
-                ({layout.SCALES: array(3)}, "scales"),
-                ({layout.SCALES: array(len(WORDS), dtype=np.int8)}, "scales"),
-                ({layout.SCALES: array(len(WORDS), filled=1e300, dtype=np.float64)},
-                 "NaN(,| or) infinity"),
-                ({layout.VECTORS: array(len(WORDS), DIMENSION, dtype=np.float64)}, "float64"),
             )
         ),
-        ("encoder", {layout.ONNX_MODEL: b""}, {}, BundleFormatError, "the model cannot be read"),
-        *(
-            ("encoder", {layout.TOKENIZER: data}, {}, BundleFormatError,
-             "the tokenizer cannot be loaded")
-            for data in (b"{}", b"\xff")
-        ),
+        ("encoder", {layout.TOKENIZER: b"{}"}, {}, BundleFormatError,
+         "the tokenizer cannot be loaded"),
         *(
             ("with_words", {name: array_bytes(np.array(wrong))}, {}, BundleFormatError, match)
             for name, wrong, match in (
-                (layout.LEXICAL_IDF, np.ones(BUCKETS, np.float32), "uint8 of shape"),
                 (layout.LEXICAL_IDF, np.ones(BUCKETS - 1, np.uint8), "uint8 of shape"),
                 (layout.LEXICAL_WEIGHT, np.ones((1, BUCKETS), np.float32), "int8 of shape"),
-                (layout.LEXICAL_WEIGHT, np.ones((1, 7), np.int8), "int8 of shape"),
-                (layout.LEXICAL_WEIGHT, np.ones((2, BUCKETS), np.int8), r"float32 of shape \(3,\)"),
                 (layout.LEXICAL_SCALES, np.ones(3, np.float32), "float32 of shape"),
                 (layout.LEXICAL_SCALES, np.array([1, np.nan], np.float32), "NaN or infinity"),
                 (layout.LEXICAL_SCALES, np.array([-1, 1], np.float32), "negative"),
