@@ -2,9 +2,6 @@
 
 import gc
 import json
-import shutil
-import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,9 +14,8 @@ from adapter_releases import (
     equal,
     labels_of,
     learned_device,
-    write_adapter_for,
 )
-from bundles import repacked, write_word_vector_release
+from bundles import DIMENSION, repacked, write_word_vector_release
 from devices import sql
 from fala import (
     Bundle,
@@ -32,9 +28,11 @@ from fala import (
     MissingAdapterError,
     Pair,
     UnknownAdapterError,
+    UsageError,
 )
 from fala.backbones import OnnxEncoder
 from fala.model.heads import Head
+from fala.model.links import Rating
 from tasks import write_task
 
 pytestmark = pytest.mark.slow
@@ -140,28 +138,6 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
     assert len(list((tmp_path / "device" / "bundles").iterdir())) == 4
 
 
-def test_tasks_can_be_used_by_threads(folder, releases):
-    copy = shutil.copytree(folder, folder.with_name("calm"))
-
-    def work(device, name):
-        adapter = name or None
-        for text, label in zip(TEXTS[50:53], labels_of(name)[50:53], strict=True):
-            device.learn([text], [label], adapter=adapter)
-            assert np.isfinite(device.predict_proba(PROBES[:4], adapter=adapter)).all()
-            assert len(device.predict(PROBES[:4], adapter=adapter)) == 4
-
-    with Device.open(copy) as sequential:
-        for name in ("", *NAMES):
-            work(sequential, name)
-        expected = answers(sequential)
-    with Device.open(folder) as device:
-        with ThreadPoolExecutor(4) as pool:
-            for future in [pool.submit(work, device, name) for name in ("", *NAMES)]:
-                future.result()
-        for name, p in answers(device).items():
-            np.testing.assert_allclose(p, expected[name], atol=1e-6)
-
-
 def sessions():
     """The transformers that are loaded, by their identity."""
     return {id(each): each for each in gc.get_objects() if isinstance(each, OnnxEncoder)}
@@ -177,22 +153,36 @@ def test_all_tasks_and_devices_have_one_session(folder):
         assert len(sessions()) == loaded + 1
 
 
-def test_a_deleted_device_frees_its_session(folder):
-    """Models are large: their memory must not wait for the garbage collector."""
-    gc.collect()
-    gc.disable()
-    try:
-        before = sessions()
-        device = Device.open(folder)
-        answers(device)
-        device.learn(["a new text"], ["1"], adapter="one")
-        loaded = [weakref.ref(each) for key, each in sessions().items() if key not in before]
-        assert len(loaded) == 1
-        device.close()
-        del device
-        assert [session() for session in loaded] == [None]
-    finally:
-        gc.enable()
+def test_word_vectors_take_no_adapter(tmp_path):
+    base = write_word_vector_release(tmp_path / "words.fala")
+    write_task(tmp_path / "task.fala", base, "task", layers=1, size=3)
+    with Device.create(tmp_path / "device", base.path) as device:
+        with pytest.raises(BundleFormatError, match="an adapter for a backbone that takes none"):
+            device.load_adapter(tmp_path / "task.fala")
+        assert device.status().adapters == () and len(device.predict(PROBES)) == len(PROBES)
+
+
+def test_a_task_of_ratings_lives_beside_labels(device, releases, tmp_path):
+    paths = {}
+    for age, seed in (("old", 4), ("new", 9)):
+        weight = np.random.default_rng(seed).normal(size=(1, DIMENSION))
+        head = Head("classification", ("stars",), weight, np.array([3.0]), link=Rating(1, 5, 1.0))
+        paths[age] = tmp_path / f"{age}.fala"
+        write_task(paths[age], Bundle.open(releases[age]), "stars", head, layers=1, seed=seed)
+    device.load_adapter(paths["old"])
+    device.learn(TEXTS[:40], [1.0 + at % 5 for at in range(40)], adapter="stars")
+    before = device.predict(PROBES, adapter="stars")
+    assert 1 <= before.min() < before.max() <= 5
+    with pytest.raises(UsageError, match="predict returns its values"):
+        device.predict_proba(PROBES, adapter="stars")
+    others = releases["new adapters"]
+    labels = dict(zip((*NAMES, "stars"), (*others, others[0]), strict=True))
+    with pytest.raises(BundleMismatchError, match=r"this device does .* 'stars' from 1 to 5"):
+        device.replace(releases["new"], adapters=labels)
+    report = device.replace(releases["new"], adapters=[*others, paths["new"]])
+    assert set(report.adapters["stars"].scores) <= {"rmse", "rank_correlation"}
+    device.rollback()
+    np.testing.assert_array_equal(device.predict(PROBES, adapter="stars"), before)
 
 
 def test_processes_see_each_others_tasks(folder, releases):
@@ -238,30 +228,6 @@ def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_pat
     assert device.status(adapter="one").decision == "vendor"
 
 
-@pytest.mark.parametrize(("chosen", "positive"), [(None, None), ("b", "b"), ("a", "a")])
-def test_a_task_of_three_labels_ranks_by_its_positive_one(tmp_path, releases, chosen, positive):
-    names, paths = ("a", "b", "c"), {}
-    for age in ("old", "new"):
-        paths[age] = tmp_path / f"{age}.fala"
-        write_adapter_for(paths[age], Bundle.open(releases[age]), "kinds", labels=names)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.load_adapter(paths["old"], positive=chosen)
-        for change in (
-            lambda: device.learn(TEXTS[:3], names, adapter="kinds"),
-            lambda: device.replace(releases["new"], adapters=[paths["new"]]),
-            lambda: device.rollback(),
-        ):
-            change()
-            assert device.status(adapter="kinds").positive == positive
-            if positive is None:
-                with pytest.raises(DataError, match="pass label="):
-                    device.rank(PROBES, adapter="kinds")
-            else:
-                ranked = device.rank(PROBES, adapter="kinds")
-                assert ranked == device.rank(PROBES, label=positive, adapter="kinds")
-        assert device.positive == "1"
-
-
 def test_deleting_a_task_deletes_its_data(folder, releases):
     private = "a very private text"
     with Device.open(folder) as device:
@@ -295,37 +261,3 @@ def test_encryption_and_keep_text_cover_all_tasks(tmp_path, releases, options):
         for file in folder.glob("store*"):
             data = file.read_bytes()
             assert not any(text.encode() in data for text in TEXTS[:50])
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("number", [1e30, 3e38])
-def test_extreme_weights_raise_no_warning(number, tmp_path, releases):
-    base = Bundle.open(releases["old"])
-    weight = np.full((1, base.manifest.dimension), number, dtype=np.float32)
-    weight[0, ::2] *= -1
-    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
-    write_task(tmp_path / "x.fala", base, "extreme", head, layers=1, size=3, scale=50.0)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        try:
-            device.load_adapter(tmp_path / "x.fala")
-        except BundleFormatError as error:
-            assert number == 3e38 and "not finite" in str(error)
-        else:
-            assert (
-                number == 1e30 and np.isfinite(device.predict_proba(TEXTS, adapter="extreme")).all()
-            )
-
-
-def test_labels_of_one_task_are_withdrawn(device):
-    """The tasks share texts, and not their labels."""
-    before = answers(device)
-    counts = {name: device.status(adapter=name).labelled for name in device.status().adapters}
-    (row, *_) = device.examples(labelled=True, adapter="one")
-    report = device.unlabel([row.example], adapter="one")
-    assert report.labelled == counts["one"] - 1
-    after = answers(device)
-    assert not equal({"one": after.pop("one")}, {"one": before.pop("one")})
-    assert equal(after, before)
-    assert {name: device.status(adapter=name).labelled for name in device.status().adapters} == {
-        **counts, "one": counts["one"] - 1,
-    }  # fmt: skip

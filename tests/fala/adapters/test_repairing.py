@@ -51,20 +51,6 @@ def test_the_models_of_damaged_tasks_are_fitted_again(folder, statement):
         assert close(answers(device), before)
 
 
-def test_every_task_keeps_the_release_that_was_active(folder, releases):
-    """After a rollback of all tasks."""
-    with Device.open(folder) as device:
-        old = answers(device)
-        device.replace(releases["new"], Budget(0), adapters=releases["new adapters"])
-        new = answers(device)
-        device.rollback()
-    execute(folder, "UPDATE slots SET weight = x'00'")
-    report, device = repaired(folder)
-    with device:
-        assert report.active == "old encoder" and not device.status().can_roll_back
-        assert close(answers(device), old) and not close(answers(device), new)
-
-
 def test_a_lost_release_takes_its_adapters_with_it(folder, releases):
     with Device.open(folder) as device:
         old = answers(device)
@@ -98,21 +84,6 @@ def test_examples_of_a_missing_adapter_are_kept(folder, releases):
         np.testing.assert_allclose(
             device.predict_proba(PROBES, adapter="one"), before["one"], atol=1e-5
         )
-
-
-def test_a_rebuilt_store_keeps_every_task(folder):
-    with Device.open(folder) as device:
-        before = answers(device)
-        ids_of = {n: [row.id for row in device.examples(adapter=n or None)] for n in before}
-    with closing(sqlite3.connect(folder / "store.sqlite3")) as db:
-        db.execute("PRAGMA user_version = -1")
-    report, device = repaired(folder)
-    with device:
-        assert report.aside and report.examples == 160
-        for name, ids in ids_of.items():
-            assert [row.id for row in device.examples(adapter=name or None)] == ids
-        for name, p in answers(device).items():
-            np.testing.assert_allclose(p, before[name], atol=1e-5)
 
 
 def test_a_damaged_task_name_is_repaired(folder):

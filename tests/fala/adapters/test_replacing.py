@@ -78,17 +78,6 @@ def test_of_many_devices_each_takes_the_adapters_of_its_tasks(tmp_path, folder, 
             )
 
 
-def test_replacing_by_the_same_release_keeps_the_previous_model(device, releases):
-    before = answers(device)
-    for _ in range(2):
-        device.replace(releases["new"], Budget(100), adapters=releases["new adapters"])
-    after = answers(device)
-    device.rollback()
-    assert equal(answers(device), before)
-    device.rollback()
-    assert equal(answers(device), after)
-
-
 def test_the_budget_is_for_all_tasks(device, releases, passes):
     report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
     reports = [report, *report.adapters.values()]

@@ -166,23 +166,6 @@ def test_a_device_gets_its_file_again(tmp_path, releases, shared, create, found)
     assert shared.devices(digest(releases["old"])) == 1
 
 
-def test_a_damaged_release_is_replaced_for_all(tmp_path, releases, shared, create):
-    for user in "ab":
-        create(user, releases["old"]).close()
-    kept = shared.path / f"{digest(releases['old'])}.fala"
-    content = bytearray(kept.read_bytes())
-    content[-2000:-1000] = bytes(1000)
-    kept.write_bytes(content)  # in place: it is the file of all
-    for user in "ab":
-        with pytest.raises(BundleError):
-            Device.open(tmp_path / user).predict(PROBES)
-    again = Releases(shared.path)  # as another process
-    again.add(releases["old"])
-    for user in "ab":
-        with Device.open(tmp_path / user, releases=again) as device:
-            device.predict(PROBES)
-
-
 def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, create, monkeypatch, caplog):
     def refuse(*_, **__):
         raise PermissionError(1, "Operation not permitted")
@@ -328,21 +311,6 @@ def test_a_backbone_that_the_app_keeps_stays_loaded(transformers, shared, create
     assert not is_loaded(transformers["bert"])
 
 
-def test_a_release_on_trial_is_probed_once_for_all_that_share_its_file(
-    tmp_path, releases, create, encoded, monkeypatch
-):
-    for user in range(3):
-        with create(user, releases["old"]) as device:
-            device.replace(releases["mid"], Budget(0))
-    monkeypatch.setattr("fala.slots.tries._passed", set())  # as in another process
-    for user in range(3):
-        encoded.clear()
-        with Device.open(tmp_path / f"{user}") as device:
-            device.predict(PROBES[:1])
-            assert device.status().on_trial
-        assert (encoded != PROBES[:1]) == (user == 0)
-
-
 def test_a_release_is_read_and_validated_once(tmp_path, transformers, shared, monkeypatch):
     shared.add(transformers["bert"])
     read = []
@@ -373,11 +341,3 @@ def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transf
         with pytest.raises(BundleDigestError):
             Device.open(tmp_path / "copy")
         device.predict(PROBES)
-
-
-def test_a_closed_device_holds_no_release(tmp_path, transformers):
-    device = Device.create(tmp_path / "a", transformers["bert"])
-    device.learn(TEXTS[:8], [*device.labels] * 4)
-    device.close()
-    assert not is_loaded(transformers["bert"])
-    assert digest(transformers["bert"]) not in loaded._shared.contents

@@ -7,7 +7,7 @@ import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state, vendor_of
 from fala.base.errors import CancelledError
-from fala.base.examples import Match, unique_texts
+from fala.base.examples import unique_texts
 from fala.device import Device
 from fala.personal.run import Budget
 from fala.report import Stopped
@@ -52,22 +52,6 @@ def test_a_matchers_texts_count_once_each(tmp_path, matching, encoded, passes):
         assert report.counts.representatives == report.examples == len(complete)
         if passes >= len(unique_texts(examples)):
             assert report.waiting == 0
-
-
-def test_matches_share_the_texts_of_their_histories(tmp_path, matching, encoded):
-    """The budget goes to matches that need the fewest texts, the newest first."""
-    films = TEXTS[:40]
-    examples = [Match(tuple(films[i - 5 : i]), films[i]) for i in range(5, 40)]
-    with Device.create(tmp_path / "device", matching["old"]) as device:
-        device.learn(examples)
-        report = device.replace(matching["mid"], Budget(12))
-        assert set(encoded[:12]) == set(films[28:])
-        assert (report.counts.representatives, report.waiting) == (7, 28)
-        assert report.counts.clusters == report.counts.queries == 0
-        # The next budget continues in the same order.
-        encoded.clear()
-        assert device.refine(Budget(3)).counts.representatives == 10
-        assert set(encoded) == set(films[25:28])
 
 
 def test_word_vectors_cost_no_forward_pass(tmp_path, unbridged, encoded):

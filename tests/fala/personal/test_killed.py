@@ -75,20 +75,6 @@ class TestKilled:
         kill_at(stage, folder, releases["mid"] if start == "old" else None)
         assert self.name_of(prepared, folder, releases["mid"]) == expected
 
-    @pytest.mark.parametrize("stage", ["commit", "forward", "refine"])
-    def test_a_repeated_replacement_keeps_the_old_model(self, prepared, tmp_path, releases, stage):
-        """An app may not know whether its replacement was committed."""
-        folder = shutil.copytree(prepared[0]["old"], tmp_path / "device")
-        kill_at(stage, folder, releases["mid"])
-        with Device.open(folder) as device:
-            device.replace(releases["mid"])
-            assert device.status().on_trial
-            new = state(device)
-            device.rollback()
-            assert same(state(device), prepared[1]["old"])
-            device.rollback()
-            assert same(state(device), new)
-
     @pytest.mark.parametrize("start", ["old", "instant"])
     @pytest.mark.parametrize("where", ["moments", "flushes", "torn writes"])
     def test_killed_anywhere(self, prepared, tmp_path, releases, start, where):

@@ -100,20 +100,9 @@ def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt):
         assert same(state(again), before) and same(state(device), before)
 
 
-def test_without_passes_the_verdict_is_unknown(device, releases):
-    """Mapped embeddings depend on the bridge more than on the model."""
-    report = device.replace(releases["mid"], Budget(0))
-    assert report.worse is None and report.old_loss is None
-    assert "is not known yet: 0 labels of encoded texts are too few" in str(report)
-    report = device.refine(Budget(90))
-    assert report.comparison.labelled == len(TEXTS) and report.worse is not None
-    # The comparison is still with the old model.
-    assert device.refine(Budget(90)).comparison == report.comparison
-
-
 def test_a_report_warns_of_a_worse_model(device, blunt):
     report = device.replace(blunt, Budget(0))
-    assert report.worse is None
+    assert report.worse is None and report.old_loss is None  # no text was encoded
     report = device.refine(Budget(90))
     assert report.comparison.labelled >= 25  # it stops once further texts change nothing
     assert report.worse and report.comparison.carried > report.old_loss
@@ -202,54 +191,26 @@ def test_labels_decide_about_releases_that_do_not_agree(comparison, worse):
         refuse_worse(comparison, "better-than-old", "x.fala")
 
 
-@pytest.fixture
-def with_head(tmp_path, releases):
-    """A function that writes the middle release with another head."""
-
-    def write(weight, bias):
-        right, path = Bundle.open(releases["mid"]), tmp_path / "other.fala"
-        head = right.head()
-        write_release(path, right, Head(head.task, head.labels, weight, bias), {})
-        bridged.add_learned_bridge(releases["old"], path)
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize("labelled", [0, 5])
-def test_a_contradicting_release_is_rejected_by_its_logits(
-    tmp_path, releases, with_head, labels, labelled
-):
+def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, labels, labelled):
     """Labels are too few to judge; the vendor models' logits of all examples are enough."""
-    head = Bundle.open(releases["mid"]).head()
-    negated = with_head(-head.weight, -head.bias)
+    right, negated = Bundle.open(releases["mid"]), tmp_path / "negated.fala"
+    head = right.head()
+    write_release(negated, right, Head(head.task, head.labels, -head.weight, -head.bias), {})
+    bridged.add_learned_bridge(releases["old"], negated)
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.remember(TEXTS[:30])
         device.learn(TEXTS[:labelled], labels[:labelled])
         preview = device.preview(negated, Budget(0))
         correlation = preview.comparison.releases
         assert (correlation.examples, correlation.real) == (30, False) and correlation.value < -0.9
-        assert str(preview).startswith("mid contradicts old: their vendor models' logits of 30")
         assert preview.worse
         with pytest.raises(WorseModelError, match="contradicts"):
             device.replace(negated, Budget(0), accept="better-than-old")
         assert device.status().release == "old" and not device.status().can_roll_back
         right = device.preview(releases["mid"], Budget(0))
-        assert right.comparison.releases.value > 0.9 and "contradicts" not in str(right)
+        assert right.comparison.releases.value > 0.9 and not right.worse
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
-
-
-def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with_head):
-    head = Bundle.open(releases["mid"]).head()
-    weight = np.random.default_rng(3).normal(size=head.weight.shape)
-    weight -= (weight @ head.weight.T) @ head.weight / (head.weight**2).sum()
-    noise = with_head(weight.astype(np.float32), head.bias)
-    assert device.preview(noise, Budget(30)).comparison.releases.unrelated
-    with pytest.raises(WorseModelError, match="worse for this user"):
-        device.replace(noise, Budget(30), accept="better-than-old")
-    assert device.status().release == "old"
-    report = device.replace(noise, Budget(30))  # nothing is refused
-    assert device.status().release == "mid" and report.comparison.releases.unrelated
 
 
 @pytest.mark.parametrize("count", [12, 40, 90])

@@ -2,31 +2,11 @@
 
 import shutil
 
-import numpy as np
-
 import bridged
 from bridged import PROBES, TEXTS
-from devices import loss, same, sql, state, vendor_of
+from devices import loss, same, sql, state
 from fala.device import Device
 from fala.personal.run import Budget
-from fala_export.people.score import auc
-
-
-def opposite(release, texts):
-    """Labels that contradict a release's own decisions."""
-    return ["0" if share > 0.5 else "1" for share in vendor_of(release, texts)[:, 1]]
-
-
-def test_a_personal_model_that_contradicts_the_vendor_is_carried_over(tmp_path, unbridged):
-    with Device.create(tmp_path / "device", unbridged["old"]) as device:
-        device.learn(TEXTS, opposite(unbridged["mid"], TEXTS))
-        report = device.replace(unbridged["mid"], Budget(60))
-        assert report.decision == "personal" and report.losses["personal"] < report.losses["vendor"]
-        assert report.counts.measure == "cross-entropy of labels"
-        assert "on 60 examples, each left out" in report.reason
-        assert report.counts.agreement > 0.7
-        truth = np.array(opposite(unbridged["mid"], PROBES)) == "1"
-        assert auc(truth, device.predict_proba(PROBES)[:, 1]) > 0.9
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import sys
 
 import numpy as np
@@ -17,7 +16,7 @@ from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.bundle.reading import Bundle
 from fala.slots import validation
 from fala.slots.child import FORBIDDEN
-from fala.slots.validation import check_edge_cases, lengths_up_to, validate
+from fala.slots.validation import check_edge_cases, validate
 from fala_export import write_release
 from hostile_bundles import Changes, repack
 from hostile_graphs import write_hostile_graph
@@ -51,15 +50,6 @@ def test_edge_cases_are_encoded_once_in_a_child_process(release, encoded, caplog
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
 
-@pytest.mark.usefixtures("child_processes")
-def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
-    bundle = hold(shutil.copy(release, tmp_path / "x.fala"))
-    write_hostile_graph("silent on blanks", release, bundle.path)
-    with caplog.at_level(logging.INFO, "fala.slots"):
-        validate(bundle)
-    assert caplog.records == [] and validation.VALIDATED == {bundle.digest: False}  # noqa: SIM300
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")
 @pytest.mark.usefixtures("child_processes")
 @pytest.mark.parametrize(
@@ -91,21 +81,6 @@ def test_every_short_length_and_the_longest_is_run(release, monkeypatch):
     assert [[first] * 3] in rows and [[last] * 3] in rows
     assert all(ids[0][0] == first and ids[0][-1] == last for ids in rows if len(ids[0]) > 3)
     assert steps[-2:] == [f"it read texts of {longest} tokens", "it read edge cases"]
-
-
-def test_lengths_grow_up_to_the_longest():
-    assert lengths_up_to(3) == [1, 2, 3]
-    lengths = lengths_up_to(512)
-    assert lengths[:32] == list(range(1, 33)) and lengths[-1] == 512
-    assert lengths == sorted(set(lengths)) and len(lengths) < 50
-
-
-@pytest.mark.usefixtures("child_processes")
-def test_a_release_with_nan_logits_is_rejected_by_name(release, tmp_path):
-    path = write_hostile_graph("silent on blanks", release, tmp_path / "x.fala")
-    with pytest.raises(BundleFormatError, match="NaN") as caught:
-        validate(hold(path))
-    assert str(caught.value).startswith(f"{path}: ")
 
 
 @pytest.mark.usefixtures("child_processes")
@@ -155,13 +130,6 @@ def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypat
     for wrong in ("a film", ["a film"], 7, {"texts": ["a film"]}):
         with pytest.raises(BundleFormatError, match="probes are not"):
             validate(with_detail(wrong))
-
-
-def test_word_vectors_are_loaded_in_this_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(validation, "VALIDATED", {})
-    bundles.write_word_vector_release(tmp_path / "x.fala")
-    monkeypatch.setattr(sys, "executable", None)
-    assert validate(hold(tmp_path / "x.fala")).dimension == bundles.DIMENSION
 
 
 def test_a_backbone_alone_is_rejected(tmp_path):

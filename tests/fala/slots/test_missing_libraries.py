@@ -11,11 +11,6 @@ from bundles import write_word_vector_release
 from devices import sql
 
 LABELS = [str(number % 2) for number in range(len(TEXTS))]
-#: What the folder of a package may contain that cannot be imported, by the error's cause.
-BROKEN = {
-    "libonnxruntime.so.1: cannot open": "raise ImportError('libonnxruntime.so.1: cannot open')",
-    "cannot import name": "",
-}
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +58,6 @@ def test_no_device_is_created(tmp_path, releases, missing):
     assert not (tmp_path / "device").exists()
     with raises(missing):
         fala.Bundle.open(releases["transformer"]).backbone()
-
-
-@pytest.mark.parametrize("cause", BROKEN)
-def test_a_broken_library_is_named_with_the_cause(tmp_path, releases, monkeypatch, cause):
-    (tmp_path / "onnxruntime").mkdir()
-    (tmp_path / "onnxruntime" / "__init__.py").write_text(BROKEN[cause])
-    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
-    monkeypatch.syspath_prepend(tmp_path)
-    with raises("onnxruntime") as error:
-        fala.Device.create(tmp_path / "device", releases["transformer"])
-    assert cause in str(error.value)
-    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
 
 
 def test_a_replacement_changes_nothing(tmp_path, releases, folders, missing, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 import bundles
 from bridged import TEXTS
 from devices import closest, damaged_pages, loss, sql, unchecked
-from fala import Budget, Bundle, Device, Item
+from fala import Budget, Bundle, Device
 from fala.base.errors import (
     BundleError,
     BundleMismatchError,
@@ -19,14 +19,12 @@ from fala.base.errors import (
     DeviceError,
     OlderReleaseError,
 )
-from fala.model.heads import Head
-from fala.model.links import LABELS, TAGS, Rating
+from fala.model.links import TAGS
 from fala.slots.repair import repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
-from fala_export import write_external, write_release
+from fala_export import write_release
 from fala_export.bundle.writing import add_version
-from fala_export.fit.heads import fit_head
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 
@@ -279,25 +277,6 @@ def test_lost_embeddings_are_computed_again(folder, replaced, releases):
         assert device.refine(Budget(90)).forward_passes == 90
 
 
-def test_the_vectors_of_items_are_kept(tmp_path):
-    """Only the app could make them again."""
-    numbers = np.random.default_rng(0)
-    vectors = numbers.normal(size=(90, 6))
-    answers = (vectors @ numbers.normal(size=6) + numbers.logistic(size=90) > 0).astype(int)
-    write_external(
-        tmp_path / "x.fala", "cloud", "1", fit_head(vectors[:40], answers[:40]), {"a": vectors[0]}
-    )
-    items = [Item(f"photo-{number}", vector) for number, vector in enumerate(vectors)]
-    with Device.create(tmp_path / "device", tmp_path / "x.fala") as device:
-        device.learn(items[40:], answers[40:])
-        before = device.predict_proba(items)
-    unchecked(tmp_path / "device", "UPDATE slots SET weight = x'00'")
-    assert Device.repair(tmp_path / "device").labelled == 50
-    with Device.open(tmp_path / "device") as device:
-        np.testing.assert_allclose(device.predict_proba(items), before, atol=1e-5)
-        assert device.fit().fitted == 50 and not device.model.is_vendor
-
-
 def test_a_failing_fit_loses_no_example(folder):
     """The vendor's model is active until the next fit."""
 
@@ -366,24 +345,21 @@ def without_release(tmp_path):
     return tmp_path / "device"
 
 
-def head_of(kind):
-    """A head that is not for two labels of documents."""
-    labels, link = {
-        "labels": (("fine", "rude"), LABELS), "fewer labels": (("0", "2"), LABELS),
-        "tags": (("0", "1", "2"), TAGS), "a rating": (("stars",), Rating(2.0, 9.0, 1.0)),
-        "pairs": (("0", "1"), LABELS),
-    }[kind]  # fmt: skip
-    numbers = np.random.default_rng(0).normal(size=(3 if link is TAGS else 1, bundles.DIMENSION))
-    task = "matching" if kind == "pairs" else "classification"
-    return Head(task, labels, numbers.astype(np.float32), np.zeros(len(numbers)), link=link)
+#: Heads that are not for two labels of documents, 0 and 1.
+OTHER_HEADS = {
+    "labels": bundles.make_head(labels=("fine", "rude")),
+    "fewer labels": bundles.make_head(labels=("0", "2")),
+    "tags": bundles.make_head(labels=("0", "1", "2"), link=TAGS),
+    "pairs": bundles.make_head("matching"),
+}
 
 
 @pytest.mark.parametrize("labels_known", [True, False])
-@pytest.mark.parametrize("kind", ["labels", "fewer labels", "tags", "a rating", "pairs"])
+@pytest.mark.parametrize("kind", OTHER_HEADS)
 def test_a_repair_takes_no_release_of_other_examples(tmp_path, without_release, kind, labels_known):
     if not labels_known:
         unchecked(without_release, "UPDATE slots SET labels = x'00'", "UPDATE tasks SET labels = 7")
-    other = bundles.write_word_vector_release(tmp_path / "other.fala", head_of(kind))
+    other = bundles.write_word_vector_release(tmp_path / "other.fala", OTHER_HEADS[kind])
     with pytest.raises(BundleMismatchError, match="this device's examples or labels are others"):
         Device.repair(without_release, other.path)
     assert not Device.examine(without_release).whole

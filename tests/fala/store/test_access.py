@@ -106,16 +106,6 @@ def test_a_file_that_may_not_be_read_is_no_damage(device, name, mode, calls):
     check_whole(folder, options)
 
 
-def test_a_store_that_may_only_be_read_is_whole(device):
-    folder, options = device
-    (folder / STORE).chmod(0o400)
-    with as_user():
-        for call in CALLS[:2]:
-            assert call(folder, **options).whole
-    (folder / STORE).chmod(0o600)
-    check_whole(folder, options)
-
-
 @pytest.mark.parametrize("ends", [["-shm"], ["-shm", "-wal"]])
 def test_a_folder_that_may_not_be_written_is_no_damage(device, ends):
     folder, options = device
@@ -186,20 +176,6 @@ def test_a_repair_on_a_failing_disk_loses_nothing(device, tmp_path, damaged, err
         assert (report.whole, report.examples, report.labelled) == (True, 90, 90)
         if not damaged:
             check_whole(path, options)
-
-
-def test_a_damaged_store_that_cannot_be_copied_stays(device):
-    folder, options = device
-    Device.open(folder, **options).close()
-    file = folder / STORE
-    file.write_bytes(bytes(16) + file.read_bytes()[16:])
-    for call in CALLS[:2]:
-        with (
-            files_of_at_most(10_000),
-            pytest.raises(DeviceError, match=r"I/O error; free some space|File too large"),
-        ):
-            call(folder, **options)
-    assert Device.repair(folder, **options).examples == 90
 
 
 def test_an_unread_page_is_no_damage():

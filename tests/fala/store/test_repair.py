@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ from fala.base.errors import DeviceError
 from fala.device import Device
 from fala.personal.run import Budget
 from fala.slots.folder import STORE
-from fala.store.database import REBUILT
 from fala.store.store import Store
 
 
@@ -108,7 +106,7 @@ def with_page(data, page, content):
 
 @pytest.mark.parametrize("damage", ["page", "name", "header", "schema", "version", "fragments"])
 def test_a_damaged_first_page_loses_nothing(folder, replaced, damage):
-    """It is the same in all stores, but for the number of pages."""
+    """The page is the same in all stores, but for the number of pages."""
     before = [(row.id, row.example, row.label, row.added) for row in examples_of(folder)]
     file = folder / STORE
     data = bytearray(file.read_bytes())
@@ -130,29 +128,6 @@ def test_a_damaged_first_page_loses_nothing(folder, replaced, damage):
     assert [(row.id, row.example, row.label, row.added) for row in examples_of(folder)] == before
     with Device.open(folder) as device:
         assert closest(device, replaced[2]) < 1e-3
-    assert Device.examine(folder).whole
-
-
-def test_the_first_page_is_the_same_in_all_stores(folder):
-    """Also after deleted rows were overwritten, which writes the file anew."""
-    store = Store.open(folder / "empty", create=True)
-    store.close()
-    with Device.open(folder) as device:
-        device.forget([1, 2, 3])
-    first, second = ((folder / name).read_bytes()[100:4096] for name in ("empty", STORE))
-    assert first == second
-
-
-@pytest.mark.parametrize("lost", [4096, 60_000, "all"])
-def test_a_cut_file_keeps_its_other_rows(folder, releases, lost):
-    texts = {row.example for row in examples_of(folder)}
-    file = folder / STORE
-    file.write_bytes(file.read_bytes()[: 100 if lost == "all" else -lost])
-    assert not Device.examine(folder).whole
-    assert Device.repair(folder, releases["mid"], unsigned=lost == "all").whole
-    assert {row.example for row in examples_of(folder)} <= texts
-    with Device.open(folder) as device:
-        device.learn(TEXTS[:3], ["0", "1", "0"])
     assert Device.examine(folder).whole
 
 
@@ -209,33 +184,6 @@ def test_embeddings_on_both_sides_of_a_damaged_page_are_kept(tmp_path, releases,
     assert len(leaves) > 9 and 0.8 * 9 * len(TEXTS) < count < 9 * len(TEXTS)
     with Device.open(file.parent) as device:
         assert device.fit().fitted == count
-
-
-@pytest.mark.parametrize("finish", [Device.open, Device.repair])
-def test_a_killed_repair_is_finished(folder, replaced, monkeypatch, finish):
-    """Once the new store is complete, by whatever opens the folder next."""
-    unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
-    opened = Device.open(folder)
-    rename = Path.replace
-
-    def interrupted(file, target):
-        if file.name.startswith(REBUILT):
-            raise KeyboardInterrupt
-        return rename(file, target)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "replace", interrupted)
-        Device.repair(folder)
-    assert (folder / f"{REBUILT}{STORE}").exists() and not (folder / STORE).exists()
-    with opened, pytest.raises(DeviceError, match="erased meanwhile"):
-        opened.learn(["late"], ["1"])
-    assert (Device.examine(folder).whole, Device.examine(folder).examples) == (True, 90)
-    finished = finish(folder)
-    if finish is Device.open:
-        finished.close()
-    with Device.open(folder) as device:
-        assert closest(device, replaced[2]) < 0.05 and len(list(device.examples())) == 90
-    assert Device.examine(folder).whole and not (folder / f"{REBUILT}{STORE}").exists()
 
 
 def test_a_device_opened_before_a_repair_writes_nothing(folder):
