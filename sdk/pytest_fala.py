@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fala_releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Releases of real small models by name; see ``fala.testing.write_releases``."""
+    """Return releases of real small models by name; see ``fala.testing.write_releases``."""
     from fala.testing import write_releases
 
     return write_releases(tmp_path_factory.mktemp("fala-releases"))
@@ -78,7 +78,7 @@ def fala_device(fala_folder: Callable[..., Path]) -> Iterator[Callable[..., fala
 
 @pytest.fixture
 def fala_power_cuts(tmp_path: Path) -> Callable[..., PowerCuts]:
-    """``fala.testing.PowerCuts``, in the test's temporary folder."""
+    """Return ``fala.testing.PowerCuts``, in the test's temporary folder."""
     if not hasattr(os, "fork"):
         pytest.skip("power cuts need os.fork, which Windows lacks")
 
@@ -97,7 +97,7 @@ def fala_power_cuts(tmp_path: Path) -> Callable[..., PowerCuts]:
 
 @pytest.fixture
 def fala_failing_disk() -> Callable[..., AbstractContextManager[Fault]]:
-    """``fala.testing.failing_disk``."""
+    """Return ``fala.testing.failing_disk``."""
     from fala.testing import failing_disk
 
     return failing_disk

@@ -129,7 +129,7 @@ __version__: str
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
-        """What a device's import does not need: the version, and what is for many devices."""
+        """Import what a device does not need: the version, and the functions for many devices."""
         if name in {"Failure", "Releases", "ReplacedAll", "replace_all"}:
             from fala import many
 
@@ -141,5 +141,5 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
         return version("fala-sdk")
 
     def __dir__() -> list[str]:
-        """All public names, the version included."""
+        """Return all public names, the version included."""
         return sorted({*globals(), *__all__, "__version__"})

@@ -105,7 +105,7 @@ class Tensor:
             raise UnsoundError(f"{title} does not hold the {count} numbers of its shape")
 
     def values(self) -> NDArray[Any] | None:
-        """Its numbers if they are few; None if they are many, or of a rare type."""
+        """Return its numbers if they are few; None if they are many, or of a rare type."""
         dtype = DTYPES.get(self.kind)
         if dtype is None or math.prod(self.dims) > GRAPH.small:
             return None
@@ -159,10 +159,10 @@ class Graph:
     size: Counter[str] = field(default_factory=Counter)
 
     def branch(self) -> Graph:
-        """An empty graph inside one of its operators.
+        """Return an empty graph inside one of its operators.
 
         Raises:
-            UnsoundError: It would be nested too deeply.
+            UnsoundError: The graph would be nested too deeply.
         """
         if self.depth == GRAPH.depth:
             raise UnsoundError("graphs nested too deeply")
@@ -172,7 +172,7 @@ class Graph:
         """Add an operator.
 
         Raises:
-            UnsoundError: The model has too many, or the operator has too many inputs.
+            UnsoundError: The model has too many operators, or the operator has too many inputs.
         """
         self.size["nodes"] += 1
         if self.size["nodes"] > GRAPH.nodes:
@@ -190,8 +190,8 @@ class Graph:
         """Add a constant.
 
         Raises:
-            UnsoundError: The model has too many, there is one of the name, or it does not hold the
-                numbers of its shape.
+            UnsoundError: The model has too many constants, the name is taken, or the constant does
+                not contain as many numbers as its shape says.
         """
         self.size["constants"] += 1
         if self.size["constants"] > GRAPH.constants:
@@ -205,13 +205,13 @@ class Graph:
         """Check a constant, and count its numbers.
 
         Raises:
-            UnsoundError: It does not hold the numbers of its shape.
+            UnsoundError: The constant does not contain as many numbers as its shape says.
         """
         tensor.check(title)
         self.size["numbers"] += math.prod(tensor.dims)
 
     def split_inputs(self) -> None:
-        """Split required inputs from constants that are also inputs: some of them are optional."""
+        """Split required inputs from constants that are also inputs, some of which are optional."""
         # Before ONNX's fourth version all constants were inputs too.
         also_constants = self.constants.keys() & set(self.inputs)
         self.inputs = [name for name in self.inputs if name not in also_constants]
@@ -224,9 +224,9 @@ class OptionalInput:
 
     Attributes:
         group: Inputs of one group have the same length along their free axes.
-        axes: Number of axes.
+        axes: The number of axes.
         free: The axis whose length depends on the adapter; None if there is none.
-        most: The largest such length.
+        most: The largest length of the free axis.
     """
 
     group: str
@@ -236,7 +236,7 @@ class OptionalInput:
 
 
 def form_of(name: str) -> OptionalInput | None:
-    """The form of the optional input with a name; None for any other name."""
+    """Return the form of the optional input with a name, or None for any other name."""
     match = _ADAPTER.fullmatch(name)
     if match is None:
         return None
@@ -253,8 +253,8 @@ def read_onnx(model: bytes) -> Graph:
     Raises:
         BundleFormatError: A tensor keeps its numbers outside the file, where no digest covers them
             and a path could name any file of the device.
-        UnsoundError: It has functions, or more than any encoder has.
-        ValueError: It is no ONNX file, or one that is not read by all readers alike.
+        UnsoundError: The file has functions, or more parts than any encoder has.
+        ValueError: The file is not in ONNX's format, or not all readers read it alike.
     """
     graph = None
     for name, value in Reader().fields(memoryview(model), "Model"):
@@ -314,7 +314,7 @@ def _node(fields: _Fields, graph: Graph) -> Node:
 
 
 def _attribute(fields: _Fields, graph: Graph) -> tuple[str, Any]:
-    """An attribute's name and value, which is the field of its type; None of texts."""
+    """Return an attribute's name, and the value in the field of its type (None for texts)."""
     values: dict[str, Any] = {}
     for name, value in fields:
         if name == "t":

@@ -1,17 +1,17 @@
 """The messages of an ONNX file, read strictly: what is accepted, every reader reads alike.
 
-An ONNX file is a protocol buffer: messages of numbered fields. Its readers differ in what is
-unusual, and some of them drop bits: they merge a message that appears twice, take the last of two
-numbers, cut a number to 32 bits, and skip what they do not know. No exporter writes such things, so
-that they are rejected here:
+An ONNX file is a protocol buffer: messages of numbered fields. Its readers differ in unusual cases,
+and some of them drop bits: they merge a message that appears twice, take the last of two numbers,
+cut a number to 32 bits, and skip what they do not know. No exporter writes such things, so they are
+rejected here:
 
-- a field that ``MESSAGES`` does not have, or of another wire type than its own (a group, too);
-- a field twice that is there once, or a second member of a choice;
+- a field that ``MESSAGES`` does not have, or that has another wire type (such as a group);
+- a second value of a field that may appear once, or a second member of a choice;
 - a number that is not in its shortest form, or is outside its type;
 - a text that is not in UTF-8.
 
-Fields may have any order, and a list of numbers may be packed, or not, or both: all readers agree
-on these.
+All readers agree on fields in any order, and on a list of numbers that is packed, or not, or both,
+so these are accepted.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Reader:
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """A number in its shortest form, and the position behind it."""
+    """Read a number in its shortest form; return it with the position behind it."""
     value = shift = 0
     while position < len(data):
         byte = data[position]
@@ -188,7 +188,7 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _packed(content: memoryview, kind: str) -> Iterator[NDArray[Any]]:
-    """The numbers of a packed list, in pieces."""
+    """Yield the numbers of a packed list, in pieces."""
     if kind in _FLOATS:
         dtype = np.dtype(_FLOATS[kind][0])
         if len(content) % dtype.itemsize:
@@ -214,7 +214,7 @@ def _packed(content: memoryview, kind: str) -> Iterator[NDArray[Any]]:
 
 
 def _whole(numbers: NDArray[np.uint64], kind: str) -> NDArray[Any]:
-    """Varints as numbers of a type."""
+    """Convert varints to numbers of a type."""
     if kind == "uint64":
         return numbers
     signed = numbers.view(np.int64)

@@ -36,8 +36,8 @@ def check_onnx(model: bytes) -> None:
     """Check that an ONNX file can be read, and that it is the whole model.
 
     Raises:
-        BundleFormatError: It cannot, it has parts that no encoder needs, or a tensor keeps its
-            numbers outside the file.
+        BundleFormatError: The file cannot be read, it has parts that no encoder needs, or a tensor
+            keeps its numbers outside the file.
     """
     with _bundle_errors():
         read_onnx(model)
@@ -50,8 +50,8 @@ def audit_model(model: bytes) -> None:
         model: The model's bytes.
 
     Raises:
-        BundleFormatError: It is no model, it has an operator that no encoder needs, a tensor keeps
-            its numbers outside the file, or a rule of this module is broken.
+        BundleFormatError: The file is not a model, it has an operator that no encoder needs, a
+            tensor keeps its numbers outside the file, or a rule of this module is broken.
     """
     with _bundle_errors():
         graph = read_onnx(model)
@@ -72,13 +72,13 @@ def _bundle_errors() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What the rules know of a tensor.
+    """The knowledge that the rules have of a tensor.
 
     Attributes:
-        numbers: About how many numbers it has, if it depends on constants alone; else None.
-        factor: If it is a size, by what factor constants make a tensor of that size larger than
-            lengths of texts do; else None.
-        tensor: The constant that it is; else None.
+        numbers: The approximate number of its numbers if it depends on constants alone, else None.
+        factor: The factor by which constants make a tensor of this size larger than the lengths of
+            texts do; None if the tensor is not a size.
+        tensor: The constant that it is, or None.
     """
 
     numbers: int | None = None
@@ -87,7 +87,7 @@ class _Value:
 
     @classmethod
     def of(cls, tensor: Tensor) -> _Value:
-        """A constant; a few whole numbers are a size."""
+        """Describe a constant, of which a few whole numbers are a size."""
         count, factor = math.prod(tensor.dims), None
         numbers = tensor.values() if count <= GRAPH.dimensions else None
         if numbers is not None and (numbers == np.trunc(numbers)).all():  # not NaN
@@ -147,7 +147,7 @@ class _Rules:
         _check_defined(graph.outputs, values)
 
     def _value(self, node: Node, inputs: Sequence[_Value]) -> _Value:
-        """An operator's result; counts what it computes from constants."""
+        """Describe an operator's result, and count what it computes from constants."""
         if node.operator == "Constant":
             return _Value.of(_constant(node))
         if node.operator in LENGTHS:
@@ -175,7 +175,7 @@ def _check_defined(names: Sequence[str], values: _Values) -> None:
 
 
 def _constant(node: Node) -> Tensor:
-    """The constant of an operator without inputs."""
+    """Return the constant of an operator without inputs."""
     for name, value in node.attributes.items():
         if name == "value" and isinstance(value, Tensor):
             return value
@@ -186,7 +186,7 @@ def _constant(node: Node) -> Tensor:
 
 
 def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
-    """The numbers of a tensor whose size constants state; None of other tensors.
+    """Return how many numbers a tensor has if constants state its size, or else None.
 
     Raises:
         UnsoundError: The size is too large, or depends on more than lengths.
@@ -214,7 +214,7 @@ def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
 
 
 def _factor(node: Node, used: Sequence[_Value]) -> int | None:
-    """The factor of an operator's result; None if it is no size."""
+    """Return the factor of an operator's result, or None if the result is not a size."""
     if node.operator == "ConstantOfShape":
         value = node.attributes.get("value")
         filled = _Value.of(value).factor if isinstance(value, Tensor) else 1
@@ -229,7 +229,7 @@ def _factor(node: Node, used: Sequence[_Value]) -> int | None:
 
 
 def _numbers(node: Node, used: Sequence[_Value]) -> int:
-    """About how many numbers an operator computes from constants alone."""
+    """Return about how many numbers an operator computes from constants alone."""
     counts = [value.numbers or 0 for value in used]
     if node.operator == "Concat":
         return sum(counts)

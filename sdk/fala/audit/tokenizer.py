@@ -105,7 +105,7 @@ def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
             of time.
 
     Raises:
-        BundleFormatError: It is no tokenizer, or a part is not permitted or out of bounds.
+        BundleFormatError: The file is not a tokenizer, or a part is not permitted or out of bounds.
     """
     try:
         if len(data) > TOKENIZERS.bytes:
@@ -126,14 +126,14 @@ def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
 
 
 def unknown_patterns(data: bytes) -> list[str]:
-    """The regular expressions of no known family in an audited tokenizer.
+    """Return the regular expressions of an audited tokenizer that no known family has.
 
     Args:
-        data: Its JSON.
+        data: The tokenizer's JSON.
     """
     tokenizer = json.loads(data)
     pending, found = [tokenizer.get(kind) for kind in _PARTS], []
-    while pending:  # not recursive: other values may be nested deeply
+    while pending:  # without recursion, because other values may be nested deeply
         value = pending.pop()
         if isinstance(value, dict):
             expression = value.get("Regex")
@@ -146,10 +146,10 @@ def unknown_patterns(data: bytes) -> list[str]:
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object from its keys and values.
+    """Make a JSON object from its keys and values.
 
     Raises:
-        UnsoundError: A key appears twice: readers differ in which one they use.
+        UnsoundError: A key appears twice, and readers differ in which value they use.
     """
     parsed = dict(pairs)
     if len(parsed) != len(pairs):
@@ -158,7 +158,7 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _highest_id(tokenizer: Mapping[str, Any], *, signed: bool) -> int:
-    """Check all parts; returns the highest id of a token."""
+    """Check all parts, and return the highest id of a token."""
     last = _model(as_object(tokenizer.get("model"), "model"))
     added = _added(tokenizer.get("added_tokens") or [])
     parts = list(islice(_parts(tokenizer), TOKENIZERS.parts + 1))
@@ -173,7 +173,7 @@ def _highest_id(tokenizer: Mapping[str, Any], *, signed: bool) -> int:
 
 
 def _parts(tokenizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The parts besides the model, those in sequences included."""
+    """Yield the parts besides the model, including those in sequences."""
     pending = [(kind, tokenizer[kind], 0) for kind in _PARTS if tokenizer.get(kind) is not None]
     while pending:
         kind, part, depth = pending.pop()
@@ -190,7 +190,7 @@ def _parts(tokenizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _growth(part: Mapping[str, Any], *, signed: bool) -> int:
-    """Check a part; returns how many times longer it may make a text, by replacements."""
+    """Check a part, and return the factor by which its replacements may lengthen a text."""
     name = part["type"]
     if name == "Replace":
         shortest = _shortest_match(part.get("pattern"), signed=signed)
@@ -208,7 +208,7 @@ def _growth(part: Mapping[str, Any], *, signed: bool) -> int:
 
 
 def _shortest_match(pattern: object, *, signed: bool) -> int:
-    """Check a pattern; returns the fewest characters of a match."""
+    """Check a pattern, and return the least number of characters of a match."""
     entry = as_object(pattern, "pattern")
     if "Regex" not in entry:
         return len(as_string(entry.get("String"), "a pattern", 1, TOKENIZERS.pattern))
@@ -223,7 +223,7 @@ def _shortest_match(pattern: object, *, signed: bool) -> int:
 
 
 def _model(model: Mapping[str, Any]) -> int:
-    """Check a tokenizer's model; returns its largest id."""
+    """Check a tokenizer's model, and return its largest id."""
     name, vocabulary = model.get("type"), model.get("vocab")
     if not isinstance(name, str) or name not in _MODELS:
         raise UnsoundError(f"the model {name!r:.40} is none that encoders have")
@@ -264,7 +264,7 @@ def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> int:
 
 
 def _added(tokens: object) -> list[int]:
-    """Check the tokens outside the vocabulary; returns their ids."""
+    """Check the tokens outside the vocabulary, and return their ids."""
     ids = []
     for token in as_list(tokens, "too many added tokens, or no list of them", TOKENIZERS.added):
         entry = as_object(token, "added token")
@@ -289,7 +289,7 @@ def _check_template(entry: Mapping[str, Any]) -> None:
 
 
 def _numbers(value: object) -> Iterator[int]:
-    """All whole numbers in a JSON value."""
+    """Yield all whole numbers in a JSON value."""
     if isinstance(value, int):
         yield value
     elif isinstance(value, dict | list):

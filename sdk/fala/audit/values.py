@@ -1,4 +1,4 @@
-"""Values of a vendor's JSON: each is what it should be, within bounds, or an error."""
+"""Checks of the values in a vendor's JSON, which must have their type and be within bounds."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fala.audit.graph import UnsoundError
 
 
 def as_object(value: object, title: str) -> Mapping[str, Any]:
-    """An object of JSON.
+    """Check that a value is a JSON object, and return it.
 
     Raises:
-        UnsoundError: It is none.
+        UnsoundError: The value is not an object.
     """
     if not isinstance(value, dict):
         raise UnsoundError(f"the {title} is not an object")
@@ -20,10 +20,10 @@ def as_object(value: object, title: str) -> Mapping[str, Any]:
 
 
 def as_list(value: object, fault: str, most: int) -> list[Any]:
-    """A list of JSON, with limited length.
+    """Check that a value is a JSON list of limited length, and return it.
 
     Raises:
-        UnsoundError: It is none; ``fault`` is the message.
+        UnsoundError: The value is not such a list; ``fault`` is the message.
     """
     if not isinstance(value, list) or len(value) > most:
         raise UnsoundError(fault)
@@ -31,10 +31,10 @@ def as_list(value: object, fault: str, most: int) -> list[Any]:
 
 
 def as_string(value: object, title: str, low: int, high: int) -> str:
-    """A text of so many characters.
+    """Check that a value is a text of limited length, and return it.
 
     Raises:
-        UnsoundError: It is none.
+        UnsoundError: The value is not such a text.
     """
     if not isinstance(value, str) or not low <= len(value) <= high:
         raise UnsoundError(f"{title} is not a text of {low} to {high} characters")
@@ -42,10 +42,10 @@ def as_string(value: object, title: str, low: int, high: int) -> str:
 
 
 def as_whole(value: object, title: str, low: int, end: int) -> int:
-    """A whole number from ``low`` on, below ``end``.
+    """Check that a value is a whole number of at least ``low`` and below ``end``, and return it.
 
     Raises:
-        UnsoundError: It is none.
+        UnsoundError: The value is not such a number.
     """
     if type(value) is not int or not low <= value < end:
         raise UnsoundError(f"{title} is not a whole number from {low} to {end - 1}")

@@ -1,4 +1,4 @@
-"""Backbones, which embed texts."""
+"""Backbones, the frozen encoders that embed texts."""
 
 from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import Backbone, LazyBackbone

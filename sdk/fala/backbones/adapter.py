@@ -20,13 +20,13 @@ Shape = tuple["int | None", ...]
 
 
 class Coded(Mapping[str, "NDArray[np.float32]"]):
-    """Arrays by name; some are kept in int8 and decoded at each access.
+    """Arrays by name, some of which are kept in int8 and decoded at each access.
 
-    This saves memory: a device may have many tasks, and runs one at a time.
+    This saves memory, because a device may have many tasks but runs one at a time.
 
     Args:
-        floats: Arrays in float32.
-        codes: Further ones: int8, shape (n, m), and the step of each column, shape (m,).
+        floats: The arrays in float32.
+        codes: The other arrays: int8 codes, shape (n, m), and the step of each column, shape (m,).
     """
 
     def __init__(
@@ -84,10 +84,11 @@ def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
     """Return the inputs for an adapter, among the optional inputs of a graph.
 
     Args:
-        entries: onnxruntime's, with a name and a shape, whose fixed lengths are the default's.
+        entries: onnxruntime's inputs with a name and a shape, whose fixed lengths are those of the
+            default.
 
     Raises:
-        BundleFormatError: One has other free lengths than an adapter's.
+        BundleFormatError: The free lengths of an input are not those of an adapter's.
     """
     shapes: dict[str, Shape] = {}
     for entry in entries:
@@ -146,8 +147,8 @@ def run_inputs(
 ) -> dict[str, NDArray[np.float32]]:
     """Return the inputs of a run with an adapter that fits the graph.
 
-    Empty arrays are left out, without effect. With an adapter at one site, all sites get one: the
-    graph has one switch for all adapters.
+    Empty arrays are left out, without effect. If an adapter stands at one site, all sites get one,
+    because the graph has one switch for all adapters.
 
     Args:
         adapter: The adapter.

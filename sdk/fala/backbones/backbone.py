@@ -34,8 +34,8 @@ class Backbone(Protocol):
             The embeddings, shape (n, dimension).
 
         Raises:
-            DataError: An item is not a text; names its position.
-            BundleError: It cannot be loaded, or fails on a text.
+            DataError: An item is not a text; the error names its position.
+            BundleError: The backbone cannot be loaded, or fails on a text.
         """
 
 
@@ -43,7 +43,7 @@ class LazyBackbone:
     """Loads a backbone at its first use, so that opening a device does not load a model.
 
     Args:
-        load: Loads it. ``encode`` raises its errors, and the next call loads again.
+        load: Loads the backbone. ``encode`` raises its errors, and the next call loads again.
         transformer: Whether encoding a text is a forward pass.
     """
 

@@ -28,15 +28,15 @@ _thread = threading.local()  # has the app's functions that are running in this 
 #: The probes that objects have passed in this process: a server opens many devices of one encoder.
 _passed: WeakKeyDictionary[object, set[tuple[str, bytes]]] = WeakKeyDictionary()
 
-#: Texts that an encoder without a vendor is asked for once: of several languages, as an encoder may
-#: know one alone.
+#: Texts that an encoder without a vendor is asked for once. They are in several languages, because
+#: an encoder may know only one.
 ASKED = (
     "A short text.", "I do not like this at all!", "Thank you for the good news of today",
     "Das ist nicht gut.", "Merci pour la photo", "¿Dónde está el libro?", "Спасибо за новости",
     "这是一个测试。", "هذا خبر جيد", "यह अच्छा है", "1 2 3 2024",
 )  # fmt: skip
-#: The most that two embeddings of the same text may differ, as a share of their length. Dropout
-#: makes .2 and more, another order of sums .01 at most.
+#: The most by which two embeddings of the same text may differ, as a share of their length. Dropout
+#: makes a difference of 0.2 or more, and another order of sums one of at most 0.01.
 LARGEST_CHANGE = 0.05
 
 _OTHER = (
@@ -45,7 +45,8 @@ _OTHER = (
 )
 
 #: An encoder is accepted as a release's if the probes' mean cosine is at least this, and the
-#: lengths of its embeddings differ by this share at most. The same model in int8 has .99.
+#: lengths of its embeddings differ by at most this share. The same model in int8 has a cosine of
+#: 0.99.
 MIN_COSINE, LENGTHS = 0.98, 0.2
 
 
@@ -53,11 +54,11 @@ class Encoders:
     """The app's encoders.
 
     Args:
-        functions: One function for every external release, or several by the names of releases'
-            encoders (``Bundle.encoder``); None for no function, also of one name.
+        functions: One function for every external release, or several functions by the names of the
+            releases' encoders (``Bundle.encoder``). None, also for a name, means no function.
 
     Raises:
-        DataError: It is neither.
+        DataError: The argument is neither a function nor functions by name.
     """
 
     def __init__(self, functions: Functions | None = None) -> None:
@@ -74,7 +75,7 @@ class Encoders:
                 )
 
     def of(self, name: str, *, probed: bool = True) -> Encoder | None:
-        """Return the function for a release's encoder; None without one.
+        """Return the function for a release's encoder, or None if there is none.
 
         Args:
             name: The encoder's name.
@@ -85,7 +86,7 @@ class Encoders:
         return functions.get("") if probed and name not in functions else functions.get(name)
 
     def assign(self, name: str) -> None:
-        """Let a function without a name be that of one encoder alone."""
+        """Bind a function without a name to one encoder."""
         named = dict(self._functions)  # another thread may read them meanwhile
         if "" in named:
             named[name] = named.pop("")
@@ -140,7 +141,7 @@ class ExternalEncoder:
 
         Raises:
             DataError: An input is not a text, or an item's vector has another length.
-            EncoderError: The app passed no function; or it raises, or does not return n
+            EncoderError: The app passed no function, or the function raises or does not return n
                 embeddings.
             UsageError: The function uses a device that asks it again.
         """
@@ -161,11 +162,11 @@ class ExternalEncoder:
         """Compare the app's function with the embeddings of a release's probes, once per process.
 
         Args:
-            inputs: n inputs; without any nothing is asked.
+            inputs: n inputs; without any, the function is not called.
             expected: Their embeddings, (n, dimension).
 
         Raises:
-            EncoderError: It is another encoder.
+            EncoderError: The function is another encoder.
         """
         if self._function is None or not inputs:
             return
@@ -210,10 +211,11 @@ class OwnEncoder:
     """The encoder of an app without a vendor, asked once.
 
     Attributes:
-        name: Tells it from other encoders.
-        dimension: Length of an embedding.
+        name: The name that tells the encoder from others.
+        dimension: The length of an embedding.
         function: The app's function; None for the vectors of items only.
-        probes: Its embeddings, (d,), by text; without any it is recognized by its name alone.
+        probes: The encoder's embeddings, (d,), by text; without any, it is recognized by its name
+            alone.
         texts: Whether its inputs are texts.
     """
 
@@ -230,14 +232,15 @@ class OwnEncoder:
 
     @classmethod
     def asked(cls, function: Encoder, name: str | None) -> OwnEncoder:
-        """Ask an app's function for its dimension, twice: equal texts must be equal.
+        """Ask an app's function for its dimension, twice, because equal texts must be equal.
 
         Args:
             function: The app's function.
             name: The encoder's name; None takes the function's or its class's, and the dimension.
 
         Raises:
-            EncoderError: It fails, returns no embeddings, or others for the same texts.
+            EncoderError: The function fails, returns no embeddings, or returns other embeddings for
+                the same texts.
         """
         called = name or function_name(function)
         try:
@@ -289,11 +292,11 @@ def _embedded(
         function: The function.
         encoder: The encoder's name, for errors.
         inputs: The inputs.
-        dimension: Length of an embedding; None takes what it returns.
+        dimension: The length of an embedding; None accepts the length that the function returns.
 
     Raises:
-        EncoderError: It raises, or does not return n embeddings.
-        UsageError: It uses a device that asks it again.
+        EncoderError: The function raises, or does not return n embeddings.
+        UsageError: The function uses a device that asks it again.
     """
     name = f"the app's encoder {encoder}"
     before: tuple[Encoder, ...] = getattr(_thread, "running", ())

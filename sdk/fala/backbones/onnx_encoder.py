@@ -1,4 +1,4 @@
-"""A transformer through onnxruntime; pooling is inside the graph."""
+"""A transformer that runs through onnxruntime; its graph includes the pooling."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from fala.base.forks import keep_in_forks
 #: padding, a layer's output does not fit the cache, and there are too few runs for all cores.
 RUN_TOKENS = 192
 
-#: Characters of a text that are read, at least: enough for the tokens of any encoder, with blanks
-#: and marks that are no tokens. Further ones cost memory (400 bytes a character) in the tokenizer,
-#: which then drops them.
+#: The least number of characters of a text that are read, which is enough for the tokens of any
+#: encoder, with blanks and marks that are no tokens. Further characters would take memory in the
+#: tokenizer (400 bytes each), which then drops them.
 LONGEST = 1 << 17
 _CHARACTERS_A_TOKEN = 8
 _MOST_CHARACTERS = 1 << 20
@@ -162,10 +162,10 @@ class OnnxEncoder:
         return self._optional
 
     def check_adapter(self, adapter: AdapterWeights) -> None:
-        """Check that an adapter fits this graph; ``encode`` does so, too, once for each adapter.
+        """Check that an adapter fits this graph, as ``encode`` does once for each adapter.
 
         Raises:
-            BundleFormatError: It does not; names the wrong input.
+            BundleFormatError: The adapter does not fit; the error names the wrong input.
         """
         if adapter not in self._checked:
             check_inputs(adapter, self._optional)
@@ -189,7 +189,8 @@ class OnnxEncoder:
             The embeddings, shape (n, dimension).
 
         Raises:
-            DataError: An item is not a text, or is a pair that does not fit; names its position.
+            DataError: An item is not a text, or is a pair that does not fit; the error names its
+                position.
             BundleFormatError: The adapter does not fit the graph; the tokenizer or the model fails
                 on a text; or the model returns NaN, infinity or another shape than its graph
                 declares. These are the vendor's mistakes.
@@ -263,7 +264,7 @@ class OnnxEncoder:
             self._session.run(None, feeds)
 
     def _tokenized(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
-        """Token ids of every text, and token types of every pair."""
+        """Return the token ids of every text, and the token types of every pair."""
         ids: list[list[int]] = []
         types: list[list[int]] = []
         cut = [tuple(part[: self._longest] for part in segments(text)) for text in texts]
@@ -278,7 +279,7 @@ class OnnxEncoder:
         return ids, types
 
     def _encodings(self, chunk: Sequence[tuple[str, ...]]) -> list[Any]:
-        """Return the tokenizer's output for texts: on all cores, where its threads start."""
+        """Return the tokenizer's output for texts, computed on all cores if its threads start."""
         if self._together:
             inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
             try:
@@ -359,12 +360,12 @@ def libraries() -> tuple[Any, Any, Any]:
 
 
 def _opened(model: bytes, session_class: Any, options: Any) -> Any:  # noqa: ANN401 - no types
-    """Return a session; without threads of its own where onnxruntime cannot start them.
+    """Return a session, which has no threads of its own if onnxruntime cannot start them.
 
     Args:
         model: The ONNX file's bytes.
         session_class: onnxruntime's class.
-        options: Its options; they say afterwards how many threads there are.
+        options: The session's options, which afterwards say how many threads there are.
     """
     try:
         # The fallback would repeat the same, and print messages.
@@ -379,11 +380,11 @@ def _opened(model: bytes, session_class: Any, options: Any) -> Any:  # noqa: ANN
 
 
 def give_back() -> None:
-    """Return freed memory to the operating system, where the C library would keep it.
+    """Return freed memory to the operating system if the C library would keep it.
 
     glibc keeps the memory that onnxruntime read a model into, which is as large as the model.
     """
-    # Another C library, or a Python without ctypes.
+    # There may be another C library, or a Python without ctypes.
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
         import ctypes
 
@@ -391,7 +392,7 @@ def give_back() -> None:
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:
-    """Texts in parts of limited size, as the tokenizer takes memory for each character."""
+    """Yield texts in parts of limited size, as the tokenizer takes memory for each character."""
     start = characters = 0
     for position, text in enumerate(texts):
         size = sum(map(len, text))
@@ -409,20 +410,20 @@ def _most(name: str) -> int:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _most_threads() -> int:
-    """How many threads a session may have: as many as there are cores, or numeric libraries use."""
+    """Return how many threads a session may have: the number of cores, or of a set limit."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return min(cores(), int(threads)) if threads.isdecimal() and int(threads) else cores()
 
 
 def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int]]:
-    """Positions of texts in runs of similar length, independent of the texts' order."""
+    """Return positions of texts in runs of similar length, independent of the texts' order."""
     # The longest run first, so that the cores end at about the same time.
     runs: list[list[int]] = []
     longest = 0  # tokens of the last run's first text
@@ -435,13 +436,13 @@ def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int
 
 
 def _failed(message: str) -> Callable[[str], BundleFormatError]:
-    """Return the error of a library that failed on texts; see ``without_texts``."""
+    """Return the error for a library that failed on texts; see ``without_texts``."""
     return lambda kind: BundleFormatError(f"{message} on a text: {kind}")
 
 
 @contextlib.contextmanager
 def _library_errors(message: str) -> Iterator[None]:
-    """Raise a library's errors that are about no text, with their messages."""
+    """Raise a library's errors, with their messages, because they are about no text."""
     try:
         yield
     except BaseException as error:  # neither library has a base class for its errors

@@ -1,4 +1,4 @@
-"""Static embeddings: a text's embedding is the mean of its tokens' vectors."""
+"""Static embeddings, which embed a text as the mean of its tokens' vectors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class StaticEmbeddings(MeanOfVectors):
             text; ``normalized``, whether embeddings are scaled to length 1; ``skips_unknown``,
             whether unknown words have no part in the mean; ``characters``, how many of a text are
             read, or null for ``LONGEST``.
-        vectors: Their vectors, or codes of them, shape (V, d).
-        scales: The codes' steps, shape (V,).
-        max_length: Tokens of a text that are read; None for all.
+        vectors: The tokens' vectors, or codes of them, shape (V, d).
+        scales: The steps of the codes, shape (V,).
+        max_length: The number of tokens of a text that are read; None for all.
 
     Raises:
         BundleFormatError: The settings are not of this form, or do not fit the vocabulary, or the

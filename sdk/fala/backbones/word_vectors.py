@@ -1,4 +1,4 @@
-"""Static word vectors: a text's embedding is the mean of its words' vectors."""
+"""Static word vectors, which embed a text as the mean of its words' vectors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _composed(text: str) -> str:
 
 
 def _is_mark(character: str) -> bool:
-    """Whether a character is a mark of letters: to Python it is no part of a word."""
+    """Return whether a character is a mark of letters: to Python it is no part of a word."""
     return (
         character >= "\u0300"
         and unicodedata.category(character)[0] == "M"

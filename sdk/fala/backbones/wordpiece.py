@@ -1,12 +1,12 @@
-"""WordPiece, the tokenizer of BERT, with the standard library alone.
+"""WordPiece, the tokenizer of BERT, on the standard library alone.
 
 Schuster and Nakajima, "Japanese and Korean voice search", ICASSP 2012; Devlin, Chang, Lee and
 Toutanova, "BERT", NAACL 2019.
 
-What becomes of a character depends on the character alone: it is removed, a space, apart (a word of
-its own), or replaced. These tables of characters come with the release, as the vendor's
-``tokenizers`` library filled them. So a text has the same tokens as there, under every version of
-Python; Python's own tables of Unicode differ between its versions, and from that library's.
+Each character is mapped independently: it is removed, becomes a space, stands apart (as a word of
+its own), or is replaced. The release contains these tables of characters, as the vendor's
+``tokenizers`` library filled them. So a text has the same tokens under every version of Python,
+although Python's own tables of Unicode differ between its versions, and from that library's.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class WordPiece:
                     ids += self._cache.get(word) or self._word_ids(word)
 
     def _word_ids(self, word: str) -> tuple[int, ...]:
-        """From the left, the longest tokens that a word is made of."""
+        """Return the ids of a word's tokens, each the longest one from the left."""
         if len(word) > self._longest_word:
             return (self.unknown,)
         ids: list[int] = []
@@ -122,12 +122,12 @@ class WordPiece:
         return found
 
     def drop_words(self) -> None:
-        """Let go of the words of earlier texts: they are the user's, who may delete the texts."""
+        """Forget the words of earlier texts, which are the user's, who may delete the texts."""
         self._cache.clear()
 
 
 class _Characters(dict[int, str]):
-    """What becomes of characters, by code point, for ``str.translate``; see ``WordPiece``."""
+    """The images of characters, by code point, for ``str.translate``; see ``WordPiece``."""
 
     def __init__(self, table: object) -> None:
         entries = _entries(table, _CHARACTERS, "table of characters")
@@ -152,7 +152,7 @@ class _Characters(dict[int, str]):
         self._starts = [first for first, _, _ in self._ranges]
 
     def __missing__(self, code: int) -> str:
-        """Return what becomes of a character that no text before had."""
+        """Return the image of a character that no earlier text contained."""
         image = chr(code)
         position = bisect_right(self._starts, code) - 1
         if position >= 0 and code <= self._ranges[position][1]:

@@ -11,7 +11,7 @@
     │   └── MissingAdapterError     a task would have no adapter for the new backbone
     ├── DataError                   the caller's texts, labels or numbers
     │   ├── UnknownLabelError       a label that the device does not have
-    │   └── UsageError              arguments that the method does not have; a TypeError, too
+    │   └── UsageError              arguments that the method does not have; also a TypeError
     ├── DeviceError                 a device folder: missing, in use, damaged, no access
     │   ├── DeviceChangedError      the active model was changed meanwhile
     │   ├── UnknownAdapterError     no adapter of this name is loaded
@@ -53,10 +53,10 @@ _DISTRIBUTION = "fala-sdk"
 
 
 def shown(value: object) -> str:
-    """Describe a value that cannot be used, for an error: a number itself, of others the type.
+    """Describe a value that cannot be used, for an error: a number by itself, others by type.
 
     Errors are logged, and a text of the user may stand by mistake where a name, a label or a number
-    is expected. So no error repeats a text: of one its length is shown.
+    is expected. So no error repeats a text; it shows the text's length instead.
     """
     if isinstance(value, str):
         length = str.__len__(value)
@@ -168,8 +168,9 @@ class WorseModelError(FalaError):
     """The new model would be worse for this user than the one to compare with; nothing changed.
 
     Attributes:
-        before: Mean loss of that one on the user's labelled examples, each left out, in nats; None
-            where labels of encoded texts are too few, if the release contradicts the active one.
+        before: Mean loss, in nats, of the model to compare with on the user's labelled examples,
+            each left out; None if the release contradicts the active one and too few encoded texts
+            have labels.
         after: Mean loss of the new model on the same examples.
     """
 
@@ -215,10 +216,10 @@ class BudgetError(FalaError):
 
 
 def install_hint(extra: str) -> str:
-    """Return the command that adds an extra to FaLA, from where FaLA is installed from.
+    """Return the command that adds an extra to FaLA, from the place FaLA was installed from.
 
-    A clone, a wheel's file and an address are no names that pip finds in an index. Installers note
-    them in ``direct_url.json`` (PEP 610); what has no such note was found by its name.
+    pip cannot find a clone, a wheel's file or an address by name in an index. Installers note them
+    in ``direct_url.json`` (PEP 610), so a package without that note was found by its name.
 
     Args:
         extra: The extra's name in ``pyproject.toml``.
@@ -229,7 +230,7 @@ def install_hint(extra: str) -> str:
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
         noted = json.loads(metadata.distribution(_DISTRIBUTION).read_text("direct_url.json") or "")
         origin = noted if isinstance(noted, dict) else {}
-    clone = Path(__file__).absolute().parents[3]  # on PYTHONPATH, nothing may be installed
+    clone = Path(__file__).absolute().parents[3]  # nothing is installed if it is on PYTHONPATH
     if "url" not in origin and (clone / "pyproject.toml").is_file():
         origin = {"url": clone.as_uri(), "dir_info": {"editable": True}}
     url = str(origin.get("url", ""))
@@ -248,7 +249,7 @@ def install_hint(extra: str) -> str:
 
 
 def _path_of(url: str) -> str:
-    """Return the path of a file's address; ``urllib`` would be a network client."""
+    """Return the path in a file's address, without importing ``urllib``, a network client."""
     path = re.sub(
         rb"%([0-9a-fA-F]{2})",
         lambda code: bytes.fromhex(code[1].decode()),
@@ -259,15 +260,15 @@ def _path_of(url: str) -> str:
 
 @contextlib.contextmanager
 def needs(what: str, package: str = "", *, extra: str = "") -> Iterator[None]:
-    """Raise one error where a library that is imported inside is missing or broken.
+    """Raise one error if a library that is imported in the block is missing or broken.
 
     Args:
         what: What needs which library, as the error says it.
-        package: What pip installs.
-        extra: The extra of FaLA that has the library, in place of a package.
+        package: The name of the package that pip installs.
+        extra: The extra of FaLA that contains the library, instead of a package.
 
     Raises:
-        MissingExtraError: It is.
+        MissingExtraError: The library is missing or broken.
     """
     try:
         yield
@@ -280,20 +281,20 @@ def needs(what: str, package: str = "", *, extra: str = "") -> Iterator[None]:
 
 
 def model_changed(path: object) -> DeviceChangedError:
-    """Return the error of a device whose active model has changed meanwhile."""
+    """Return the error for a device whose active model has changed meanwhile."""
     return DeviceChangedError(f"{path}: the device's model was changed meanwhile")
 
 
 def check_word(value: object, words: Sequence[str], name: str) -> str:
-    """Check an app's choice of some words, and return it.
+    """Check that an app's argument is one of some words, and return it.
 
     Args:
         value: The app's argument.
-        words: The words.
+        words: The words that it may be.
         name: The argument's name.
 
     Raises:
-        DataError: It is none of them.
+        DataError: The argument is none of the words.
     """
     if not isinstance(value, str) or value not in words:
         choice = ", ".join(f'"{word}"' for word in words)
@@ -302,14 +303,16 @@ def check_word(value: object, words: Sequence[str], name: str) -> str:
 
 
 def check_flag(value: object, name: str) -> bool:
-    """Check an app's True or False, and return it: any text, even "no", would count as True.
+    """Check that an app's argument is True or False, and return it.
+
+    Without the check any text, even "no", would count as True.
 
     Args:
         value: The app's argument.
         name: The argument's name.
 
     Raises:
-        DataError: It is neither.
+        DataError: The argument is neither True nor False.
     """
     if not isinstance(value, bool):
         raise DataError(f"{name} is True or False, not {shown(value)}")
@@ -317,10 +320,10 @@ def check_flag(value: object, name: str) -> bool:
 
 
 def without_texts(call: Callable[[], Result], failed: Callable[[str], FalaError]) -> Result:
-    """Call other code with texts of the user; of its error nothing but type and place carry over.
+    """Call other code with texts of the user; only the type and place of its error carry over.
 
-    A library's message may quote a text, and an app's error too. A traceback would print it, so it
-    is not the cause of FaLA's error either.
+    The message of a library's or an app's error may quote a text, and a traceback would print it.
+    So that error is not the cause of FaLA's error either.
 
     Args:
         call: The library's function, or the app's.
@@ -343,9 +346,10 @@ def without_texts(call: Callable[[], Result], failed: Callable[[str], FalaError]
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether an error says that a library, or the app's code, failed; too little memory does not.
+    """Return whether an error says that a library or the app's code failed.
 
-    A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
+    Too little memory is no such failure. A panic in the Rust code of tokenizers is one, although it
+    is not an Exception and its class cannot be imported.
     """
     if isinstance(error, MemoryError):
         return False
@@ -353,20 +357,20 @@ def is_failure(error: BaseException) -> bool:
 
 
 def safe_line(text: object, longest: int = 500) -> str:
-    """Text of a foreign source as one short line that is safe to show.
+    """Return a foreign source's text as one short line that is safe to show.
 
-    Libraries put names from a model or tokenizer into their messages, and a server its own words;
-    a terminal would act on the control characters in them.
+    Libraries put names from a model or tokenizer into their messages, and a server its own words.
+    A terminal would act on the control characters in them.
 
     Args:
         text: An error, or a text.
-        longest: Characters that are kept.
+        longest: The number of characters that are kept.
     """
     return printable(" ".join(str(text).split())[:longest])
 
 
 def printable(text: str) -> str:
-    """Return a text as one line, with control characters as their escapes.
+    """Return a text as one line in which control characters are escaped.
 
     Args:
         text: The text, of any length.

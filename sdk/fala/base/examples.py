@@ -30,8 +30,8 @@ class Pair(str):
     separator between the segments and, where its graph has token types, with those of a first and
     a second text. Word vectors and n-grams take the words of both.
 
-    It is the text of both with ASCII's record separator, U+001E, between them, and any text with
-    that character is read as a pair: so stores, files and digests treat pairs as texts.
+    It consists of both texts with ASCII's record separator, U+001E, between them, and any text with
+    that character is read as a pair. So stores, files and digests treat pairs as texts.
 
     Examples:
         >>> pair = fala.Pair("It rained.", "Rain fell.")
@@ -87,8 +87,8 @@ class Item(str):
 
     Attributes:
         vector: Its embedding, (d,), float32.
-        encoder: The encoder that made the vector (``Bundle.encoder``). If another one is installed,
-            the app's function is called with the key. None fits any encoder.
+        encoder: The name of the encoder that made the vector (``Bundle.encoder``). If another
+            encoder is installed, the app's function is called with the key. None fits any encoder.
 
     Examples:
         >>> item = fala.Item("photo-17.jpg", [0.5, 0.1, 0.4])
@@ -104,13 +104,14 @@ class Item(str):
         """Make an item.
 
         Args:
-            key: The app's name for it.
-            vector: Its embedding, d finite numbers within float16, which a device keeps.
-            encoder: The name of the encoder that made it, or None.
+            key: The app's name for the item.
+            vector: Its embedding: d finite numbers within the range of float16, in which a device
+                keeps them.
+            encoder: The name of the encoder that made the vector, or None.
 
         Raises:
-            DataError: The key is not a text, the vector is not one of such numbers, or the encoder
-                is not a name.
+            DataError: The key is not a text, the vector does not consist of such numbers, or the
+                encoder is not a name.
         """
         if problem := fault(key):
             raise DataError(f"the item's key {problem}")
@@ -131,10 +132,10 @@ class Item(str):
         return item
 
     def check(self, dimension: int) -> None:
-        """Check the vector's length.
+        """Check that the vector has a number of dimensions.
 
         Raises:
-            DataError: It differs.
+            DataError: It has another number of them.
         """
         if len(self.vector) != dimension:
             raise DataError(
@@ -150,7 +151,7 @@ class Item(str):
 
 
 def as_float32(value: ArrayLike) -> NDArray[np.float32]:
-    """Convert an app's real numbers to an array; an object of the app may raise any error."""
+    """Convert an app's real numbers to an array, although the app's object may raise any error."""
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(np.float32, casting="same_kind", copy=False)
 
@@ -168,7 +169,7 @@ def as_text(text: str) -> str:
 
 
 def segments(text: str) -> tuple[str, ...]:
-    """Return the two segments of a pair; of any other text the text alone."""
+    """Return the two segments of a pair, or any other text alone."""
     first, parting, second = text.partition(PARTING)
     return (first, second) if parting else (str(text),)
 
@@ -200,13 +201,13 @@ MATCHING = "matching"
 
 
 def tokenizer_inputs(texts: Sequence[str]) -> list[str | tuple[str, ...]]:
-    """Texts as a tokenizer takes them: pairs as their two segments."""
+    """Return texts as a tokenizer takes them, with pairs as their two segments."""
     parts = [segments(text) for text in texts]
     return [part if len(part) > 1 else part[0] for part in parts]
 
 
 def texts_of(example: Example) -> tuple[str, ...]:
-    """All texts of an example, the document or candidate first."""
+    """Return all texts of an example, the document or candidate first."""
     if isinstance(example, Match):
         return (example.candidate, *example.history)
     return (example,)
@@ -251,8 +252,8 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
         The examples as a list.
 
     Raises:
-        DataError: If one text was passed for a sequence of texts, or an example is of the wrong
-            kind; names its position.
+        DataError: One text was passed instead of a sequence of texts, or an example is of the wrong
+            kind; the error names its position.
     """
     checked = listed(examples, "examples")
     kind: type = Match if task == MATCHING else str
@@ -272,7 +273,8 @@ def check_not_blank(examples: Sequence[Example]) -> None:
     """Check that examples, which a device is to keep, have no blank text.
 
     Raises:
-        DataError: One has, which could neither teach anything nor be exported; names its position.
+        DataError: A text is blank, which could neither teach anything nor be exported; the error
+            names its position.
     """
     for position, text in _each_text(examples):
         if not all(segment.strip() for segment in segments(text)):
@@ -280,7 +282,7 @@ def check_not_blank(examples: Sequence[Example]) -> None:
 
 
 def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[Value]:
-    """Values as a list; any iterable is read once.
+    """Return values as a list; any iterable is read once.
 
     Args:
         values: The values. A mapping's keys would lose its values, and a table (of pandas, Polars
@@ -289,10 +291,10 @@ def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[
         ordered: Whether their order matters; a set has none.
 
     Raises:
-        DataError: They are not iterable, one example, a mapping, a table, or a set where the order
-            matters; names the argument.
+        DataError: The values are not iterable, or are one example, a mapping, a table, or a set
+            where the order matters; the error names the argument.
     """
-    if type(values) is list:  # the most of all
+    if type(values) is list:  # which most are
         return values.copy()
     if isinstance(values, str | bytes | Match):
         raise DataError(f"{name} are a sequence, not one of them; wrap it in a list")
@@ -332,8 +334,8 @@ def check_texts(texts: Sequence[str]) -> list[str]:
         The texts as a list.
 
     Raises:
-        DataError: One text was passed for a sequence of them, or an item is not a text; names its
-            position.
+        DataError: One text was passed instead of a sequence of texts, or an item is not a text; the
+            error names its position.
     """
     checked = listed(texts, "texts")
     for position, text in enumerate(checked):

@@ -33,7 +33,7 @@ Identity = tuple[int, int, int, int]
 
 
 def identity_of(path: Path) -> Identity | None:
-    """Return a file's identity, which changes with its content; None if it cannot be read."""
+    """Return a file's identity, which changes with its content, or None if it cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -49,11 +49,11 @@ def check_path(value: object, name: str) -> Path:
         name: The argument's name.
 
     Raises:
-        DataError: It is no path.
+        DataError: The value is not a path.
     """
     path: object = value
     if isinstance(value, os.PathLike):
-        with contextlib.suppress(Exception):  # an app's own may raise anything
+        with contextlib.suppress(Exception):  # an app's own path may raise anything
             path = os.fspath(value)
     if isinstance(path, str) and path and "\0" not in path:
         with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate
@@ -63,15 +63,15 @@ def check_path(value: object, name: str) -> Path:
 
 
 def bytes_or_file(value: object, name: str, most: int) -> bytes:
-    """Bytes from an app or vendor, or the first bytes of the file that it names.
+    """Return bytes from an app or vendor, or the first bytes of the file that it names.
 
     Args:
         value: The bytes, or the file's path.
-        name: The argument's name, and what it is.
-        most: Bytes that are read of a file.
+        name: The argument's name, with what it is.
+        most: The most bytes that are read from a file.
 
     Raises:
-        DataError: It is neither, or the file cannot be read.
+        DataError: The value is neither, or the file cannot be read.
     """
     if isinstance(value, bytes | bytearray):
         return bytes(value)
@@ -86,7 +86,7 @@ def bytes_or_file(value: object, name: str, most: int) -> bytes:
 
 
 def failure(error: OSError) -> str:
-    """Return the operating system's error at a file, with advice."""
+    """Describe the operating system's error at a file, and what to do about it."""
     message = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0)
     return message if advice is None else f"{message}; {advice}"
@@ -94,10 +94,10 @@ def failure(error: OSError) -> str:
 
 @contextlib.contextmanager
 def device_errors(path: Path) -> Iterator[None]:
-    """Raise the operating system's errors at a device's file or folder as FaLA's.
+    """Raise the operating system's errors at a device's file or folder as FaLA's errors.
 
     Raises:
-        DeviceError: There was one.
+        DeviceError: The operating system raised an error.
     """
     try:
         yield
@@ -131,7 +131,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         OSError: The file cannot be written, or another kind of file has the name.
     """
     if path.exists() and not path.is_file():
-        # A folder, or a device such as /dev/null, which a file would replace.
+        # The file would replace a folder, or a device such as /dev/null.
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
@@ -153,9 +153,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder that is deleted afterwards, whenever Ctrl-C comes.
+    """Make a folder that is deleted afterwards, no matter when Ctrl-C comes.
 
-    ``tempfile`` makes its folder before the cleanup is in place: an interrupt between the two
+    ``tempfile`` makes its folder before the cleanup is in place, so an interrupt between the two
     leaves the folder behind.
 
     Raises:
@@ -170,7 +170,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to the disk."""
+    """Flush the names in a directory to the disk."""
     # Windows cannot open a directory; its rename is durable with the file's own flush.
     with contextlib.suppress(PermissionError):
         handle = os.open(directory, os.O_RDONLY)
@@ -181,10 +181,10 @@ def sync_directory(directory: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Keep a file or folder from the machine's other users, whatever the umask.
+    """Hide a file or folder from the machine's other users, whatever the umask is.
 
     Raises:
-        OSError: It is gone.
+        OSError: The file or folder is gone.
     """
     try:
         path.chmod(0o700 if path.is_dir() else 0o600)

@@ -34,8 +34,8 @@ def keep_in_forks(value: _Object, forked: Callable[[_Object], object] | None = N
 def _keep() -> None:
     for value, forked in list(_inherited.items()):
         _kept.append(value)
-        # A reference that is never released: no part of the object is ever finalized. Without
-        # ctypes it is when the interpreter ends.
+        # A reference that is never released keeps every part of the object from being finalized.
+        # Without ctypes they are finalized when the interpreter ends.
         if ctypes is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
         if forked is not None:

@@ -1,4 +1,4 @@
-"""What all reports have: plain values for JSON, sentences, and a table in a notebook."""
+"""The base of all reports: plain values for JSON, sentences, and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Plain:
-    """What all reports have: plain values for JSON, and a table in a notebook.
+    """The base of all reports: plain values for JSON, and a table in a notebook.
 
-    ``print`` of one that an operation returns tells what it did; ``repr`` is its data.
+    Printing the report that an operation returns tells what it did; ``repr`` shows its data.
     """
 
-    #: Properties that are among the plain values, beside the fields.
+    #: Names of properties that are among the plain values beside the fields.
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, for JSON."""
+        """Return the report as plain values, for JSON."""
         names = (*(each.name for each in fields(self)), *self._derived)
         return {name: plain(getattr(self, name)) for name in names}
 
@@ -43,7 +43,7 @@ class Plain:
 
 
 def plain(value: object) -> Any:  # noqa: ANN401 - any of JSON's values
-    """A value of a report as JSON has it."""
+    """Return a report's value in the form that JSON has for it."""
     if isinstance(value, Plain):
         return value.to_dict()
     if isinstance(value, Enum):

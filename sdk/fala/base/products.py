@@ -1,7 +1,8 @@
-"""Products of matrices, quick without a BLAS, too.
+"""Products of matrices that are also quick without a BLAS.
 
 NumPy for phones and browsers is built without a BLAS. Its ``@`` then takes 1 to 3 ns for a product
-of two numbers, and the vectorized loops of its ``einsum`` .1 to .5 ns (``benchmarks/no_blas.py``).
+of two numbers, while the vectorized loops of its ``einsum`` take 0.1 to 0.5 ns
+(``benchmarks/no_blas.py``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# NumPy's description of its build leaves out what was not found. Old ways of building it have none.
+# NumPy's description of its build leaves out what was not found; older builds have no description.
 _BUILD = getattr(np.__config__, "CONFIG", None)
 _HAS_BLAS = _BUILD is None or "found" in _BUILD.get("Build Dependencies", {}).get("blas", {})
 
@@ -22,7 +23,7 @@ _TOGETHER = 64
 def product(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
     """Multiply a matrix (m, r) by a vector (r,) or a matrix (r, k).
 
-    Overflow gives infinity without a warning: the factorization then fails.
+    Overflow gives infinity without a warning, and the factorization that follows fails.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if _HAS_BLAS:
@@ -31,8 +32,8 @@ def product(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
 
 
 def gram(rows: NDArray[Any]) -> NDArray[Any]:
-    """R R' of rows R (n, p), shape (n, n)."""
-    if _HAS_BLAS:  # which computes one half, too
+    """Return R R' of rows R (n, p), shape (n, n)."""
+    if _HAS_BLAS:  # which also computes only one half
         return product(rows, rows.T)
     products = np.empty((len(rows),) * 2, dtype=rows.dtype)
     for start in range(0, len(rows), _TOGETHER):

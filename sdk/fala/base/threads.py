@@ -8,9 +8,9 @@ saves a phone's battery.
 Where threadpoolctl is missing, or cannot be loaded, there is no limit: on phones NumPy has mostly
 no threads of its own.
 
-A product on two threads leaves one that spins through what follows. So a device limits a whole fit,
-with the gathering of its rows. A replacement maps many rows over a bridge, where threads gain, and
-limits its fits alone.
+After a product on two threads, one of them spins through the code that follows. So a device limits
+a whole fit, with the gathering of its rows. A replacement limits only its fits, because it maps
+many rows over a bridge, where threads gain.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread inside.
+    """Limit BLAS to one thread inside the block.
 
-    The setting is per process: of several blocks at once, in threads or nested, the first sets it
-    and the last restores it.
+    The setting is per process. If there are several blocks at once, in threads or nested, the first
+    one sets it and the last one restores it.
     """
     block = object()
-    try:  # of all of it: an interrupt may come anywhere
+    try:  # around all of it, because an interrupt may come anywhere
         with _lock:
             if not _limits:
                 controller = _controller("scipy.linalg" in sys.modules)
@@ -68,7 +68,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _controller(with_scipy: bool) -> ThreadpoolController | None:
-    # Finding the libraries takes milliseconds: once is enough for those that are loaded.
+    # Finding the libraries takes milliseconds, so it is done once for those that are loaded.
     # It looks for libraries with a process, which not every system starts.
     with suppress(ImportError, OSError, NotImplementedError):
         from threadpoolctl import ThreadpoolController

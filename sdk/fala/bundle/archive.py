@@ -111,7 +111,7 @@ def read_entry(stream: BinaryIO, entry: Entry) -> bytes:
 
 
 def digest_of(stream: BinaryIO, entry: Entry) -> str:
-    """SHA-256 of a file of an archive; a file that ends early has another digest."""
+    """Return the SHA-256 of an archive's file; a file that ends early has another digest."""
     digest = hashlib.sha256()
     stream.seek(entry.offset)
     for done in range(0, entry.size, _CHUNK):  # in pieces: verifying takes no memory

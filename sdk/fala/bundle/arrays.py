@@ -25,7 +25,7 @@ _HEADER = re.compile(
 
 
 def array_bytes(array: NDArray[Any]) -> bytes:
-    """An array in NumPy's file format, without pickles.
+    """Return an array in NumPy's file format, without pickles.
 
     Args:
         array: Of floats, of int8 or of uint8, of one or two dimensions.

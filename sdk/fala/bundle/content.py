@@ -1,6 +1,6 @@
-"""What a verified bundle has: a head, bridges, a table of vectors, the app's encoder, an adapter.
+"""The content of a verified bundle: head, bridges, table of vectors, app's encoder, or adapter.
 
-Words and an adapter's matrices have one byte for each number, with a step for each array or column.
+N-grams and an adapter's matrices take one byte per number, with a step per array or column.
 All sites of an adapter have the same size. Each of its files contains one part of all sites,
 stacked by layer; in each layer the attention's is before the output's.
 """
@@ -65,10 +65,10 @@ MOST_INPUTS, LONGEST_INPUT = 16, 1_000
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a verified bundle has besides its backbone; all files of a bundle can share it.
+    """The content of a verified bundle besides its backbone; all files of a bundle can share it.
 
     Attributes:
-        manifest: Its manifest.
+        manifest: The bundle's manifest.
         head: The vendor's head; None for a backbone only.
         bridges: The bridges from earlier backbones, by those backbones' digests.
         probes: The probes of the app's encoder that it was made for: n inputs, and their embeddings
@@ -102,7 +102,7 @@ class Content:
 
 
 def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings:
-    """The backbone of a kind that is a table of vectors.
+    """Read a backbone whose kind is a table of vectors.
 
     Args:
         manifest: The bundle's manifest.
@@ -132,7 +132,7 @@ def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings
 
 
 def read_head(manifest: Manifest, read: Read) -> Head | None:
-    """The vendor's head, or None if the bundle is a backbone only.
+    """Read the vendor's head; None if the bundle is a backbone only.
 
     Args:
         manifest: The bundle's manifest.
@@ -176,7 +176,7 @@ def read_head(manifest: Manifest, read: Read) -> Head | None:
 
 
 def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) -> Lexical:
-    """The lexical view of the arrays in its files.
+    """Return the lexical view of the arrays in its files.
 
     Args:
         idf: Codes of the inverse document frequencies, uint8, shape (BUCKETS,).
@@ -199,7 +199,7 @@ def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) 
 
 
 def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
-    """The bridges from earlier backbones, by those backbones' digests.
+    """Read the bridges from earlier backbones, by those backbones' digests.
 
     Args:
         manifest: The bundle's manifest.
@@ -230,14 +230,14 @@ def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
 
 
 def read_probes(dimension: int, read: Read) -> Probes:
-    """The probes' inputs, and the embeddings expected of them, (n, dimension); n may be 0.
+    """Read the probes' inputs, and the embeddings expected of them, (n, dimension); n may be 0.
 
     Args:
         dimension: The manifest's dimension.
         read: Returns a file's bytes.
 
     Raises:
-        BundleFormatError: They are invalid.
+        BundleFormatError: The probes are invalid.
     """
     inputs = read_json(read(layout.ENCODER_INPUTS), layout.ENCODER_INPUTS)
     if (
@@ -260,7 +260,7 @@ def read_probes(dimension: int, read: Read) -> Probes:
 
 
 def read_adapter(manifest: Manifest, read: Read) -> AdapterWeights:
-    """The weights of an adapter's bundle, as inputs of a backbone.
+    """Return the weights of an adapter's bundle, as inputs of a backbone.
 
     Args:
         manifest: The bundle's manifest.
@@ -279,7 +279,7 @@ def read_adapter(manifest: Manifest, read: Read) -> AdapterWeights:
 
 
 def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
-    """The inputs of a backbone, from the arrays in an adapter's files.
+    """Return the inputs of a backbone, from the arrays in an adapter's files.
 
     Args:
         arrays: Arrays by the files' names.
@@ -356,5 +356,5 @@ def check_config(data: bytes) -> dict[str, Any]:
 
 
 def site_names(layers: int) -> list[str]:
-    """The names of the sites of so many layers, in the order of the files."""
+    """Return the names of the sites of a number of layers, in the order of the files."""
     return [f"adapter.{layer}.{sublayer}" for layer in range(layers) for sublayer in SUBLAYERS]

@@ -62,7 +62,7 @@ ADAPTER_PARTS = (*ADAPTER_MATRICES, "down.bias", "up.bias", "norm.weight", "norm
 
 
 def adapter_file(part: str, *, scales: bool = False) -> str:
-    """The name of the file with one of an adapter's parts, or with the steps of a matrix."""
+    """Return the name of the file with one of an adapter's parts, or with the steps of a matrix."""
     return f"{ADAPTER_WEIGHTS}{part.partition('.')[0]}.scales.npy" if scales else (
         f"{ADAPTER_WEIGHTS}{part}.npy"
     )  # fmt: skip

@@ -133,7 +133,7 @@ class Manifest:
             raise BundleFormatError(f"not in the manifest: {', '.join(sorted(extra))}")
 
     def digest_over(self, parts: list[str], *folders: str) -> str:
-        """SHA-256 over some texts and the digests of the files of some folders."""
+        """Return the SHA-256 over some texts and the digests of the files of some folders."""
         chosen = {name: digest for name, digest in self.files.items() if name.startswith(folders)}
         return hashlib.sha256(json.dumps([parts, chosen], sort_keys=True).encode()).hexdigest()
 
@@ -163,10 +163,10 @@ class Manifest:
 
     @property
     def title(self) -> str:
-        """How people are told which release it is: ``comments v3 (minilm)``.
+        """The release's name for people, such as ``comments v3 (minilm)``.
 
-        The product, the version and the backbone's name, as far as the vendor gives them; the
-        backbone's name stands alone where it is the product's, too.
+        It consists of the product, the version and the backbone's name, as far as the vendor gives
+        them. The backbone's name stands alone if it is also the product's.
         """
         words = [self.product or self.name]
         words += [] if self.version is None else [f"v{self.version}"]
@@ -281,7 +281,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
 
 
 def printable_name(value: object, longest: int = LONGEST_NAME) -> bool:
-    """Whether a text is safe to print: terminals interpret some characters."""
+    """Return whether a text is safe to print, because terminals interpret some characters."""
     return (
         isinstance(value, str)
         and len(value) <= longest

@@ -48,7 +48,7 @@ class Bundle:
 
     Attributes:
         path: The bundle's file.
-        content: What was read of it.
+        content: The content that was read from it.
 
     Examples:
         >>> bundle = fala.Bundle.open(fala_sim.sample_release("bert"))
@@ -90,7 +90,7 @@ class Bundle:
 
     @classmethod
     def verified(cls, path: Path, name: Path, *, hold: bool = False) -> Bundle:
-        """Like ``open``, for a file that will be moved to ``name``: errors contain that name."""
+        """Open a file that will be moved to ``name``, which is the name in errors; see ``open``."""
         with named_errors(name):
             mode = path.stat().st_mode
             if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
@@ -156,7 +156,7 @@ class Bundle:
 
         Raises:
             BundleDigestError: The file changed since the bundle was opened (never with ``hold``).
-            BundleError: It is gone, or is no longer valid.
+            BundleError: The bundle is gone, or is no longer valid.
         """
         if self._held:
             return self._held
@@ -199,7 +199,7 @@ class Bundle:
         return backbone
 
     def adapter(self) -> AdapterWeights:
-        """The adapter's weights, as inputs of a backbone.
+        """Return the adapter's weights, as inputs of a backbone.
 
         Raises:
             BundleMismatchError: The bundle is no adapter.
@@ -256,7 +256,7 @@ class Bundle:
 
     @property
     def manifest(self) -> Manifest:
-        """Its manifest."""
+        """The bundle's manifest."""
         return self.content.manifest
 
     @property
@@ -277,7 +277,7 @@ class Bundle:
 
     @property
     def encoder(self) -> str | None:
-        """The app's encoder that it was made for, by name and version; None for other bundles."""
+        """The name, with its version, of the app's encoder that the bundle is for, or None."""
         return self.manifest.name if self.external else None
 
     @property
@@ -312,7 +312,7 @@ class Bundle:
         return self.manifest.digest_over(parts, "head/", layout.LEXICAL)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same release, at any path."""
+        """Return whether the other bundle is the same release, at any path."""
         return self.manifest == other.manifest if isinstance(other, Bundle) else NotImplemented
 
     def __hash__(self) -> int:
@@ -360,7 +360,7 @@ class Bundle:
 
 
 def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:
-    """The manifest's bytes as packed.
+    """Return the manifest's bytes as packed.
 
     Args:
         stream: The bundle's archive.

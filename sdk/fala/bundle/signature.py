@@ -38,7 +38,7 @@ _CONTEXT = b"fala release, signed manifest, format 1\n"
 
 
 def packed_manifest(path: str | os.PathLike[str]) -> bytes:
-    """A bundle's manifest as packed; nothing else of the bundle is parsed.
+    """Return a bundle's manifest as it was packed, without parsing anything else of the bundle.
 
     Raises:
         BundleError: The file is missing, or its archive cannot be read.
@@ -48,12 +48,12 @@ def packed_manifest(path: str | os.PathLike[str]) -> bytes:
 
 
 def signature_file(bundle: str | os.PathLike[str]) -> Path:
-    """The file of a bundle's signature, beside it."""
+    """Return the path of a bundle's signature, which is beside it."""
     return Path(f"{os.fspath(bundle)}{_SUFFIX}")
 
 
 def message_of(manifest: bytes) -> bytes:
-    """The bytes that are signed."""
+    """Return the bytes that are signed."""
     return _CONTEXT + manifest
 
 
@@ -94,7 +94,7 @@ def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
 
 
 def public_key_of(trust: Trust) -> Ed25519PublicKey:
-    """An Ed25519 public key.
+    """Load an Ed25519 public key.
 
     Raises:
         DataError: ``trust`` is no key.
@@ -123,12 +123,12 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
 
 
 def key_bytes(trust: Trust) -> bytes:
-    """A key's 32 bytes; see ``public_key_of``."""
+    """Return a key's 32 bytes; see ``public_key_of``."""
     return public_key_of(trust).public_bytes_raw()
 
 
 def _read_signature(path: Path) -> tuple[bytes, bytes]:
-    """The public key that a signature claims, and the signature."""
+    """Return the public key that a signature claims, and the signature."""
     try:
         with path.open("rb") as stream:
             content = json.loads(stream.read(_MAX_FILE_BYTES))

@@ -123,7 +123,7 @@ def write_for_encoder(
         probes: The encoder's embeddings, (d,), by up to 16 inputs: texts, or keys for the app's
             function. They show later whether an app's function is this encoder; without any, only
             the shape of what it returns is checked.
-        details: Notes for the manifest.
+        details: Further details for the manifest.
 
     Returns:
         The manifest as written.
@@ -158,7 +158,7 @@ def write_for_encoder(
 
 
 def rounded(lexical: Lexical) -> Lexical:
-    """A lexical view as a bundle stores it; rounding it again changes nothing.
+    """Return a lexical view as a bundle stores it, which another rounding does not change.
 
     Args:
         lexical: Any view.
@@ -171,7 +171,7 @@ def rounded(lexical: Lexical) -> Lexical:
 
 
 def lexical_files(lexical: Lexical) -> dict[str, bytes]:
-    """The files of a lexical view, which store it as ``rounded`` returns it."""
+    """Return the files of a lexical view, which store it as ``rounded`` returns it."""
     idf, weight, scales = _codes(lexical)
     return {
         layout.LEXICAL_IDF: array_bytes(idf),

@@ -1,1 +1,1 @@
-"""The head, the personal model, the lexical view, bridges."""
+"""The head, the personal model, the lexical view, and bridges between backbones."""

@@ -51,7 +51,7 @@ class Bridge:
             )
 
     def map(self, embeddings: Vectors) -> Vectors:
-        """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).
+        """Return estimates of new embeddings, (n, d_new), from old embeddings, (n, d_old).
 
         Raises:
             BundleFormatError: If the embeddings are not of the old backbone's dimension.
@@ -67,12 +67,13 @@ class Bridge:
             )
 
     def then(self, following: Bridge) -> Bridge:
-        """Return this bridge, followed by another from this one's target.
+        """Return the composition of this bridge with another that starts at its target.
 
-        This one's residual passes through the other; the two residuals are taken to be independent.
+        This bridge's residual passes through the other one, and the two residuals are assumed to be
+        independent.
 
         Raises:
-            BundleFormatError: If the other does not start where this one ends.
+            BundleFormatError: If the other bridge does not start where this one ends.
         """
         if len(following.matrix) != len(self.offset):
             raise BundleFormatError(
@@ -93,12 +94,12 @@ def reachable(
     """Return the bridges to a new backbone, including those through the active one.
 
     Args:
-        bridges: The new bundle's, by source.
-        earlier: The active bundle's, by source.
-        active: Digest of the active backbone.
+        bridges: The new bundle's bridges, by source.
+        earlier: The active bundle's bridges, by source.
+        active: The digest of the active backbone.
 
     Returns:
-        Bridges of distinct sources, the one with the largest residuals first.
+        Bridges of distinct sources; the bridge with the largest residuals comes first.
     """
     reached = dict(bridges)
     if active in bridges:

@@ -34,7 +34,8 @@ from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
 
-# How far a weight may be from the vendor's times a factor, as a share, to be stored as that.
+# The largest share by which a weight may differ from the vendor's weight times a factor and still
+# be stored as that product.
 _SAME = 1e-6
 
 
@@ -69,7 +70,7 @@ class Lexical:
         object.__setattr__(self, "weight", _read_only(self.weight))
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same view, number by number."""
+        """Return whether it is the same view, number by number."""
         if not isinstance(other, Lexical):
             return NotImplemented
         return same_arrays((self.idf, self.weight), (other.idf, other.weight))
@@ -182,7 +183,7 @@ class Head:
         return lexical_rows(idf, texts) if last is None else last.of(idf, texts)
 
     def features(self, inputs: Vectors) -> NDArray[np.float64]:
-        """E = w * x, shape (n, C, D), in float64 for the solvers."""
+        """Return E = w * x, shape (n, C, D), in float64 for the solvers."""
         return inputs[:, None, :].astype(np.float64) * self.weight
 
     def vendor_model(self) -> PersonalModel:
@@ -191,13 +192,13 @@ class Head:
 
     @property
     def constant(self) -> bool:
-        """Whether its logits are the same for all examples: it knows nothing of the labels."""
+        """Whether all examples have the same logits, so that it knows nothing of the labels."""
         has_words = self.lexical is not None and self.lexical.weight.any()
         return not has_words and not self.weight.any()
 
     @property
     def described(self) -> str:
-        """Its task and its labels, in words."""
+        """The head's task and labels, in words."""
         return f"{self.task} with {self.link.described(self.labels)}"
 
     def without_words(self) -> Head:
@@ -210,13 +211,13 @@ class Head:
         return tuple(map(str, self.labels))
 
     def in_order(self, labels: Sequence[HeadLabel]) -> Head:
-        """Return the same head, with labels of the same type, in another order.
+        """Return the same head with its labels in another order.
 
         Args:
             labels: All of the head's labels, or equal ones of the other type.
 
         Raises:
-            DataError: They are not the head's labels.
+            DataError: The labels are not the head's labels.
         """
         names = [str(label) for label in labels]
         if sorted(names) != sorted(self.names):
@@ -245,7 +246,7 @@ class Head:
         return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, self.link)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it has the same logits for the same labels of the same task."""
+        """Return whether the other head has the same logits for the same labels of one task."""
         if not isinstance(other, Head):
             return NotImplemented
         return (self.task, self.labels, self.lexical, self.link) == (
@@ -276,25 +277,25 @@ class Head:
         """Return the label that an argument equals; see ``finder``.
 
         Args:
-            value: An argument of the caller's.
-            what: Names it, for the error.
+            value: An argument of the caller.
+            what: Names the argument, for the error.
 
         Raises:
-            DataError: It is not one of them.
+            DataError: The argument equals none of the labels.
         """
         if (label := finder(self.labels)(value)) is None:
             raise DataError(f"{what} is one of {named(self.labels)}, not {shown(value)}")
         return label
 
     def positive(self, label: OneLabel | None) -> HeadLabel | None:
-        """Return the label that a ranking is by, and ``predict(threshold=)`` is about.
+        """Return the label by which ``rank`` orders and whose threshold ``predict`` takes.
 
         Args:
-            label: The app's choice; None takes the natural one of two labels, see
-                ``natural_positive``, or else the second, and none of others.
+            label: The app's choice. If None, the natural label of two is used (see
+                ``natural_positive``), or else the second one; among more labels there is none.
 
         Raises:
-            DataError: It is not one of the labels, or they do not exclude one another.
+            DataError: The choice is not one of the labels, or they do not exclude one another.
         """
         if label is None:
             if self.link.kind != "labels" or len(self.labels) != 2:
@@ -305,33 +306,33 @@ class Head:
         return self.label_of(label, "positive")
 
     def kept_positive(self, chosen: str | None) -> HeadLabel | None:
-        """Return the positive label by the name of one that was chosen for an earlier head."""
+        """Return the positive label, given the name of the one chosen for an earlier head."""
         kept = None if chosen is None else finder(self.labels)(chosen)
         return self.positive(None) if kept is None else kept
 
     def label_shares(self, labels: Iterable[Label]) -> NDArray[np.float64]:
-        """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where there is none.
+        """Return labels as class shares, tags, or ratings, (n, C); NaN for a missing label.
 
         Args:
-            labels: n labels, in any sequence; None and NaN are no label.
+            labels: n labels, in any sequence; None and NaN stand for a missing label.
 
         Raises:
-            DataError: If a label is not one of the head's; names its position.
+            DataError: If a label is not one of the head's; the error names its position.
         """
         return self.link.numbers(listed(labels, "labels"), self.labels)
 
 
 @dataclass(frozen=True, eq=False)
 class OwnWords:
-    """A user's weights of n-grams v: the vendor's times a factor, and the user's own of some.
+    """A user's weights v of n-grams: the vendor's weights times a factor, and some of the user's.
 
-    A fit gives own weights to the n-grams of the user's texts. The others' keep the vendor's
-    direction: the slope a moves them all by one factor. So they need no memory.
+    A fit gives the n-grams of the user's texts weights of their own. All other weights keep the
+    vendor's direction, because the slope a moves them by one factor, so they need no memory.
 
     Attributes:
-        factor: Shape (C,).
-        buckets: Shape (m,), uint16, ascending: the n-grams with own weights.
-        weight: Their weights, float32, shape (C, m).
+        factor: The factor of the vendor's weights, shape (C,).
+        buckets: The n-grams with weights of their own, uint16, ascending, shape (m,).
+        weight: The weights of these n-grams, float32, shape (C, m).
     """
 
     factor: Vectors
@@ -344,11 +345,11 @@ class OwnWords:
 
     @classmethod
     def of(cls, weight: Vectors, vendor: Vectors) -> OwnWords:
-        """Those of a weight v, shape (C, buckets), to float32's precision.
+        """Return a weight v, shape (C, buckets), in this form, to float32's precision.
 
         Args:
-            weight: v.
-            vendor: The vendor's, of the same shape.
+            weight: The weight v.
+            vendor: The vendor's weight, of the same shape.
         """
         factor = np.ones(len(vendor), dtype=np.float32)
         for row, (ours, theirs) in enumerate(zip(weight, vendor, strict=True)):
@@ -362,10 +363,10 @@ class OwnWords:
         return cls(factor, buckets.astype(np.uint16), weight[:, buckets].copy())
 
     def dense(self, vendor: Vectors) -> Vectors:
-        """V itself, shape (C, buckets), beside the vendor's.
+        """Return all weights v, shape (C, buckets), given the vendor's weights.
 
         Raises:
-            DataError: It is for another number of logits.
+            DataError: These weights are for another number of logits.
         """
         if len(self.factor) != len(vendor):
             raise DataError(
@@ -377,7 +378,7 @@ class OwnWords:
         return weight
 
     def at(self, vendor: Vectors, buckets: NDArray[np.int32]) -> Vectors:
-        """V at some buckets (nnz,), shape (C, nnz), beside the vendor's (C, buckets)."""
+        """Return v at some buckets (nnz,), shape (C, nnz), given the vendor's (C, buckets)."""
         if len(buckets) > len(self.buckets):
             return self.dense(vendor)[:, buckets]
         # A prediction of a few texts touches little of the large arrays.
@@ -398,12 +399,12 @@ class PersonalModel:
         head: The vendor's head.
         weight: omega, shape (C, D).
         bias: b, shape (C,).
-        lexical: v, shape (C, buckets), or in short; None takes the vendor's. For a head with a
-            lexical view.
+        lexical: v for a head with a lexical view, as an array (C, buckets) or as ``OwnWords``; None
+            takes the vendor's.
 
     Attributes:
         head, weight, bias: The arguments, in float32.
-        words: v in short; None where it is the vendor's, or the head has none.
+        words: v in short; None if it is the vendor's, or the head has no lexical view.
 
     Raises:
         DataError: If a shape does not fit the head, or a number is not finite in float32.
@@ -455,7 +456,7 @@ class PersonalModel:
 
     @property
     def lexical(self) -> Vectors | None:
-        """V, shape (C, buckets), made anew by each call; None for a head without lexical view."""
+        """The weights v, (C, buckets), made anew by each access; None without a lexical view."""
         vendor = self._vendor_lexical
         return vendor if vendor is None or self.words is None else self.words.dense(vendor)
 
@@ -467,7 +468,7 @@ class PersonalModel:
         return same_arrays((self.weight, self.bias, self.lexical), vendors)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same model on the same head."""
+        """Return whether the other one is the same model on the same head."""
         if not isinstance(other, PersonalModel):
             return NotImplemented
         return self.head == other.head and same_arrays(
@@ -479,14 +480,14 @@ class PersonalModel:
         return f"<PersonalModel: {kind}, on {self.head!r}>"
 
     def logits(self, inputs: Vectors, words: SparseRows | None = None) -> Vectors:
-        """Z of n examples, shape (n, C).
+        """Return Z of n examples, shape (n, C).
 
         Args:
             inputs: ``Head.inputs``, shape (n, D).
             words: ``Head.words``.
 
         Raises:
-            DataError: If the head has a lexical view, and there are no words.
+            DataError: If the head has a lexical view but there are no n-grams.
         """
         z = inputs @ self.weight.T + self.bias
         if (vendor := self._vendor_lexical) is None:
@@ -500,12 +501,12 @@ class PersonalModel:
     def probabilities(
         self, inputs: Vectors, words: SparseRows | None = None
     ) -> NDArray[np.float64]:
-        """Probabilities of labels or tags, or values of a rating, (n, number of labels)."""
+        """Return probabilities of labels or tags, or values of a rating, (n, number of labels)."""
         return self.head.link.values(self.logits(inputs, words))
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:
-    """Whether two sequences of arrays are equal, number by number; None equals only None."""
+    """Return whether two sequences of arrays are equal, number by number; None equals only None."""
     return all(
         first is second if first is None or second is None else np.array_equal(first, second)
         for first, second in zip(ours, theirs, strict=True)
@@ -520,7 +521,7 @@ def example_inputs(
     *,
     candidate: bool = False,
 ) -> Vectors:
-    """X of some examples: h or u * v, shape (n, d), or [u * v, v], (n, 2 d). See ``Head``."""
+    """Return the inputs x of examples: h or u * v, (n, d), or [u * v, v], (n, 2 d)."""
     # A user without a history has u = 0, and so the same u * v for every candidate.
     result = np.zeros((len(examples), dimension * (1 + candidate)), dtype=np.float32)
     histories: dict[tuple[str, ...], Vectors] = {}

@@ -1,7 +1,7 @@
-"""The labels of an app and a vendor: the one rule by which values are labels.
+"""The one rule that decides which label a value of an app or a vendor is.
 
 A head's labels are integers or strings. ``finder`` turns any equal value of an app into one of
-them; ``number_of`` is for ratings, ``is_missing`` for no label.
+them, ``number_of`` reads ratings, and ``is_missing`` tells that there is no label.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from fala.base.errors import DataError, UsageError, shown, type_of
 from fala.base.examples import listed
 
-#: A head's own label: an integer or a string; all labels of a head have one of these types.
+#: A head's own label: an integer or a string; all labels of a head are of the same type.
 HeadLabel: TypeAlias = int | str
-#: One label of an app: a head's label, or what equals it; see ``finder``.
+#: One label of an app: a head's label, or any value that equals it; see ``finder``.
 OneLabel: TypeAlias = str | int | float | np.generic
 #: A label of an app: one label, a rating's number, or a set of tags; None and NaN are no label.
 Label: TypeAlias = OneLabel | Collection[OneLabel] | None
@@ -30,7 +30,7 @@ OwnLabel: TypeAlias = HeadLabel | float | frozenset[HeadLabel]
 #: The range of an integer that is a label.
 LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 
-# Pairs of labels of which the second is the positive one, whatever their order.
+# Pairs of labels whose second one is the positive label, whatever order they are given in.
 _POSITIVE = {
     "0": "1", "-1": "1", "no": "yes", "n": "y", "false": "true", "f": "t", "off": "on",
     "negative": "positive", "neg": "pos",
@@ -38,7 +38,7 @@ _POSITIVE = {
 
 
 def natural_positive(labels: Sequence[HeadLabel]) -> HeadLabel | None:
-    """Return the positive label of a pair as no and yes, 0 and 1, or false and true; else None.
+    """Return the positive label of a pair such as no and yes, 0 and 1, or false and true, or None.
 
     Args:
         labels: All labels, in any order.
@@ -51,8 +51,8 @@ def natural_positive(labels: Sequence[HeadLabel]) -> HeadLabel | None:
 
 
 def is_missing(label: object) -> bool:
-    """Whether a label is None, NaN, or pandas' NA: an example without one."""
-    if isinstance(label, str):  # the most of all
+    """Return whether a label is None, NaN, or pandas' NA, which stand for a missing label."""
+    if isinstance(label, str):  # which most are
         return False
     if isinstance(label, float | np.floating):
         return bool(np.isnan(label))
@@ -63,7 +63,8 @@ def checked_labels(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
     """Return a head's labels as Python's integers or strings; booleans are integers.
 
     Raises:
-        UsageError: They are of both types or of others, or an integer is not within 64 bits.
+        UsageError: The labels are of both types or of other types, or an integer is not within 64
+            bits.
     """
     given = listed(labels, "labels")
     if all(isinstance(label, str) for label in given):
@@ -78,22 +79,19 @@ def checked_labels(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
 
 
 def in_one_type(labels: Iterable[object]) -> list[HeadLabel]:
-    """Return an app's or a vendor's labels as integers if all equal one and none is a text.
-
-    Else they are the labels' names.
-    """
+    """Return labels as integers if each equals an integer and none is a text, else as names."""
     given = list(labels)
     numbers = [number for label in given if (number := integer_of(label)) is not None]
     return [*numbers] if len(numbers) == len(given) else [*map(label_name, given)]
 
 
 def label_name(label: object) -> str:
-    """Return the name of a label: a text itself, and the digits of what equals an integer.
+    """Return the name of a label: a text itself, or the digits of the integer that it equals.
 
     1, 1.0, ``np.float32(1)`` and True have the name ``"1"``.
     """
     if isinstance(label, str):
-        # Exactly, of an enumeration's member, too.
+        # This is exact for an enumeration's member as well.
         return label if type(label) is str else str.__str__(label)
     try:
         integer = integer_of(label)
@@ -108,9 +106,9 @@ def finder(labels: Sequence[HeadLabel]) -> Callable[[object], HeadLabel | None]:
     """Return a function that finds the head's label of any value of an app or a vendor.
 
     A value is the label of the same name: 1, 1.0, ``np.float32(1)``, True and ``"1"`` are the
-    integer 1 or the string ``"1"``, whichever the head has. If there is none of that name, a number
-    is the only string that spells it otherwise: ``"1.0"``, or ``"True"`` in upper or lower case for
-    True. Of other values it returns None.
+    integer 1 or the string ``"1"``, whichever the head has. If no label has that name, a number is
+    the only label that spells it in another way: ``"1.0"``, or ``"True"`` in upper or lower case
+    for True. The function returns None for other values.
 
     Args:
         labels: All of the head's labels.
@@ -129,13 +127,13 @@ def finder(labels: Sequence[HeadLabel]) -> Callable[[object], HeadLabel | None]:
 
 
 def typed(name: str, labels: Sequence[HeadLabel]) -> HeadLabel:
-    """Return the label of a name in the type of a head's labels, as far as it spells that."""
+    """Return the label of a name in the type of a head's labels, if the name spells that type."""
     number = spelled_integer(name) if labels and isinstance(labels[0], int) else None
     return name if number is None else number
 
 
 def spelled_integer(text: str) -> int | None:
-    """Return the integer of 64 bits whose only spelling is a text, as "-1" is; None without one."""
+    """Return the 64-bit integer of which a text, such as "-1", is the only spelling, or None."""
     plain = text.removeprefix("-")
     if not (plain.isascii() and plain.isdigit() and len(plain) < 20):
         return None
@@ -150,12 +148,12 @@ def named(labels: Iterable[HeadLabel]) -> str:
 
 
 def names_of(labels: Iterable[HeadLabel]) -> set[str]:
-    """Return the names of labels, which equal labels of both types have in common."""
+    """Return the names of labels; equal labels of both types have the same name."""
     return set(map(str, labels))
 
 
 def equal_labels(ours: Iterable[HeadLabel], theirs: Iterable[HeadLabel]) -> bool:
-    """Whether labels are equal, in either type, in the same order."""
+    """Return whether labels are equal, in either type, in the same order."""
     return [*map(str, ours)] == [*map(str, theirs)]
 
 
@@ -165,7 +163,7 @@ def as_array(labels: Sequence[HeadLabel]) -> NDArray[Any]:
 
 
 def integer_of(label: object) -> int | None:
-    """Return the integer that a number or a boolean equals; None for others, and for a text."""
+    """Return the integer that a number or a boolean equals; None for other values and texts."""
     if isinstance(label, int | np.integer | np.bool_):
         return int(label)
     value = math.nan if isinstance(label, str) else number_of(label)
@@ -173,7 +171,7 @@ def integer_of(label: object) -> int | None:
 
 
 def stored_tags(label: str) -> frozenset[str] | None:
-    """Return the set of tags of a stored label; None if it is not one."""
+    """Return the set of tags of a stored label, or None if the label is not a set of tags."""
     try:
         tags = json.loads(label)
     except (ValueError, RecursionError):
@@ -191,7 +189,7 @@ def tags_of(label: object, where: str = "") -> list[object]:
         where: Names the example, for the error.
 
     Raises:
-        DataError: It is no set; nor are a text's characters, or a mapping's keys.
+        DataError: The label is not a set; a text's characters and a mapping's keys are none either.
     """
     if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
         with contextlib.suppress(TypeError):  # an array without dimensions is not iterable
@@ -202,9 +200,9 @@ def tags_of(label: object, where: str = "") -> list[object]:
 
 
 def number_of(label: object) -> float:
-    """Return the number of a rating, or of a text that spells one; NaN if it is none.
+    """Return the number of a rating, or of a text that spells a number; NaN for anything else.
 
-    True is 1, as everywhere in Python. An array is no number, even if it has only one.
+    True is 1, as everywhere in Python. An array is not a number, even if it contains only one.
     """
     if isinstance(label, bytes | np.ndarray) or not isinstance(label, str | SupportsFloat):
         return math.nan

@@ -43,13 +43,13 @@ from fala.model.losses import (
 
 #: The kinds of labels.
 LinkKind: TypeAlias = Literal["labels", "tags", "rating"]
-#: A number for a head, or, of tags, one each.
+#: One number for a head, or one for each of its tags.
 PerTag: TypeAlias = float | tuple[float, ...]
 
 #: Finds the head's label that a value equals; see ``finder``.
 Find: TypeAlias = Callable[[object], HeadLabel | None]
 
-#: The largest end of a rating's range: beyond it, float32 loses precision.
+#: The largest end of a rating's range, beyond which float32 loses precision.
 LARGEST_RATING = 1e6
 #: The least and the largest noise of a rating, as shares of its range.
 LEAST_NOISE, LARGEST_NOISE = 1e-2, 10.0
@@ -62,8 +62,8 @@ class Link(ABC):
 
     Attributes:
         kind: The kind of labels: ``"labels"`` exclude one another, ``"tags"`` do not.
-        low: The least mean of a label.
-        high: The largest mean of a label.
+        low: The least mean that a label can have.
+        high: The largest mean that a label can have.
         measure: The kind of loss, in words.
     """
 
@@ -125,11 +125,11 @@ class Link(ABC):
 
     @abstractmethod
     def curvature(self, mean: Floats) -> Floats:
-        """Return one curvature an example for all of its logits, (n,)."""
+        """Return one curvature per example for all of its logits, (n,)."""
 
     @abstractmethod
     def varied(self, y: Floats, least: int) -> bool:
-        """Return whether labels differ enough to judge by: two have ``least`` examples or more."""
+        """Return whether at least two labels have ``least`` examples or more, to compare by."""
 
     @abstractmethod
     def certainty(self, z: Floats) -> Floats:
@@ -164,7 +164,7 @@ class Link(ABC):
         """Return labels as numbers (n, C), NaN where there is none.
 
         Raises:
-            DataError: One is not the head's; names its position.
+            DataError: A label is not one of the head's; the error names its position.
         """
 
     def as_stored(self, given: Sequence[Label], labels: Sequence[HeadLabel]) -> list[str | None]:
@@ -174,7 +174,7 @@ class Link(ABC):
 
     @abstractmethod
     def given_back(self, stored: str, labels: Sequence[HeadLabel]) -> OwnLabel | None:
-        """Return a stored label in the type of the head's labels; None if it is damaged."""
+        """Return a stored label in the type of the head's labels, or None if it is damaged."""
 
     def usable(
         self, stored: Sequence[str | None], labels: Sequence[HeadLabel]
@@ -194,8 +194,8 @@ class Link(ABC):
 class Labels(Link):
     """Labels that exclude one another: the logistic function for two, else the softmax.
 
-    Of two equally probable labels the first is predicted. An example's certainty is the difference
-    of its two largest logits. A label is stored by its name.
+    If two labels are equally probable, the first one is predicted. An example's certainty is the
+    difference of its two largest logits. A label is stored by its name.
     """
 
     kind = "labels"
@@ -236,7 +236,7 @@ class Labels(Link):
         return int((counts >= least).sum()) >= 2
 
     def certainty(self, z: Floats) -> Floats:
-        # One logit is compared with a second one of 0.
+        # A single logit is compared with a second logit of 0.
         ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
         return np.asarray(ordered[:, -1] - ordered[:, -2])
 
@@ -303,7 +303,7 @@ class Tags(Link):
         return np.asarray(np.abs(z).min(axis=1))
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        bits = np.random.default_rng(0).integers(2**62, size=z.shape[1])  # a hash of the set
+        bits = np.random.default_rng(0).integers(2**62, size=z.shape[1])  # their sum hashes the set
         return np.asarray((z > 0) @ bits, dtype=np.int64)
 
     def values(self, z: NDArray[np.floating]) -> Floats:
@@ -344,17 +344,17 @@ class Rating(Link):
     """Numbers: stars, or seconds watched. A label is normal about the logit.
 
     Its noise, which the vendor measures, scales the loss. A rating has the curvature of a label at
-    a probability of 1/2 if people differ by half of the noise. Values are within the range, and
-    candidates beyond it differ in their order, too. Ratings are equally uncertain, and the newest
-    come first. They are of one class in steps of the noise.
+    a probability of 1/2 if people differ by half of the noise. Values are within the range, but the
+    order of candidates also tells logits beyond the range apart. All ratings are equally uncertain,
+    so the newest come first. Ratings within a step of the noise form one class.
 
     Attributes:
         low: The least number.
         high: The largest number.
-        noise: Standard deviation of people's numbers about the vendor's own model.
+        noise: The standard deviation of people's numbers about the vendor's own model.
 
     Raises:
-        BundleFormatError: They are no such numbers.
+        BundleFormatError: The numbers cannot be those of a rating.
     """
 
     low: float
@@ -469,7 +469,7 @@ class Rating(Link):
 def _shares(
     given: Sequence[Sequence[object] | None], labels: Sequence[HeadLabel], wrong: str
 ) -> Floats:
-    """1 where an example has a label, else 0, (n, number of labels); NaN for None."""
+    """Return 1 where an example has a label, else 0, (n, number of labels); NaN for None."""
     index = {label: position for position, label in enumerate(labels)}
     shares, find = np.zeros((len(given), len(labels))), finder(labels)
     for position, values in enumerate(given):
@@ -493,6 +493,6 @@ def _distinct(labels: Sequence[HeadLabel]) -> str:
 
 
 def ranks(values: Floats) -> Floats:
-    """Ranks (n,), the mean rank where values are equal."""
+    """Return ranks (n,); equal values have their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])

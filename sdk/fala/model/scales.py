@@ -18,12 +18,12 @@ class Scales:
     Each scale multiplies a variance of the fit's Gaussian. 0 fixes the vendor's value.
 
     Attributes:
-        blocks: Of the weights, a scale for each block of features.
-        slope: Of the slope.
-        bias: Of the bias.
+        blocks: The scales of the weights, one for each block of features.
+        slope: The scale of the slope.
+        bias: The scale of the bias.
         trust: The personal model's share of the full fit where the user's own labels do not
             contradict, from 0 (the calibrated model) to 1.
-        labels: The number of labels from which on they hold.
+        labels: The number of labels from which on these scales are used.
     """
 
     blocks: tuple[float, ...]
@@ -34,7 +34,7 @@ class Scales:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The scales as numbers: of the blocks, the slope, and the bias."""
+        """All scales in one sequence: those of the blocks, of the slope, and of the bias."""
         return (*self.blocks, self.slope, self.bias)
 
     @classmethod
@@ -52,20 +52,21 @@ class Scales:
 
 
 def scales_at(table: Sequence[Scales], labels: int) -> Scales:
-    """Return the scales for a number of labels; below the least of the table its first ones.
+    """Return the scales for a number of labels; fewer than the table's least take its first row.
 
     Args:
-        table: One or more, by rising number of labels.
+        table: One row or more, in ascending order of the number of labels.
         labels: The user's number of labels.
     """
     return [table[0], *(row for row in table if row.labels <= labels)][-1]
 
 
 def scales_of(details: object) -> tuple[Scales, ...] | None:
-    """Return the table of a manifest; None for anything else than such a table.
+    """Return the table in a manifest, or None if it is not a table of scales.
 
     Args:
-        details: A list of objects with the attributes of ``Scales``, by rising number of labels.
+        details: A list of objects with the attributes of ``Scales``, in ascending order of the
+            number of labels.
     """
     if not isinstance(details, list) or not all(map(_is_row, details)):
         return None

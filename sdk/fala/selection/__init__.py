@@ -1,1 +1,1 @@
-"""Which examples and texts to encode."""
+"""The choice of the examples and texts to encode."""

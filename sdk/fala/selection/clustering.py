@@ -123,7 +123,7 @@ def members_of(assignment: Indices) -> list[Indices]:
 
 
 def mean_directions(unit: Vectors, members: list[Indices]) -> Vectors:
-    """Mean direction of each cluster, (m, dim); zero where the members are all zero."""
+    """Return the mean direction of each cluster, (m, dim); zero where all members are zero."""
     sums = np.empty((len(members), unit.shape[1]), dtype=np.float32)
     for cluster, examples in enumerate(members):
         unit[examples].sum(axis=0, out=sums[cluster])
@@ -131,7 +131,7 @@ def mean_directions(unit: Vectors, members: list[Indices]) -> Vectors:
 
 
 def _falling(scores: Vectors, most: int) -> Indices:
-    """Positions of the greatest scores, falling; the earlier of equals first."""
+    """Return the positions of the greatest scores, in descending order and then by position."""
     falling = -scores
     if most >= len(scores):
         return np.asarray(falling.argsort(kind="stable"))

@@ -46,7 +46,7 @@ class SimilarityGraph:
         return len(self.unit)
 
     def positive(self, left: npt.ArrayLike, right: Indices) -> npt.NDArray[np.bool_]:
-        """Whether pairs of examples are ``+``; the arguments are broadcast."""
+        """Return whether pairs of examples are ``+``; the arguments are broadcast."""
         keys = edge_keys(left, right, len(self))
         if not len(self.edges):
             return np.zeros(keys.shape, dtype=np.bool_)
@@ -136,7 +136,7 @@ def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
 
 
 def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices]]:
-    """Vectors, a few at a time, and the candidates for their neighbours, ascending."""
+    """Yield vectors, a few at a time, and the candidates for their neighbours, ascending."""
     count = max(1, min(len(used), int(_CELLS * np.sqrt(len(used)))))
     centres = unit[np.random.default_rng(0).choice(used, count, replace=False)]
     cell = nearest_of(unit[used], centres)
@@ -182,10 +182,10 @@ def build_graph(
 
 
 def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
-    """The classes of that many examples.
+    """Return the labels of examples as an array of classes.
 
     Raises:
-        DataError: The labels are not that many integers.
+        DataError: The labels are not integers, or not as many as there are examples.
     """
     classes = np.asarray(labels)
     integers = classes.dtype.kind in "biu" or not classes.size  # an empty list has no kind
@@ -195,5 +195,5 @@ def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
 
 
 def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> npt.NDArray[np.int64]:
-    """One number for each unordered pair of ``total`` examples; the arguments are broadcast."""
+    """Return one number per unordered pair of ``total`` examples; the arguments are broadcast."""
     return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))

@@ -112,7 +112,7 @@ def select(
 def _correlation(
     unit: Vectors, labels: npt.ArrayLike | None, count: int, neighbours: int | None, seed: int
 ) -> tuple[Indices, int]:
-    """Clusters by KwikBucks (of a sample, if there are many examples), and the queries."""
+    """Return clusters by KwikBucks (of a sample, if there are many examples), and the queries."""
     total, sampled = len(unit), np.arange(len(unit))
     most = max(_LARGEST_SAMPLE, _SAMPLED * count)
     if total > most:
@@ -134,12 +134,12 @@ def _correlation(
 
 
 def _whole(value: object) -> bool:
-    """Whether a value is a whole number of 0 or more, of Python or NumPy."""
+    """Return whether a value is a whole number of 0 or more, of Python or NumPy."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -> Indices:
-    """The representatives of clusters, in the order of `select`.
+    """Return the representatives of clusters, in the order of `select`.
 
     Args:
         unit: Unit vectors, (n, dim).

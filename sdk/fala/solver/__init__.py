@@ -1,1 +1,1 @@
-"""The mathematics of a personal model: pure functions of arrays."""
+"""The mathematics of a personal model, as pure functions of arrays."""

@@ -2,11 +2,11 @@
 
 Models are compared by their losses on the user's labelled examples, each left out.
 
-- **Which** (``decide``): the vendor's own, the recalibrated one, or the personal one at the
-  release's mixing weight. The personal one is expected; another takes its place if its mean loss is
-  lower by a standard error of the difference.
-- **Worse or better** (``Comparison``): the carried model against the old one, by a one-sided 95 %
-  interval, and by the correlation of the two vendor models where labels do not tell.
+- ``decide`` chooses the vendor's own model, the recalibrated one, or the personal one at the
+  release's mixing weight. The personal model is expected; another one takes its place if its mean
+  loss is lower by a standard error of the difference.
+- ``Comparison`` tells whether the carried model is worse or better than the old one, by a one-sided
+  95 % interval, and where the labels do not tell, by the correlation of the two vendor models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fala.base.plain import Plain
 from fala.model.links import LABELS, Link, PerTag
 from fala.model.losses import Floats
 
-#: Labelled examples, and examples of each label, that are needed to judge a model.
+#: The least number of labelled examples, and of examples of each of two labels, for a comparison.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 #: A rise of the cross-entropy that a user would notice, in nats.
 MATTERS = 0.02
@@ -49,7 +49,7 @@ _WORDS: Mapping[str, str] = {
     "calibrated": "the vendor's with the user's own slope and bias",
     "vendor": "the vendor's own",
 }
-# A head that knows nothing has no direction: its bias alone is fitted.
+# A head that knows nothing has no direction, so only its bias is fitted.
 _NO_DIRECTION = "the shares of the labels alone"
 
 
@@ -59,8 +59,8 @@ class Difference(Plain):
 
     Attributes:
         mean: The mean difference, in nats; above 0 the first model is worse.
-        error: Its standard error.
-        examples: How many pairs there are, two at least.
+        error: The standard error of the mean.
+        examples: The number of pairs, at least two.
     """
 
     mean: float
@@ -69,35 +69,35 @@ class Difference(Plain):
 
     @classmethod
     def of(cls, losses: Floats, others: Floats) -> Difference:
-        """The difference of two models' losses of the same examples, (n,)."""
+        """Return the difference of two models' losses of the same examples, (n,)."""
         difference = losses - others
         error = float(difference.std(ddof=1) / np.sqrt(len(difference)))
         return cls(float(difference.mean()), error, len(difference))
 
     @property
     def worse(self) -> bool:
-        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval.
+        """Whether the first model is worse beyond noise.
 
-        A difference that is printed as 0 is none.
+        That is so if 0 is below a one-sided 95 % interval, unless the difference is printed as 0.
         """
         return self.mean > max(self.margin, _SHOWN)
 
     @property
     def better(self) -> bool:
-        """Whether it is better beyond noise."""
+        """Whether the first model is better beyond noise."""
         return -self.mean > max(self.margin, _SHOWN)
 
     @property
     def deviations(self) -> float:
-        """The mean by its standard error."""
+        """The mean in units of its standard error."""
         return self.mean / max(self.error, _SHOWN / 2)
 
     @property
     def margin(self) -> float:
         """Half the width of the two-sided 90 % interval, by Student's t.
 
-        The quantile is within .009 from 5 degrees of freedom on, .002 from 8: the Cornish-Fisher
-        expansion about the normal one (Abramowitz and Stegun, 26.7.5).
+        Its quantile is the Cornish-Fisher expansion about the normal one (Abramowitz and Stegun,
+        26.7.5), which is within 0.009 from 5 degrees of freedom on, and within 0.002 from 8 on.
         """
         z, freedom = NORMAL_95, self.examples - 1
         first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
@@ -110,12 +110,13 @@ class Verdict:
 
     Attributes:
         decision: The model to activate.
-        reason: Why, in words.
-        trust: Its share between the calibrated model and the full fit; of tags one each.
-        measure: The kind of loss; empty where labels are too few to judge by.
-        losses: Mean loss in nats, each example left out, by candidate; empty likewise.
-        scores: Of a rating, ``"rmse"`` and ``"rank_correlation"`` of the chosen model, each
-            example left out; empty of labels.
+        reason: The reason for the decision, in words.
+        trust: The model's share of the way from the recalibrated model to the full fit; one share
+            per tag.
+        measure: The kind of loss; empty if there are too few labels to compare models.
+        losses: The mean leave-one-out loss of each candidate, in nats; empty likewise.
+        scores: For ratings, the leave-one-out ``"rmse"`` and ``"rank_correlation"`` of the chosen
+            model; empty for labels.
     """
 
     decision: Decision
@@ -136,28 +137,30 @@ def decide(
 ) -> Verdict:
     """Choose the active model by leave-one-out logits.
 
-    The candidates are the vendor's own model, the calibrated one, which ranks as the vendor's does,
-    and the personal one: the release's share of the way from there to the full fit, which public
-    annotators chose for this number of labels. It is expected; another replaces it if its loss is
-    lower by a standard error of the difference; of both the one with the least loss. Few labels
-    prove little: the lowest loss alone is no better on people who are in no table, and leaves more
-    of them with wrong decisions (``docs/tried.md``).
+    There are three candidates: the vendor's own model, the recalibrated one, which ranks as the
+    vendor's does, and the personal one. The personal model lies between the recalibrated model and
+    the full fit, at the mixing weight that simulated users chose for this number of labels. It is
+    the expected choice. Another candidate replaces it if its loss is lower by a standard error of
+    the difference; if both others do, the one with the least loss is chosen. A few labels prove
+    little: choosing by the lowest loss alone is no better on people who are in no table, and leaves
+    more of them with wrong decisions (``docs/tried.md``).
 
-    Of tags each is calibrated first by the same rule, as a user differs from others in some tags;
-    one with too few labels to judge is personal. Then all of them together are compared.
+    Tags are first recalibrated one by one, by the same rule, because a user differs from others in
+    some tags only. A tag with too few labels to compare is personal. Then all tags are compared
+    together.
 
-    Rows over a bridge count, too: they raise the losses of all models, and make the full fit look
-    worse by .002 nats at most.
+    Rows that were mapped over a bridge count as well. They raise the losses of all models, and make
+    the full fit look worse by at most 0.002 nats.
 
-    If labels are too few to judge, the model is the expected one; without any label it is the full
-    fit, to the old logits.
+    If there are too few labels to compare, the expected model is chosen. Without any label it is
+    the full fit, which follows the old logits.
 
     Args:
         labels: Labels of the n labelled examples, as class shares or numbers, (n, C).
-        full: Logits (n, C) of the full fit, each left out.
-        calibrated: Those of the vendor's direction with the user's own slope and bias.
-        vendor: The vendor's own logits; None of a head that knows nothing: it would decide by a
-            coin, and is no candidate.
+        full: Leave-one-out logits of the full fit, (n, C).
+        calibrated: Leave-one-out logits of the vendor's direction with the user's slope and bias.
+        vendor: The vendor's own logits. None if its head knows nothing: such a head would decide by
+            a coin, so it is no candidate.
         link: The meaning of the logits.
         trust: The expected share of the full fit.
     """
@@ -170,7 +173,7 @@ def decide(
     def losses_of(models: Mapping[Decision, Floats], part: slice) -> dict[Decision, Floats]:
         return {name: of_part.losses(labels[:, part], z[:, part]) for name, z in models.items()}
 
-    # Without labels old logits are followed, which were judged when they were made.
+    # Without labels the fit follows old logits, whose model was chosen when they were made.
     shares = np.full(logits, trust if count else 1.0)
     personal = calibrated + shares * (full - calibrated)
     models: dict[Decision, Floats] = {"personal": personal, "calibrated": calibrated}
@@ -207,7 +210,10 @@ def decide(
 
 
 def _best(losses: Mapping[Decision, Floats], words: Mapping[str, str]) -> tuple[Decision, str]:
-    """The first model, unless another is lower by a standard error, and what the least says."""
+    """Return the model to choose, and what its loss, or the least loss, says about it.
+
+    It is the first model, unless the loss of another is lower by a standard error.
+    """
     expected = next(iter(losses))
     gains = {name: Difference.of(losses[expected], loss) for name, loss in losses.items()}
     lower = [name for name, gain in gains.items() if gain.mean > gain.error]
@@ -229,7 +235,7 @@ class Correlation(Plain):
     Attributes:
         value: Pearson's correlation of their logits.
         examples: The number of examples.
-        real: Whether both backbones have encoded all of them. Estimated embeddings contain less
+        real: Whether both backbones have encoded all examples. Estimated embeddings contain less
             than real ones, and many of them have the same error.
     """
 
@@ -239,8 +245,8 @@ class Correlation(Plain):
 
     @classmethod
     def of(cls, first: Floats, second: Floats, *, real: bool) -> Correlation | None:
-        """The correlation of numbers (n, C); None where one of them are all the same."""
-        # Exactly: the mean of equal numbers may differ from them in the last digit.
+        """Return the correlation of numbers (n, C), or None if either side is constant."""
+        # This is exact, while the mean of equal numbers may differ from them in the last digit.
         if not (len(first) and np.ptp(first, axis=0).any() and np.ptp(second, axis=0).any()):
             return None
         first, second = (numbers - numbers.mean(axis=0) for numbers in (first, second))
@@ -249,31 +255,31 @@ class Correlation(Plain):
 
     @property
     def contradicts(self) -> bool:
-        """Whether it is below 0 by more than a standard error of Fisher's z.
+        """Whether the correlation is below 0 by more than a standard error of Fisher's z.
 
-        Fewer than 10 examples prove nothing. From word vectors to MiniLM, it is True for heads with
-        the sign reversed of all of 86 people who are in no published figure (MD-Agreement and
-        MultiPICo, 20 labels or more), and for the correct heads of none.
+        Fewer than 10 examples prove nothing. On 86 people who are in no published figure
+        (MD-Agreement and MultiPICo, 20 labels or more, from word vectors to MiniLM), it is True for
+        every head whose sign is reversed, and for none of the correct heads.
         """
         return self.examples >= MIN_LABELLED and self.deviations < -1
 
     @property
     def unrelated(self) -> bool:
-        """Whether it is not above 0 by two standard errors, on ``MIN_REAL`` examples or more.
+        """Whether ``MIN_REAL`` examples or more do not show it above 0 by two standard errors.
 
-        Two heads for the same labels agree on real texts. Of the same 86 people with 20 encoded
-        texts, a random head was unrelated for 98 %, the vendor's for none.
+        Two heads for the same labels agree on real texts. With 20 encoded texts of each of the same
+        86 people, a random head was unrelated for 98 % of them, and the vendor's head for none.
         """
         return self.real and self.examples >= MIN_REAL and self.deviations < 2
 
     @property
     def agrees(self) -> bool:
-        """Whether it is above 0 by two standard errors, or of fewer than 10 examples."""
+        """Whether it is above 0 by two standard errors, or there are fewer than 10 examples."""
         return self.examples < MIN_LABELLED or self.deviations >= 2
 
     @property
     def deviations(self) -> float:
-        """Fisher's z by its standard error; of 4 examples or more."""
+        """Fisher's z in units of its standard error; it needs 4 examples or more."""
         value = min(max(self.value, -_LARGEST), _LARGEST)
         return math.atanh(value) * math.sqrt(self.examples - 3)
 
@@ -282,28 +288,28 @@ class Correlation(Plain):
 class Comparison(Plain):
     """Losses of three models on the same labelled examples, each left out.
 
-    Only examples that both backbones have encoded count: in use every text has its real embedding,
-    and an estimated one reflects the bridge more than the model. Half of the encoded texts are
-    random.
+    Only examples that both backbones have encoded count, because in use every text has its real
+    embedding, and an estimated one reflects the bridge more than the model. Half of the encoded
+    texts are random.
 
     Attributes:
         labelled: The number of these examples.
-        old: Mean loss in nats of the old personal model; None without an example.
-        vendor: Mean loss of the vendor's new model, without a personal part.
-        carried: Mean loss of the personal model on the new backbone.
-        to_old: How much worse the carried model is than the old one; None where labels are too few
-            to judge by.
-        to_vendor: How much worse it is than the vendor's new one.
-        to_old_of_all: How much worse it is than the old one on all labelled examples, those with an
-            estimated embedding included; None where the two releases agree (``releases``), or all
-            labels are too few to judge by.
+        old: The mean loss of the old personal model, in nats; None without an example.
+        vendor: The mean loss of the vendor's new model, without a personal part.
+        carried: The mean loss of the personal model on the new backbone.
+        to_old: How much worse the carried model is than the old one; None if there are too few
+            labels to compare.
+        to_vendor: How much worse the carried model is than the vendor's new model.
+        to_old_of_all: How much worse the carried model is than the old one on all labelled
+            examples, including those with an estimated embedding; None if the two releases agree
+            (``releases``), or all labels together are too few to compare.
         old_with_labels: The correlation of the old vendor model with these labels; None likewise.
         releases: The correlation of the old and the new vendor model on the user's examples,
-            labelled or not; None without one.
-        measure: The kind of loss. Of ratings, half the squared error by the square of the noise
-            that the new release states.
-        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` of ``"old"``, ``"vendor"`` and
-            ``"carried"``; empty of labels.
+            labelled or not; None without an example.
+        measure: The kind of loss. For ratings it is half the squared error divided by the square of
+            the noise that the new release states.
+        scores: For ratings, the ``"rmse"`` and ``"rank_correlation"`` of ``"old"``, ``"vendor"``
+            and ``"carried"``; empty for labels.
     """
 
     labelled: int = 0
@@ -322,12 +328,13 @@ class Comparison(Plain):
     def disagrees(self) -> bool:
         """Whether the new vendor model speaks against the release.
 
-        Without labels to judge by: whether it contradicts the old one or is unrelated to it; see
-        ``Correlation``. Else the labels decide: by how many standard errors the carried model's
-        loss is higher, on all of them. To that is added by how many standard errors the releases'
-        correlation is below what two related heads have, one at least, as far as the old head is
-        known to agree with this user: in full from two standard errors on, and not at all where it
-        is no better than chance. ``benchmarks/accepting.py`` counts the errors.
+        Without enough labels it does if it contradicts the old vendor model or is unrelated to it;
+        see ``Correlation``. Otherwise the labels decide, by the number of standard errors by which
+        the carried model's loss is higher on all of them. A second number is added to it: by how
+        many standard errors the releases' correlation is below that of two related heads, which is
+        at least one. It counts as far as the old head is known to agree with this user: in full
+        from two standard errors on, and not at all if that head is no better than chance.
+        ``benchmarks/accepting.py`` counts the errors.
         """
         releases, labels, old = self.releases, self.to_old_of_all, self.old_with_labels
         if releases is None or releases.agrees:
@@ -341,9 +348,10 @@ class Comparison(Plain):
     def worse(self) -> bool | None:
         """Whether the carried model is worse for this user than the old one.
 
-        True if its loss is higher beyond noise; False if the labels rule out that it is higher by
-        ``MATTERS``. Else True if the new vendor model disagrees (``disagrees``), and None while it
-        is not known. ``accept="better-than-old"`` refuses a release where it is True.
+        True if its loss is higher beyond noise, and False if the labels rule out that it is higher
+        by ``MATTERS``. Otherwise True if the new vendor model disagrees (``disagrees``), or None,
+        which means that it is not known. ``accept="better-than-old"`` refuses a release if this is
+        True.
         """
         if self.to_old is not None and self.to_old.worse:
             return True
@@ -353,7 +361,7 @@ class Comparison(Plain):
 
     @property
     def judgement(self) -> Judgement:
-        """``worse`` in a word; better is better beyond noise."""
+        """The judgement of ``worse`` in a word; "better" means better beyond noise."""
         if self.worse is None:
             return "unknown"
         if self.worse:
@@ -362,5 +370,5 @@ class Comparison(Plain):
 
 
 def can_judge(labels: Floats, link: Link = LABELS) -> bool:
-    """Whether labels, as class shares or numbers (n, C), are enough to judge a model by."""
+    """Return whether labels, as class shares or numbers (n, C), suffice to compare models."""
     return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)

@@ -11,12 +11,12 @@ from fala.base.products import gram, product
 from fala.model.losses import Floats
 from fala.text.sparse_rows import SparseRows
 
-# Rows that are written out together to extend a Gram matrix: one of n-grams is long.
+# The number of rows that are written out together to extend a Gram matrix; n-grams' rows are long.
 _TOGETHER = 32
 
 
 class Products(Protocol):
-    """Products with rows r_i of p numbers, of n examples: all that Newton's method needs."""
+    """Products with the rows r_i of n examples, of p numbers: all that Newton's method needs."""
 
     @property
     def size(self) -> int:
@@ -25,10 +25,10 @@ class Products(Protocol):
     def __len__(self) -> int: ...
 
     def times(self, delta: Floats) -> Floats:
-        """R delta' for delta (C, p), shape (n, C)."""
+        """Return R delta' for delta (C, p), shape (n, C)."""
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)' for numbers (n, C), shape (C, p)."""
+        """Return (R' numbers)' for numbers (n, C), shape (C, p)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class DenseRows:
     """Rows that are written out.
 
     Attributes:
-        matrix: R, shape (n, p).
+        matrix: The rows R, shape (n, p).
     """
 
     matrix: Floats
@@ -50,32 +50,32 @@ class DenseRows:
         return len(self.matrix)
 
     def times(self, delta: Floats) -> Floats:
-        """R delta', shape (n, C), in the precision of R."""
+        """Return R delta', shape (n, C), in the precision of R."""
         columns = delta.astype(self.matrix.dtype, copy=False).T
         return np.asarray(product(self.matrix, columns), dtype=np.float64)
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)', shape (C, p), in the precision of R."""
+        """Return (R' numbers)', shape (C, p), in the precision of R."""
         columns = np.ascontiguousarray(numbers.T).astype(self.matrix.dtype, copy=False)
         return np.asarray(product(columns, self.matrix), dtype=np.float64)
 
     def gram(self) -> Floats:
-        """R R', shape (n, n)."""
+        """Return R R', shape (n, n)."""
         return gram(self.matrix)
 
     def stack(self, other: DenseRows) -> DenseRows:
-        """These rows and others of the same columns."""
+        """Return these rows and others of the same columns."""
         return DenseRows(np.vstack([self.matrix, other.matrix]))
 
 
 @dataclass(frozen=True, eq=False)
 class CentredRows:
-    """Sparse rows less their centre, times a number.
+    """Sparse rows minus their centre, times a number: R = r (X - c).
 
     Attributes:
-        rows: X, sparse.
-        centre: c, shape (p,).
-        root: r; R = r (X - c).
+        rows: The sparse rows X.
+        centre: Their centre c, shape (p,).
+        root: The number r.
     """
 
     rows: SparseRows
@@ -91,15 +91,15 @@ class CentredRows:
         return len(self.rows)
 
     def times(self, delta: Floats) -> Floats:
-        """R delta', shape (n, C)."""
+        """Return R delta', shape (n, C)."""
         return np.asarray(self.root * (self.rows.times(delta) - delta @ self.centre))
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)', shape (C, p)."""
+        """Return (R' numbers)', shape (C, p)."""
         return self.root * (self.rows.gather(numbers) - np.outer(numbers.sum(axis=0), self.centre))
 
     def gram(self) -> Floats:
-        """R R', shape (n, n)."""
+        """Return R R', shape (n, n)."""
         gram = self.rows.gram()
         at_centre = self.rows.times(self.centre[None])
         gram -= at_centre
@@ -109,14 +109,14 @@ class CentredRows:
         return gram
 
     def squares(self, weights: Floats) -> Floats:
-        """The diagonal of R'WR for weights (n,) with a mean row near the centre, shape (p,)."""
+        """Return the diagonal of R'WR, (p,), for weights (n,) with a mean row near the centre."""
         rows = self.rows
         squared = SparseRows(rows.starts, rows.buckets, rows.values**2, rows.width)
         raw = squared.gather(weights[:, None])[0] - float(weights.sum()) * self.centre**2
         return np.asarray(np.maximum(raw, 0.0) * self.root**2)
 
     def stack(self, other: CentredRows) -> CentredRows:
-        """These rows and others of the same columns."""
+        """Return these rows and others of the same columns."""
         return CentredRows(SparseRows.stack([self.rows, other.rows]), self.centre, self.root)
 
 
@@ -127,7 +127,7 @@ class JointRows:
     Attributes:
         parts: The blocks' rows, of the same n examples.
         roots: Each block's factor: the square root of its scale.
-        bias: The last column, the same for all examples.
+        bias: The number in the last column, which is the same for all examples.
     """
 
     parts: tuple[DenseRows | CentredRows, ...]
@@ -143,7 +143,7 @@ class JointRows:
         return len(self.parts[0])
 
     def times(self, delta: Floats) -> Floats:
-        """R delta', shape (n, C)."""
+        """Return R delta', shape (n, C)."""
         z = np.tile(self.bias * delta[:, -1], (len(self), 1))
         start = 0
         for part, root in zip(self.parts, self.roots, strict=True):
@@ -153,7 +153,7 @@ class JointRows:
         return z
 
     def gather(self, numbers: Floats) -> Floats:
-        """(R' numbers)', shape (C, p)."""
+        """Return (R' numbers)', shape (C, p)."""
         parts = [
             root * part.gather(numbers) if root else np.zeros((numbers.shape[1], part.size))
             for part, root in zip(self.parts, self.roots, strict=True)
@@ -161,7 +161,7 @@ class JointRows:
         return np.hstack([*parts, self.bias * numbers.sum(axis=0)[:, None]])
 
     def gram(self) -> Floats:
-        """R R', shape (n, n)."""
+        """Return R R', shape (n, n)."""
         total: Floats = np.full((len(self), len(self)), self.bias**2)
         for part, root in zip(self.parts, self.roots, strict=True):
             if root:
@@ -171,7 +171,7 @@ class JointRows:
         return total
 
     def written(self) -> DenseRows | None:
-        """R written out; None where a part of it is sparse."""
+        """Return R written out, or None if a part of it is sparse."""
         columns = [
             root * part.matrix
             for part, root in zip(self.parts, self.roots, strict=True)
@@ -182,7 +182,7 @@ class JointRows:
         return DenseRows(np.hstack([*columns, np.full((len(self), 1), self.bias)]))
 
     def stack(self, other: JointRows) -> JointRows:
-        """These rows and others of the same blocks."""
+        """Return these rows and others of the same blocks."""
         pairs = zip(self.parts, other.parts, strict=True)
         parts: list[Any] = [part.stack(further) for part, further in pairs]  # type: ignore[arg-type]
         return JointRows(tuple(parts), self.roots, self.bias)
@@ -190,11 +190,11 @@ class JointRows:
 
 @dataclass(frozen=True, eq=False)
 class GramRows:
-    """Rows by their Gram matrix K: delta = R' alpha, and a point is alpha, shape (C, n).
+    """Rows given by their Gram matrix K; a point is alpha, shape (C, n), with delta = R' alpha.
 
     Attributes:
-        gram: K, shape (n, n).
-        rows: R; None where only K is known.
+        gram: The Gram matrix K, shape (n, n).
+        rows: The rows R; None if only K is known.
     """
 
     gram: Floats
@@ -209,16 +209,16 @@ class GramRows:
         return len(self.gram)
 
     def times(self, point: Floats) -> Floats:
-        """K a', shape (n, C), in the precision of K."""
+        """Return K point', shape (n, C), in the precision of K."""
         columns = point.astype(self.gram.dtype, copy=False).T
         return np.asarray(product(self.gram, columns), dtype=np.float64)
 
     def gather(self, numbers: Floats) -> Floats:
-        """The point whose R'a is R' numbers: the numbers, shape (C, n)."""
+        """Return the numbers, shape (C, n), which are the point whose delta is R' numbers."""
         return numbers.T
 
     def stack(self, other: JointRows) -> GramRows:
-        """These rows and others of the same blocks.
+        """Return these rows and others of the same blocks.
 
         Raises:
             TypeError: Only the Gram matrix is known.

@@ -1,15 +1,16 @@
-"""Cholesky factors on NumPy alone, and the inverses by them.
+"""Cholesky factors on NumPy alone, and the inverses that they give.
 
-The factor, the solves with it and its inverse go by blocks (Golub and Van Loan, Matrix
-Computations, 4th edition, 2013, sections 3.1.4 and 4.2.9): NumPy's LAPACK does the blocks of the
+The factor, the solves with it and its inverse are computed by blocks (Golub and Van Loan, Matrix
+Computations, 4th edition, 2013, sections 3.1.4 and 4.2.9). NumPy's LAPACK does the blocks of the
 diagonal, and matrix products do the rest, as fast as LAPACK's own routines. A block of the diagonal
 is inverted once and then multiplied with. Where that could lose digits, one step of iterative
 refinement follows each such product, which makes it as accurate as a substitution (Higham,
-Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, sections 12.1 and 14.2). All but
-the blocks is in the matrix's own precision: numpy.linalg computes in float64 only.
+Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, sections 12.1 and 14.2).
+Everything but the blocks is in the matrix's own precision, because numpy.linalg computes in float64
+only.
 
-The inverses are (R'WR + 1)^-1 for rows R and a curvature W_i an example: exact, or approximate by
-blocks.
+The inverses are (R'WR + 1)^-1 for rows R and a curvature W_i per example. They are exact, or
+approximate by blocks.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ _CONDITION = 1e3
 
 
 class Triangle:
-    """A lower triangular matrix L, to solve with.
+    """A lower triangular matrix L to solve with.
 
     Args:
-        lower: L, shape (n, n), with zeros above the diagonal.
+        lower: The matrix L, shape (n, n), with zeros above the diagonal.
         inverses: The inverses of the diagonal's blocks, if they are computed already.
 
     Attributes:
-        lower: L.
+        lower: The matrix L.
     """
 
     def __init__(self, lower: Floats, inverses: Sequence[Floats] = ()) -> None:
@@ -59,7 +60,7 @@ class Triangle:
 
     @cached_property
     def _refined(self) -> bool:
-        # NaN counts as large.
+        # A NaN counts as a large number.
         return not all(
             _length(self.lower[part, part]) * _length(inverse) < _CONDITION
             for part, inverse in zip(_parts(len(self)), self.inverses, strict=True)
@@ -69,7 +70,7 @@ class Triangle:
         return len(self.lower)
 
     def solve(self, right: Floats) -> Floats:
-        """L^-1 times a vector (n,) or a matrix (n, k)."""
+        """Return L^-1 times a vector (n,) or a matrix (n, k)."""
         lower = self.lower
         solution = np.array(right, dtype=lower.dtype, order="C")
         for part, inverse in zip(_parts(len(self)), self.inverses, strict=True):
@@ -79,7 +80,7 @@ class Triangle:
         return solution
 
     def solve_transposed(self, right: Floats) -> Floats:
-        """L'^-1 times a vector (n,) or a matrix (n, k)."""
+        """Return L'^-1 times a vector (n,) or a matrix (n, k)."""
         lower = self.lower
         solution = np.array(right, dtype=lower.dtype, order="C")
         for part, inverse in zip(_parts(len(self))[::-1], self.inverses[::-1], strict=True):
@@ -96,11 +97,11 @@ class Triangle:
         right[...] = solution
 
     def solve_both(self, right: Floats) -> Floats:
-        """(L L')^-1 times a vector (n,) or a matrix (n, k), in float64."""
+        """Return (L L')^-1 times a vector (n,) or a matrix (n, k), in float64."""
         return np.asarray(self.solve_transposed(self.solve(right)), dtype=np.float64)
 
     def inverse(self) -> Floats:
-        """L^-1, shape (n, n)."""
+        """Return L^-1, shape (n, n)."""
         n = len(self)
         if n <= _BLOCK:
             return self.inverses[0] if n else self.lower.copy()
@@ -118,10 +119,10 @@ class Triangle:
 
 
 def cholesky(matrix: Floats) -> Triangle:
-    """Lower factor of a symmetric matrix.
+    """Return the lower factor of a symmetric matrix.
 
     Args:
-        matrix: Shape (n, n), of which the lower half is read; it is overwritten.
+        matrix: The matrix, shape (n, n), whose lower half is read; it is overwritten.
 
     Raises:
         numpy.linalg.LinAlgError: The matrix is not positive definite.
@@ -145,7 +146,7 @@ def cholesky(matrix: Floats) -> Triangle:
 
 
 def _edge(n: int) -> int:
-    """The position where n rows are halved: a block's edge."""
+    """Return the edge of a block at which n rows are halved."""
     return (n // 2 + _BLOCK - 1) // _BLOCK * _BLOCK
 
 
@@ -154,7 +155,7 @@ def _parts(n: int) -> list[slice]:
 
 
 def _inverses(lower: Floats) -> list[Floats]:
-    """The inverses of the diagonal's blocks: full-sized ones together, by halves."""
+    """Return the inverses of the diagonal's blocks; full-sized blocks are inverted together."""
     count, rest = divmod(len(lower), _BLOCK)
     inverses: list[Floats] = []
     if count:
@@ -174,8 +175,8 @@ def _inverses(lower: Floats) -> list[Floats]:
 
 
 def _upper_inverses(lower: Floats) -> Floats:
-    # In an upper triangle there is nothing to eliminate: LAPACK only substitutes, exchanges no
-    # row, and the inverse is exactly triangular.
+    # In an upper triangle there is nothing to eliminate, so LAPACK only substitutes, exchanges no
+    # rows, and returns an exactly triangular inverse.
     try:
         return np.swapaxes(np.linalg.inv(np.swapaxes(lower, -1, -2)), -1, -2)
     except np.linalg.LinAlgError:
@@ -185,7 +186,7 @@ def _upper_inverses(lower: Floats) -> Floats:
 
 
 def _along(blocks: Floats, width: int, below: int) -> Floats:
-    """Squares of some width along the blocks' diagonals, or each second one's left neighbour."""
+    """Return squares along the blocks' diagonals, or the left neighbour of every second one."""
     count, size, _ = blocks.shape
     cut = blocks.reshape(count, size // width, width, size // width, width)
     columns = np.arange(0, size // width, 1 + below)
@@ -196,7 +197,7 @@ def _length(block: Floats) -> float:
     return float(np.abs(block).sum(axis=1).max())
 
 
-#: Maps a point, shape (C, p), to another.
+#: A function that maps a point, shape (C, p), to another one.
 Solve = Callable[[Floats], Floats]
 
 #: Examples above which factors are in float32. Newton's method corrects the steps that they give,
@@ -212,8 +213,8 @@ class OverColumns:
     """The inverse by a factor of R'WR + 1.
 
     Args:
-        rows: R.
-        weights: W, shape (n,).
+        rows: The rows R.
+        weights: The curvature W, shape (n,).
     """
 
     def __init__(self, rows: DenseRows, weights: Floats) -> None:
@@ -227,11 +228,11 @@ class OverColumns:
         self._lower = cholesky(hessian)
 
     def solve(self, parts: Floats) -> Floats:
-        """The inverse times numbers (C, p)."""
+        """Return the inverse times numbers (C, p)."""
         return self._lower.solve_both(parts.T).T
 
     def leverage(self) -> Floats:
-        """The diagonal of R (R'WR + 1)^-1 R', shape (n,)."""
+        """Return the diagonal of R (R'WR + 1)^-1 R', shape (n,)."""
         half = self._lower.solve(self._matrix.T)
         return np.asarray(np.einsum("pn,pn->n", half, half), dtype=np.float64)
 
@@ -240,8 +241,8 @@ class OverExamples:
     """The inverse by a factor of 1 + W^1/2 K W^1/2 and Woodbury's identity.
 
     Args:
-        rows: R, for points over the examples.
-        weights: W, shape (n,).
+        rows: The rows R, for points over the examples.
+        weights: The curvature W, shape (n,).
     """
 
     def __init__(self, rows: GramRows, weights: Floats) -> None:
@@ -254,13 +255,13 @@ class OverExamples:
         self._lower = cholesky(inner)
 
     def solve(self, parts: Floats) -> Floats:
-        """The inverse times numbers (C, p)."""
+        """Return the inverse times numbers (C, p)."""
         roots = np.sqrt(self._weights)[:, None]
         inner = self._lower.solve_both(roots * self._rows.times(parts))
         return parts - self._rows.gather(roots * inner)
 
     def leverage(self) -> Floats:
-        """The diagonal of R (R'WR + 1)^-1 R', shape (n,)."""
+        """Return the diagonal of R (R'WR + 1)^-1 R', shape (n,)."""
         inverse, diagonal = self._lower.inverse(), np.diagonal(self._rows.gram)
         # 1 - W_i leverage_i is the diagonal of the factored matrix's inverse.
         remaining = np.asarray(np.einsum("ij,ij->j", inverse, inverse), dtype=np.float64)
@@ -269,7 +270,7 @@ class OverExamples:
 
 
 def over_blocks(rows: DenseRows | CentredRows | JointRows, weights: Floats) -> Solve:
-    """Approximate inverse: a factor a dense block, and the diagonal of the sparse ones."""
+    """Return an approximate inverse: a factor per dense block, and the sparse ones' diagonal."""
     if isinstance(rows, DenseRows):
         return OverColumns(rows, weights).solve
     if isinstance(rows, CentredRows):

@@ -3,22 +3,22 @@
     z = sum_k omega_k . x_k + b + a (z_vendor - mean z_vendor),
     (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
-Labels count as cross-entropy, or a rating's as half squares by its noise; old logits count as
-weighted squares where there is no label (``evidence_of``). Every variance of the Gaussian is
-multiplied by a scale, which was chosen on the vendor's public annotators. ``fala.solver.newton``
-has the objective, with the half in front of the Gaussian's term.
+Labels count by their cross-entropy, and ratings by half squares divided by the square of their
+noise. Old logits count as weighted squares where there is no label (``evidence_of``). Every
+variance of the Gaussian is multiplied by a scale that was chosen on simulated users.
+``fala.solver.newton`` states the objective, with the half in front of the Gaussian's term.
 
-Two models are fitted: the minimum of all of (1), and that of (1) with omega = w, where the labels
-determine only the slope and the bias of the vendor's logit (Platt, 1999). The active model is an
-interpolation of the two (``fala.solver.decision``).
+Two models are fitted: the minimum of (1), and the minimum of (1) with omega = w, for which the
+labels determine only the slope and the bias of the vendor's logit (Platt, 1999). The active model
+is an interpolation of the two (``fala.solver.decision``).
 
-With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
+With theta = omega / w, an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.
 
-Further examples are added to a fit, and labels changed, by Newton's method from its minimum
-(``State``). Beside more than ``LARGEST`` others, whose part of the objective is nearly a quadratic
-there, a few are added in its metric, without a pass over the others. Of more than ``LARGEST``
-examples with n-grams a sample is fitted alone for the leave-one-out logits.
+Examples are added to a fit, and labels changed, by Newton's method from its minimum (``State``). If
+there are more than ``LARGEST`` other examples, their part of the objective is nearly a quadratic at
+the minimum, so a few examples are added in its metric, without a pass over the others. If more than
+``LARGEST`` examples have n-grams, a sample of them is fitted for the leave-one-out logits.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
-#: Default scales of a dense block, of n-grams, of the slope and of the bias: the least loss in the
-#: mean over people of six data sets who are in no table (``docs/tried.md``).
+#: Default scales of a dense block, of n-grams, of the slope and of the bias. They have the least
+#: mean loss over people of six data sets who are in no table (``docs/tried.md``).
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
-#: The number of labels from which on people who differ much are more than noise, and the first
-#: three scales then.
+#: The number of labels from which on large differences between people are more than noise, and the
+#: first three scales from there on.
 MANY, WIDER = 100, (1.0, 3.0, 1.0)
-# The least trust by which a model's distance from the calibrated one is divided.
+# The least mixing weight by which a model's distance from the recalibrated one is divided.
 _LEAST_TRUST = 0.25
-# The most examples that are added together, and in all as a share of those of the minimum, in the
-# metric of the minimum.
+# The most examples that are added in the metric of the minimum: at once, and in total as a share of
+# the minimum's examples.
 _TOGETHER, _FEW = 32, 0.01
 
 
@@ -59,12 +59,12 @@ class Fit:
     """A fit.
 
     Attributes:
-        full: The minimum of all of (1).
-        calibrated: The vendor's direction with the user's slope and bias.
+        full: The minimum of (1).
+        calibrated: The recalibrated model: the vendor's direction with the user's slope and bias.
         vendor: The vendor's logits on the same examples, shape (n, C).
-        scales: Of its Gaussian.
-        count: Examples with a label or a target.
-        state: The state that further examples are added to; None without evidence.
+        scales: The scales of the Gaussian.
+        count: The number of examples with a label or a target.
+        state: The state to which further examples are added; None without evidence.
     """
 
     full: Candidate
@@ -80,7 +80,7 @@ class Fit:
         return None if self.state is None else self.state.minimum.work
 
     def personal(self, trust: PerTag) -> Candidate:
-        """The interpolation by this share from the calibrated model to the full fit."""
+        """Return the interpolation, by a share, from the recalibrated model to the full fit."""
         return self.calibrated.towards(self.full, trust)
 
 
@@ -90,9 +90,9 @@ def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: b
 
     Args:
         training: The user's examples; without any, the result is the Gaussian's mean.
-        scales: Of the Gaussian; None takes the defaults for the number of labels.
-        left_out_only: Only the leave-one-out logits are needed: for more than ``LARGEST`` examples
-            with n-grams the model is that of the sample.
+        scales: The scales of the Gaussian; None takes the defaults for the number of labels.
+        left_out_only: Whether only the leave-one-out logits are needed. If more than ``LARGEST``
+            examples have n-grams, the model is then that of the sample.
     """
     vendor = training.vendor_logits()
     if scales is None:
@@ -111,7 +111,7 @@ def fit(training: TrainingSet, scales: Scales | None = None, *, left_out_only: b
     def left_out_by(
         model: Candidate, positions: NDArray[np.integer], left_out: Floats
     ) -> Candidate:
-        if len(positions) < len(training):  # of what was not fitted to they are the plain ones
+        if len(positions) < len(training):  # examples that were not fitted have the plain logits
             logits = training.logits(model.weights, model.bias)
             logits[positions], left_out = left_out, logits
         return replace(model, left_out=left_out)
@@ -139,13 +139,13 @@ class State:
 
     Attributes:
         gaussian: The prior.
-        problem: J of the minimum's examples.
+        problem: The objective J of the minimum's examples.
         vendor: The vendor's logits of all examples.
         minimum: The minimum.
-        plain: The calibrated model's point.
-        added: J of the examples since, beside very many, which were added in its metric.
-        replaced: Positions of the rows that no longer count, among all.
-        point: The point with these; None without any.
+        plain: The recalibrated model's point.
+        added: The objectives of the examples that were added since in the minimum's metric.
+        replaced: Positions, among all rows, of those that no longer count.
+        point: The point with the added and without the replaced examples; None without any.
     """
 
     gaussian: Gaussian
@@ -162,16 +162,16 @@ class State:
     def of_model(
         cls, training: TrainingSet, scales: Scales, logits: Floats, trust: PerTag
     ) -> State:
-        """The state of a model that was fitted earlier, found from its logits.
+        """Return the state of a model that was fitted earlier, found from its logits.
 
-        At the minimum delta = -R' times the gradient of the data terms by the logits, which is
-        where this minimization starts.
+        At the minimum, delta is -R' times the gradient of the data terms by the logits. This
+        minimization starts there.
 
         Args:
             training: The examples of that fit, and perhaps a few others.
-            scales: Its scales.
+            scales: The scales of that fit.
             logits: The model's logits of the examples, shape (n, C).
-            trust: Its share of the full fit; see ``Fit.personal``.
+            trust: The model's share of the full fit; see ``Fit.personal``.
         """
         vendor = training.vendor_logits()
         gaussian = gaussian_around(training, vendor, scales)
@@ -188,11 +188,11 @@ class State:
 
     @one_blas_thread()
     def more(self, training: TrainingSet, replaced: Sequence[int | None] = ()) -> State:
-        """The state with further examples, in the same coordinates.
+        """Return the state with further examples, in the same coordinates.
 
         Args:
             training: The further examples; each has a label or a target.
-            replaced: For each the position of its earlier row, which no longer counts; None for a
+            replaced: The position of each example's earlier row, which no longer counts; None for a
                 new example.
         """
         evidence, vendor = evidence_of(training, beside_labels=True), training.vendor_logits()
@@ -208,7 +208,7 @@ class State:
         return state._minimized()
 
     def _minimized(self) -> State:
-        """The state at the minimum of all examples."""
+        """Return the state at the minimum of all examples."""
         problem = self.problem
         for new in self.added:
             problem = _stacked(problem, new)
@@ -220,11 +220,12 @@ class State:
         return State(self.gaussian, problem, self.vendor, minimum, plain)
 
     def _beside(self, new: Problem[JointRows], replaced: Sequence[int | None]) -> Floats:
-        """The point with a few examples, in the metric of the minimum.
+        """Return the point with a few examples, in the metric of the minimum.
 
-        The others' J is nearly a quadratic there (Laplace's approximation), with the Hessian H.
-        In its metric the new rows have the Gram matrix R H^-1 R', which leaves a problem over them
-        alone. A changed label is the new one, and the old one taken away. Slopes are held.
+        At the minimum the other examples' J is nearly a quadratic with the Hessian H (Laplace's
+        approximation). In its metric the new rows have the Gram matrix R H^-1 R', which leaves a
+        problem over these rows alone. For a changed label the new one is added and the old one is
+        taken away. The slopes are held.
         """
         at = [*range(len(new.rows)), *(k for k, row in enumerate(replaced) if row is not None)]
         earlier = [self._evidence_at(row).negated() for row in replaced if row is not None]
@@ -246,7 +247,7 @@ class State:
         return moved
 
     def _evidence_at(self, row: int) -> Evidence:
-        """The evidence of one row."""
+        """Return the evidence of one row."""
         for problem in (self.problem, *self.added):
             if row < len(problem.rows):
                 return problem.evidence.take(np.array([row]))
@@ -255,18 +256,18 @@ class State:
 
     @property
     def count(self) -> int:
-        """The number of rows, replaced ones included: positions count all of them."""
+        """The number of rows, including replaced ones, because positions count all of them."""
         return len(self.vendor)
 
     @one_blas_thread()
     def model(self, trust: PerTag) -> Candidate:
-        """The interpolation from the calibrated model to the full one, without logits."""
+        """Return the interpolation from the recalibrated model to the full fit, without logits."""
         point = self.minimum.lifted if self.point is None else self.point
         return self.gaussian.model(self.plain).towards(self.gaussian.model(point), trust)
 
 
 def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:
-    """J of these examples and of others."""
+    """Return J of these examples and of others."""
     rows = new.rows.written() if isinstance(problem.rows, DenseRows) else new.rows
     return Problem(
         problem.rows.stack(rows),
@@ -277,7 +278,7 @@ def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[Scales, ...]:
-    """The table of scales for some blocks where the release has none."""
+    """Return the table of scales for some blocks if the release has none."""
 
     def row(dense: float, words: float, slope: float, labels: int) -> Scales:
         of_blocks = (words if isinstance(block.inputs, SparseRows) else dense for block in blocks)
@@ -290,10 +291,10 @@ def scales_for(table: Sequence[Scales], training: TrainingSet) -> Scales:
     """Return the scales for a user's number of labels.
 
     A release's table ends where the public had too few annotators with as many labels. Above its
-    last row, the default rows hold: the last row is for users with far fewer labels.
+    last row the default rows are used, because that row is for users with far fewer labels.
 
     Args:
-        table: The release's, by rising number of labels; empty without one.
+        table: The release's table, in ascending order of the number of labels; empty without one.
         training: The user's examples.
     """
     defaults = default_scales(training.blocks)

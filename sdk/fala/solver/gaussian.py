@@ -1,9 +1,9 @@
 """The prior around a vendor's model, as rows in which it is the identity.
 
-With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
-A' x is a row. A = v^1/2 I, centred at the user's mean input, so that omega alone does not move the
-mean logit. v makes a row's mean square 1, for embeddings and for n-grams of any length; the block's
-scale multiplies it.
+With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit,
+so A' x is a row. A is v^1/2 I, and rows are centred at the user's mean input, so that omega alone
+does not move the mean logit. The variance v makes a row's mean square 1, for embeddings and for
+n-grams of any length, and the block's scale multiplies it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BIAS_DEVIATION = 1.0
 
 # Texts whose n-grams differ by less than this count as equal.
 _ALIKE = 1e-9
-#: The least multiple of the vendor's own logit: labels without information can make it any small
+#: The least multiple of the vendor's own logit. Labels without information can make it any small
 #: number, and below 0 it would reverse the vendor's ranking.
 LEAST_SLOPE = 0.1
-#: Weight of an old logit beside labels: its curvature, twice the weight, then equals the
-#: cross-entropy's at a probability of 1/2, which is 1/4, so that both count the same. For a rating
-#: both are divided by the square of its spread.
+#: The weight of an old logit beside labels. Its curvature, twice the weight, then equals the
+#: curvature 1/4 of the cross-entropy at a probability of 1/2, so that both count the same. For a
+#: rating both are divided by the square of its spread.
 LOGIT_WEIGHT = 1 / 8
 
 
@@ -43,21 +43,21 @@ class Whitened:
 
     Attributes:
         centre: The user's mean input, shape (p,).
-        root: Square root of each weight's variance.
+        root: The square root of each weight's variance.
     """
 
     centre: Floats
     root: float
 
     def rows(self, inputs: Features) -> DenseRows | CentredRows:
-        """Rows of n examples."""
+        """Return rows of n examples."""
         if isinstance(inputs, SparseRows):
             return CentredRows(inputs, self.centre, self.root)
         return DenseRows((inputs.coordinates - self.centre) * self.root)
 
 
 def whiten(block: Block, spread: float = 1.0) -> Whitened:
-    """Return the whitening of a block, the same for all logits.
+    """Return the whitening of a block, which is the same for all logits.
 
     Args:
         block: The block.
@@ -82,10 +82,10 @@ class Candidate:
     """A model that can be chosen.
 
     Attributes:
-        weights: omega of every block, shapes (C, d_k).
-        bias: b, shape (C,).
-        left_out: Leave-one-out logits, shape (n, C); plain ones of what was not fitted to. Empty
-            where they are not known.
+        weights: The weights omega of every block, shapes (C, d_k).
+        bias: The bias b, shape (C,).
+        left_out: Leave-one-out logits, shape (n, C), with the plain logits of examples that were
+            not fitted; empty if they are not known.
     """
 
     weights: tuple[Floats, ...]
@@ -93,7 +93,7 @@ class Candidate:
     left_out: Floats = field(default_factory=lambda: np.empty((0, 1)))
 
     def towards(self, other: Candidate, share: PerTag) -> Candidate:
-        """The interpolation between this model and another, by a share."""
+        """Return the interpolation between this model and another, by a share."""
         shares = np.asarray(share)
 
         def between(first: Floats, second: Floats, part: Floats = shares) -> Floats:
@@ -113,12 +113,12 @@ class Gaussian:
 
     Attributes:
         spaces: The blocks' whitenings.
-        scales: Their scales.
+        scales: The blocks' scales.
         slope: The slope's standard deviation.
-        deviation: The bias's.
+        deviation: The bias's standard deviation.
         weights: The vendor's omega of every block.
         bias: The vendor's b.
-        level: Mean of the vendor's logits, shape (C,), which the slope leaves unchanged.
+        level: The mean of the vendor's logits, shape (C,), which the slope leaves unchanged.
     """
 
     spaces: tuple[Whitened, ...]
@@ -132,7 +132,7 @@ class Gaussian:
     def problem(
         self, training: TrainingSet, vendor: Floats, evidence: Evidence
     ) -> Problem[JointRows]:
-        """J of some examples, from the vendor's logits of them."""
+        """Return the objective J of some examples, given the vendor's logits of them."""
         parts = tuple(
             space.rows(block.inputs)
             for space, block in zip(self.spaces, training.blocks, strict=True)
@@ -146,7 +146,7 @@ class Gaussian:
         return np.asarray(self.slope * (vendor - self.level))
 
     def model(self, point: Floats) -> Candidate:
-        """The model of a point over the columns, (C, p + 1), or of ``calibration``, (C, 2)."""
+        """Return the model at a point of J, (C, p + 1), or of ``calibration``, (C, 2)."""
         slope = self.slope * point[:, -1]
         weights = [(1 + slope)[:, None] * weight for weight in self.weights]
         bias = self.bias + slope * (self.bias - self.level) + self.deviation * point[:, -2]
@@ -161,13 +161,13 @@ class Gaussian:
         return Candidate(tuple(weights), bias)
 
     def calibration(self, vendor: Floats, evidence: Evidence) -> Problem[DenseRows]:
-        """J over a bias and a slope alone."""
+        """Return the objective J over a bias and a slope alone."""
         rows = DenseRows(np.full((len(vendor), 1), self.deviation))
         return Problem(rows, self._slope_column(vendor), vendor, evidence)
 
 
 def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Gaussian:
-    """The Gaussian around a training set's model, with these logits."""
+    """Return the Gaussian around a training set's model, with these logits."""
     spread = training.link.spread
     used = training.used
     return Gaussian(
@@ -184,7 +184,7 @@ def gaussian_around(training: TrainingSet, vendor: Floats, scales: Scales) -> Ga
 def calibrate(
     prior: Gaussian, vendor: Floats, evidence: Evidence, start: Floats | None = None
 ) -> tuple[Floats, Minimum]:
-    """The minimum over a bias and a slope alone, which keeps the vendor's ranking.
+    """Minimize over a bias and a slope alone, which keeps the vendor's ranking.
 
     Args:
         prior: The prior.
@@ -193,7 +193,8 @@ def calibrate(
         start: The point of fewer examples; None starts at 0.
 
     Returns:
-        The point, shape (C, 2), and the minimum; where the least slope holds, that of the bias.
+        The point, shape (C, 2), and the minimum, which is over the bias alone if the slope is held
+        at its least.
     """
     problem = prior.calibration(vendor, evidence)
     free = minimize(problem, start)
@@ -210,11 +211,11 @@ def calibrate(
 
 
 def evidence_of(training: TrainingSet, *, beside_labels: bool) -> Evidence:
-    """Labels, and targets where there is none.
+    """Return the labels of examples, and the targets of those without a label.
 
     Args:
         training: The examples.
-        beside_labels: Whether the fit has labels: an old logit then has the weight of one.
+        beside_labels: Whether the fit has labels, in which case an old logit counts like a label.
     """
     labels, targets = training.labels, training.targets
     has_label = np.logical_not(np.isnan(labels).any(axis=1))

@@ -1,16 +1,17 @@
 """The minimum of J (``fala.solver.newton``) over columns, over examples, or over blocks of columns.
 
-``shortest`` chooses: over the columns (primal) if no n-grams are among them and they are no more
-than the examples; else over the examples (dual), by their Gram matrix, up to ``LARGEST``; else over
-blocks of columns. Up to ``SINGLE`` examples, and beyond ``LARGEST``, Newton's steps are
-preconditioned by a Cholesky factor with one curvature W_i an example for all logits:
+``shortest`` minimizes over the columns (primal) if there are no n-grams among them and no more
+columns than examples. Otherwise it minimizes over the examples (dual), by their Gram matrix, if
+there are at most ``LARGEST`` of them, and else over blocks of columns. Up to ``SINGLE`` examples,
+and beyond ``LARGEST``, Newton's steps are preconditioned by a Cholesky factor with one curvature
+W_i per example for all logits:
 
     R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
 
-(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1). Between the
-two, conjugate directions cost less than a factor. Over blocks the factor is of the dense columns,
-and the preconditioner of the sparse ones is diagonal. The same factor at the minimum leaves
-examples out.
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1). Between
+these two numbers, conjugate directions cost less than a factor. Over blocks, the dense columns are
+factored, and the sparse ones have a diagonal preconditioner. The same factor at the minimum gives
+the leave-one-out logits.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
 #: The largest number of examples for a matrix over the examples, and for a minimum without a
 #: factor.
 LARGEST = 2000
-#: C logits of n examples are left out by fits up to this n^3 C: a direction of all folds takes as
-#: many products of two numbers. Beyond it they are left out by one step, as one logit always is.
+#: The largest n^3 C for which n examples of C logits are left out by fits; a direction of all folds
+#: takes as many products of two numbers. Beyond it they are left out by one step, as a single logit
+#: always is.
 FOLDED = 2 * 10**7
-# Of many examples Newton's method ends earlier, and in a known metric earlier still.
+# With many examples Newton's method ends earlier, and in a known metric earlier still.
 _MANY_TOLERANCE, _BRIEF_TOLERANCE = 1e-7, 0.03
-# Folds end here: their mean loss is then within .002 nats of that at the minimum.
+# The tolerance of folds, whose mean loss is then within 0.002 nats of the loss at the minimum.
 _FOLDS_TOLERANCE = 1e-2
 
 
@@ -44,13 +46,13 @@ class Work:
     """The cost of a minimum, in sizes and counts.
 
     Attributes:
-        size: Rows of the factored matrix: the columns, or the examples.
-        numbers: Numbers of the rows that a product with them reads.
-        gram: Products of two numbers in the Gram matrix; 0 over the columns.
-        logits: C.
-        steps: Newton's steps.
-        directions: Conjugate directions of all of them.
-        factors: Cholesky factors.
+        size: The number of rows of the factored matrix: the columns, or the examples.
+        numbers: How many of the rows' numbers a product with them reads.
+        gram: How many products of two numbers the Gram matrix took; 0 over the columns.
+        logits: The number C of logits.
+        steps: The number of Newton's steps.
+        directions: The number of conjugate directions in all steps.
+        factors: The number of Cholesky factors.
     """
 
     size: int
@@ -67,9 +69,9 @@ class Minimum:
     """The minimum of J.
 
     Attributes:
-        rows: J's rows, in the coordinates in which it was minimized.
-        parts: J of every tag, or all of it (``Problem.separate``), with Newton's steps.
-        metric: The ``inverses``, if they are those of an earlier minimum.
+        rows: The rows of J, in the coordinates in which it was minimized.
+        parts: The objective of every tag, or all of J (``Problem.separate``), with Newton's steps.
+        metric: The ``inverses`` of an earlier minimum, if they were used.
     """
 
     rows: DenseRows | GramRows | JointRows
@@ -83,12 +85,12 @@ class Minimum:
 
     @property
     def z(self) -> Floats:
-        """Logits, shape (n, C)."""
+        """The logits, shape (n, C)."""
         return np.hstack([steps.z for _, steps in self.parts])
 
     @property
     def lifted(self) -> Floats:
-        """Delta and eta, shape (C, p + 1)."""
+        """The point over the columns, delta and eta, shape (C, p + 1)."""
         point, rows = self.point, self.rows
         if not isinstance(rows, GramRows) or rows.rows is None:
             return point
@@ -96,12 +98,12 @@ class Minimum:
 
     @cached_property
     def left_out(self) -> Floats:
-        """Leave-one-out logits by one step or fits, shape (n, C); over blocks the plain ones."""
+        """The leave-one-out logits by one step or fits, (n, C); over blocks the plain logits."""
         return np.hstack([_left_out(problem, steps) for problem, steps in self.parts])
 
     @cached_property
     def inverses(self) -> Sequence[Solve]:
-        """(R'WR + 1)^-1 of each part over the columns; approximate over blocks."""
+        """The inverse (R'WR + 1)^-1 of each part over the columns; approximate over blocks."""
         return self.metric or [
             over_blocks(problem.rows, problem.evidence.curvature_at(steps.z))
             for problem, steps in self.parts
@@ -109,7 +111,7 @@ class Minimum:
 
     @property
     def work(self) -> Work:
-        """Its cost."""
+        """The cost of this minimum."""
         rows = self.rows
         factored = len(rows) <= SINGLE or len(rows) > LARGEST
         numbers, gram = _costs(rows.rows or rows if isinstance(rows, GramRows) else rows)
@@ -123,7 +125,7 @@ class Minimum:
 
 
 def _costs(rows: DenseRows | CentredRows | JointRows | GramRows) -> tuple[int, int]:
-    """Numbers that a product with a vector reads, and products of two in the Gram matrix."""
+    """Return the numbers that a product with a vector reads, and the Gram matrix's products."""
     if isinstance(rows, JointRows):
         numbers, products = zip(*map(_costs, rows.parts), strict=True)
         return sum(numbers), sum(products)
@@ -136,7 +138,7 @@ def _costs(rows: DenseRows | CentredRows | JointRows | GramRows) -> tuple[int, i
 
 
 def shortest(problem: Problem[JointRows]) -> Problem[Any]:
-    """J over the columns or over the examples, whichever are fewer; over blocks of very many."""
+    """Return J over the columns or the examples, whichever are fewer, or over blocks of columns."""
     rows = problem.rows
     written = rows.written() if rows.size <= len(rows) else None
     if written is not None:
@@ -147,16 +149,18 @@ def shortest(problem: Problem[JointRows]) -> Problem[Any]:
 def minimize(
     problem: Problem[Any], start: Floats | None = None, metric: Sequence[Solve] = ()
 ) -> Minimum:
-    """Minimize J; of tags each by itself.
+    """Minimize J, for each tag by itself.
 
     Args:
-        problem: J, over ``DenseRows``, ``GramRows``, or ``JointRows``; see ``shortest``.
-        start: The start, such as the minimum of fewer examples; None is 0.
-        metric: The inverses of a minimum of nearly the same, very many examples. Over blocks steps
-            then end where the next would move logits by 3 %, as each reads all examples.
+        problem: The objective J over ``DenseRows``, ``GramRows``, or ``JointRows``; see
+            ``shortest``.
+        start: The start, such as the minimum of fewer examples; None starts at 0.
+        metric: The inverses of the minimum of nearly the same, very many examples. Over blocks the
+            steps then end where the next step would move logits by 3 %, because each step reads all
+            examples.
     """
     point = problem.start
-    if start is not None:  # over the examples, further ones begin at 0
+    if start is not None:  # over the examples, added ones begin at 0
         point[:, : start.shape[1] - 1], point[:, -1] = start[:, :-1], start[:, -1]
     tolerance = TOLERANCE if len(problem.rows) <= SINGLE else _MANY_TOLERANCE
     if metric and isinstance(problem.rows, JointRows):
@@ -187,11 +191,11 @@ def _preconditioner(
 
 
 def apart(problem: Problem[Any], weights: Floats, inverse: Solve) -> Solve:
-    """An approximation of J's inverse Hessian, with the slopes separate from the rows.
+    """Return an approximation of J's inverse Hessian, with the slopes separate from the rows.
 
-    Of several logits without old logits, all gradients sum to 0 over the logits, where a softmax
-    has its curvature. An inverse that is the same for all logits keeps them there; slopes that act
-    on the rows would not, and conjugate gradients would be several times as long.
+    If there are several logits and no old logits, all gradients sum to 0 over the logits, which is
+    where a softmax has its curvature. An inverse that is the same for all logits keeps them there.
+    Slopes that act on the rows would not, and conjugate gradients would take several times as long.
     """
     diagonal = 1.0 + (weights[:, None] * problem.slope_column**2).sum(axis=0)[:, None]
 
@@ -202,13 +206,13 @@ def apart(problem: Problem[Any], weights: Floats, inverse: Solve) -> Solve:
 
 
 def _left_out(problem: Problem[Any], steps: Steps) -> Floats:
-    """The leave-one-out logits: by one step from the minimum, or of few rows by fits.
+    """Return the leave-one-out logits, by one step from the minimum, or by fits to few rows.
 
-    One step is exact for squares. For several logits it has one curvature an example, not a
-    softmax's: with 200 labels of five kinds its losses of the full fit were .03 nats too high, and
-    too little of it was chosen. So where it costs little, all folds are fitted together, from the
-    minimum of all rows. What labels do not enter stays that of all rows: the centre, the length of
-    a block, and the mean of the vendor's logits.
+    One step is exact for squares. For several logits it takes one curvature per example instead of
+    a softmax's: with 200 labels of five kinds it overestimated the full fit's losses by 0.03 nats,
+    so that too small a share of it was chosen. So where it costs little, all folds are fitted
+    together, from the minimum of all rows. Whatever the labels do not enter is kept from all rows:
+    the centre, the length of a block, and the mean of the vendor's logits.
     """
     rows, z, evidence, (count, logits) = problem.rows, steps.z, problem.evidence, steps.z.shape
     if isinstance(rows, JointRows):
@@ -223,7 +227,7 @@ def _left_out(problem: Problem[Any], steps: Steps) -> Floats:
         start = np.tile(steps.point, (count, 1))
         z = newton(folds, start, lambda _: solve, tolerance=_FOLDS_TOLERANCE).z
         return z.reshape(count, count, logits)[np.arange(count), np.arange(count)]
-    # The slopes' columns beside the rows: a Schur complement for each logit.
+    # The slopes' columns stand beside the rows, which takes a Schur complement for each logit.
     weighted = weights[:, None] * problem.slope_column
     beside = problem.slope_column - rows.times(inverse.solve(rows.gather(weighted)))
     schur = 1.0 + (weighted * beside).sum(axis=0)

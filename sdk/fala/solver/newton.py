@@ -3,12 +3,12 @@
     J(delta) = sum_i s_i L(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
 
-L is the link's loss: the cross-entropy of labels, or half a rating's squared error by its noise's
-square. Tags' logits share only the rows: each is minimized by itself.
+L is the link's loss: the cross-entropy of labels, or half a rating's squared error divided by the
+square of its noise. The logits of tags share only the rows, so each is minimized by itself.
 
 A point is delta (C, p) over the columns, or alpha (C, n) over the examples, with
-delta_c = R' alpha_c: in the metric of the Gram matrix K = R R' both take the same steps. A step is
-found by conjugate gradients. The last number of each logit is eta: the slope a in units of its
+delta_c = R' alpha_c. In the metric of the Gram matrix K = R R' both take the same steps. A step is
+found by conjugate gradients. The last number of each logit is eta, the slope a in units of its
 standard deviation.
 """
 
@@ -27,18 +27,19 @@ from fala.model.losses import Floats
 from fala.solver.design import GramRows, Products
 from fala.solver.factors import Solve
 
-#: Newton's method ends where the next step would move logits by this share.
+#: Newton's method ends where the next step would move the logits by this share.
 TOLERANCE = 1e-10
-#: The preconditioner of the first steps is computed anew: a direction costs less than a factor.
+#: The number of first steps whose preconditioner is computed anew. Later steps keep the last one,
+#: because a direction costs less than a factor.
 FACTORS = 2
 
 _MAX_STEPS = 50
 _MAX_HALVINGS = 40
-# Armijo's: the share of the promised descent that a step must keep.
+# The share of the promised descent that a step must keep (Armijo's condition).
 _DESCENT = 1e-4
-# By so much of it J may rise: near the minimum it falls by less than its rounding.
+# The share of itself by which J may rise, because near the minimum it falls by less than rounding.
 _ROUNDING = 1e-15
-# Conjugate gradients end at this share of the gradient; far from the minimum at the rough one.
+# Conjugate gradients end at this share of the gradient, and far from the minimum at the rough one.
 _RESIDUAL, _ROUGH = 1e-2, 0.1
 _MAX_DIRECTIONS = 200
 
@@ -47,13 +48,13 @@ _MAX_DIRECTIONS = 200
 class Evidence:
     """The labels and targets of n rows, without NaN.
 
-    Logits z may be those of k fits side by side, (n / k, k C); see ``folds``.
+    The logits z may be those of k fits side by side, (n / k, k C); see ``folds``.
 
     Attributes:
-        labels: y, class shares or numbers (n, C).
-        label_weights: s, shape (n,); 0 where there is no label.
-        targets: z_hat, shape (n, C).
-        target_weights: t, shape (n,); 0 where there is no old logit.
+        labels: The labels y, as class shares or numbers (n, C).
+        label_weights: Their weights s, shape (n,); 0 where there is no label.
+        targets: The targets z_hat, shape (n, C).
+        target_weights: Their weights t, shape (n,); 0 where there is no old logit.
         link: The meaning of the logits, which defines the loss of a label.
     """
 
@@ -64,14 +65,14 @@ class Evidence:
     link: Link = LABELS
 
     def take(self, positions: NDArray[np.integer]) -> Evidence:
-        """The evidence of some of the rows, by position."""
+        """Return the evidence of some of the rows, by position."""
         return Evidence(
             self.labels[positions], self.label_weights[positions],
             self.targets[positions], self.target_weights[positions], self.link,
         )  # fmt: skip
 
     def stack(self, other: Evidence) -> Evidence:
-        """The evidence of these rows and of others."""
+        """Return the evidence of these rows and of others."""
         return Evidence(
             np.vstack([self.labels, other.labels]),
             np.concatenate([self.label_weights, other.label_weights]),
@@ -81,41 +82,41 @@ class Evidence:
         )
 
     def without(self, positions: Sequence[int]) -> Evidence:
-        """The evidence in which some of the rows no longer count."""
+        """Return the evidence in which some of the rows no longer count."""
         weights = np.array([self.label_weights, self.target_weights])
         weights[:, list(positions)] = 0.0
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
     def negated(self) -> Evidence:
-        """The evidence that takes the rows' terms away from a J that has them."""
+        """Return the evidence that takes the rows' terms away from a J that has them."""
         return replace(self, label_weights=-self.label_weights, target_weights=-self.target_weights)
 
     def folds(self) -> Evidence:
-        """The evidence of n fits, each without one of the n rows; its rows are n for each row."""
+        """Return the evidence of n fits, each without one of the n rows, with n rows per row."""
         count = len(self.labels)
         every = self.take(np.repeat(np.arange(count), count))
         return every.without(range(0, count**2, count + 1))
 
     def mean(self, z: Floats) -> Floats:
-        """The link's mean at logits (n, C)."""
+        """Return the link's mean at logits (n, C)."""
         return self.link.mean(self._by_row(z)).reshape(z.shape)
 
     def loss(self, z: Floats) -> float:
-        """The data terms of J at logits (n, C)."""
+        """Return the data terms of J at logits (n, C)."""
         z = self._by_row(z)
         squares = ((z - self.targets) ** 2).sum(axis=1)
         losses = self.link.losses(self.labels, z)
         return float((self.label_weights * losses + self.target_weights * squares).sum())
 
     def gradient(self, z: Floats, mean: Floats) -> Floats:
-        """Their gradient by the logits, (n, C), where ``mean`` is the link's at z."""
+        """Return the data terms' gradient by the logits, (n, C); ``mean`` is the link's at z."""
         residual = self.link.residual(self._by_row(mean), self.labels)
         apart = self._by_row(z) - self.targets
         gradient = self.label_weights[:, None] * residual + 2 * self.target_weights[:, None] * apart
         return gradient.reshape(z.shape)
 
     def curved(self, z: Floats, mean: Floats) -> Floats:
-        """Their second derivative by the logits, times a change of the logits (n, C)."""
+        """Return the data terms' second derivative by the logits times their change, (n, C)."""
         change = self._by_row(z)
         curved = self.link.curved(self._by_row(mean), change)
         curved *= self.label_weights[:, None]
@@ -127,16 +128,16 @@ class Evidence:
         return z.reshape(self.labels.shape)
 
     def curvature(self, mean: Floats) -> Floats:
-        """One curvature W an example for all of its logits, shape (n,).
+        """Return one curvature W per example for all of its logits, shape (n,).
 
-        That of a softmax, diag(p) - p p', has C - 1 directions; this is their mean. It is exact of
-        one logit, of two, and where all labels are as likely.
+        A softmax's curvature, diag(p) - p p', has C - 1 directions, of which this is the mean. It
+        is exact for one logit, for two, and where all labels are equally likely.
         """
         curvature = self.label_weights * self.link.curvature(mean)
         return np.asarray(curvature + 2 * self.target_weights)
 
     def curvature_at(self, z: Floats) -> Floats:
-        """The same at logits (n, C)."""
+        """Return one curvature W per example at logits (n, C), shape (n,)."""
         return self.curvature(self.mean(z))
 
 
@@ -146,13 +147,13 @@ NewRows = TypeVar("NewRows", bound=Products)
 
 @dataclass(frozen=True, eq=False)
 class Problem(Generic[R]):
-    """J.
+    """The objective J.
 
     Attributes:
-        rows: R, of p columns; the same for all logits.
+        rows: The rows R, of p columns, which are the same for all logits.
         slope_column: A further column of each logit, shape (n, C).
-        offset: Shape (n, C).
-        evidence: The data terms.
+        offset: The logits at the point 0, shape (n, C).
+        evidence: The evidence of the data terms.
     """
 
     rows: R
@@ -161,11 +162,11 @@ class Problem(Generic[R]):
     evidence: Evidence
 
     def over(self, rows: NewRows) -> Problem[NewRows]:
-        """J with the same rows in another form."""
+        """Return the objective with the same rows in another form."""
         return Problem(rows, self.slope_column, self.offset, self.evidence)
 
     def separate(self) -> list[Problem[R]]:
-        """J of every tag; of labels that exclude one another all of it."""
+        """Return the objective of every tag, or the whole of it if labels exclude one another."""
         evidence = self.evidence
         if evidence.link.kind != "tags":
             return [self]
@@ -184,20 +185,20 @@ class Problem(Generic[R]):
         return np.zeros((self.offset.shape[1], self.rows.size + 1))
 
     def logits(self, point: Floats) -> Floats:
-        """Z of a point, shape (n, C)."""
+        """Return the logits z of a point, shape (n, C)."""
         return self.offset + self.move(point)
 
     def move(self, point: Floats) -> Floats:
-        """Z of a point without the offset."""
+        """Return the logits z of a point without the offset, shape (n, C)."""
         return self.rows.times(point[:, :-1]) + self.slope_column * point[:, -1]
 
     def gather(self, gradient: Floats) -> Floats:
-        """The gradient by the point, of a gradient (n, C) by the logits."""
+        """Return the gradient by the point, given the gradient (n, C) by the logits."""
         slopes = (self.slope_column * gradient).sum(axis=0)[:, None]
         return np.hstack([self.rows.gather(gradient), slopes])
 
     def inner(self, point: Floats, other: Floats, move: Floats) -> float:
-        """The inner product of two points, of which the second moves logits by ``move``."""
+        """Return the inner product of two points; the second one moves the logits by ``move``."""
         if not isinstance(self.rows, GramRows):
             return float(np.vdot(point, other))
         by_rows = (move - self.slope_column * other[:, -1]).T
@@ -221,14 +222,14 @@ def newton(
     *,
     tolerance: float = TOLERANCE,
 ) -> Steps:
-    """Damped Newton steps.
+    """Minimize J by damped Newton steps.
 
     Args:
-        problem: J.
+        problem: The objective J.
         point: The start.
-        precondition: Returns an approximate inverse Hessian of J, for the link's mean, (n, C); it
-            is called for the first ``FACTORS`` steps.
-        tolerance: It ends where the next step would move logits by this share.
+        precondition: Returns an approximate inverse Hessian of J for the link's mean, (n, C); it is
+            called for the first ``FACTORS`` steps.
+        tolerance: The share of the logits by which the next step would move them at the end.
     """
     evidence = problem.evidence
     z = problem.logits(point)
@@ -242,8 +243,8 @@ def newton(
         gradient = problem.gather(evidence.gradient(z, mean)) + point
         slope = float(np.linalg.norm(gradient))
         first = first or slope
-        # Far from the minimum a rough step is enough (Eisenstat and Walker, 1996). So is one
-        # that just reaches the tolerance, at the end.
+        # Far from the minimum a rough step is enough (Eisenstat and Walker, 1996), and so is a step
+        # that just reaches the tolerance at the end.
         least = _RESIDUAL
         if first:
             least = min(_ROUGH, max(_RESIDUAL, slope / first, tolerance / expected))
@@ -252,7 +253,7 @@ def newton(
         step, moved, searched, residual = _conjugate(problem, gradient, mean, solve, least)
         directions += searched
         promised = problem.inner(gradient, step, moved)
-        # Far from the minimum a whole step can overshoot: it is halved until J falls.
+        # Far from the minimum a whole step can overshoot, so it is halved until J falls.
         share = 1.0
         for _ in range(_MAX_HALVINGS):
             next_point, next_z = point - share * step, z - share * moved
@@ -264,7 +265,7 @@ def newton(
         else:
             break
         point, z, value = next_point, next_z, next_value
-        # A step leaves its square, and the residual of the conjugate gradients.
+        # After a step its square remains, and the residual of the conjugate gradients.
         change = share * float(np.abs(moved).max(initial=0.0) / (1 + np.abs(z).max(initial=0.0)))
         expected = change * max(change, residual)
         if expected <= tolerance:
@@ -275,11 +276,11 @@ def newton(
 def _conjugate(
     problem: Problem[Products], gradient: Floats, mean: Floats, solve: Solve, least: float
 ) -> tuple[Floats, Floats, int, float]:
-    """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian H at the link's mean.
+    """Solve with J's Hessian at the link's mean by preconditioned conjugate gradients.
 
     Returns:
-        The step, what it adds to the logits, the number of directions, and the remaining share of
-        the gradient.
+        The step (the inverse Hessian times the gradient), the change of the logits that it makes,
+        the number of directions, and the remaining share of the gradient.
     """
     step, total = np.zeros_like(gradient), np.zeros_like(mean)
     residual = gradient
@@ -290,7 +291,7 @@ def _conjugate(
         solved = solve(residual)
         move = problem.move(solved)
         product = problem.inner(residual, solved, move)
-        if not product > 0:  # for equal examples: the residual moves no logit
+        if not product > 0:  # if examples are equal, the residual may move no logit
             break
         share = product / last if count else 0.0
         direction, moved, last = solved + share * direction, move + share * moved, product

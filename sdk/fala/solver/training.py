@@ -21,9 +21,9 @@ class Inputs:
     """A block's dense features x of n examples.
 
     Attributes:
-        coordinates: Shape (n, d).
-        unseen: Mean squared length of the features' part that the coordinates lack, where they are
-            estimates.
+        coordinates: The features, shape (n, d).
+        unseen: The mean squared length of the part of the features that the coordinates lack if
+            they are estimates.
     """
 
     coordinates: Vectors
@@ -33,11 +33,11 @@ class Inputs:
         return len(self.coordinates)
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
-        """W . x for a weight (C, d), shape (n, C)."""
+        """Return the logits w . x for a weight (C, d), shape (n, C)."""
         return np.asarray(product(self.coordinates, weight.T), dtype=np.float64)
 
     def take(self, positions: NDArray[np.integer]) -> Inputs:
-        """Some of the rows, by position."""
+        """Return some of the rows, by position."""
         return Inputs(self.coordinates[positions], self.unseen)
 
 
@@ -50,14 +50,14 @@ class Block:
 
     Attributes:
         inputs: The features x of n examples: real, mapped, or n-grams.
-        weight: The vendor's omega, shape (C, d): the mean of the Gaussian.
+        weight: The vendor's omega, shape (C, d), which is the mean of the Gaussian.
     """
 
     inputs: Features
     weight: Vectors
 
     def logits(self) -> Floats:
-        """The block's part of the vendor's logits, shape (n, C)."""
+        """Return the block's part of the vendor's logits, shape (n, C)."""
         return self.inputs.times(self.weight)
 
 
@@ -66,16 +66,16 @@ class TrainingSet:
     """The features, labels and old logits of n examples.
 
     Attributes:
-        blocks: Their features.
+        blocks: The features of the examples.
         bias: The vendor's b, shape (C,).
-        labels: Class shares or numbers, shape (n, C), NaN where there is none.
-        targets: Old logits, which count where there is no label, shape (n, C), NaN where there
-            is none. A device's are the vendor's logits plus the old model's difference from its
-            own vendor's.
+        labels: Class shares or numbers, shape (n, C); NaN where there is no label.
+        targets: Old logits, which count where there is no label, shape (n, C); NaN where there is
+            none. On a device they are the vendor's logits plus the old model's difference from its
+            own vendor's logits.
         link: The meaning of the logits.
 
     Raises:
-        DataError: If a feature is not finite, or a label or a target infinite.
+        DataError: A feature is not finite, or a label or a target is infinite.
     """
 
     blocks: tuple[Block, ...]
@@ -106,18 +106,18 @@ class TrainingSet:
         return np.logical_or(self.labelled, ~np.isnan(self.targets).any(axis=1))
 
     def logits(self, weights: Sequence[NDArray[np.floating]], bias: NDArray[np.floating]) -> Floats:
-        """The logits of a model of these blocks, shape (n, C)."""
+        """Return the logits of a model of these blocks, shape (n, C)."""
         parts = [
             block.inputs.times(weight) for block, weight in zip(self.blocks, weights, strict=True)
         ]
         return np.asarray(sum(parts) + bias, dtype=np.float64)
 
     def vendor_logits(self) -> Floats:
-        """The vendor's own logits, shape (n, C)."""
+        """Return the vendor's own logits, shape (n, C)."""
         return self.logits([block.weight for block in self.blocks], self.bias)
 
     def take(self, positions: NDArray[np.integer]) -> TrainingSet:
-        """Some of the examples, by position."""
+        """Return some of the examples, by position."""
         blocks = tuple(Block(block.inputs.take(positions), block.weight) for block in self.blocks)
         return TrainingSet(
             blocks, self.bias, self.labels[positions], self.targets[positions], self.link
@@ -125,12 +125,12 @@ class TrainingSet:
 
 
 def blocks_of(head: Head, inputs: Inputs, words: SparseRows | None) -> tuple[Block, ...]:
-    """The blocks of a fit: the inputs' parts, then the words.
+    """Return the blocks of a fit: the parts of the inputs, then the n-grams.
 
     Args:
         head: The head.
-        inputs: Its inputs of n examples.
-        words: Their n-grams; None where the head has no lexical view.
+        inputs: The head's inputs of n examples.
+        words: The examples' n-grams; None if the head has no lexical view.
     """
     if len(head.parts) == 1:
         blocks = [Block(inputs, head.weight)]
@@ -146,7 +146,7 @@ def blocks_of(head: Head, inputs: Inputs, words: SparseRows | None) -> tuple[Blo
 def personal_of(
     head: Head, weights: Sequence[NDArray[np.floating]], bias: NDArray[np.floating]
 ) -> PersonalModel:
-    """The personal model of a fit's weights, in the order of ``blocks_of``, and bias."""
+    """Return the personal model of a fit's weights, in the order of ``blocks_of``, and bias."""
     parts = len(head.parts)
     lexical = None if head.lexical is None else weights[parts]
     return PersonalModel(head, np.hstack(weights[:parts]), bias, lexical)

@@ -66,7 +66,7 @@ class Layer:
         self._busy = False
 
     def watches(self, path: object) -> bool:
-        """Whether a path is the folder, or something in it."""
+        """Return whether a path is the folder, or something in it."""
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         real = os.path.realpath(os.fsdecode(path))

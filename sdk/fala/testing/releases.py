@@ -30,7 +30,7 @@ _RUDE_TO_USER = ("neighbour", "match", "once again")
 
 
 def texts() -> list[str]:
-    """192 short English texts of two kinds, which alternate."""
+    """Return 192 short English texts of two kinds, which alternate."""
     kinds = (
         [f"{start} {topic}{end}" for start, topic, end in itertools.product(each, _TOPICS, _ENDS)]
         for each in (_FRIENDLY, _RUDE)

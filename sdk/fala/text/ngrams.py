@@ -52,8 +52,8 @@ _table = np.zeros(0x110000, dtype=np.uint8)  # classes, filled at a character's 
 def normal(text: str) -> str:
     """Return the text without differences of case, width and composition.
 
-    Nearly Unicode's NFKC_Casefold, with one apostrophe, one i (Turkish has two, with capitals of
-    their own), and without the optional marks of Arabic and Hebrew.
+    This is nearly Unicode's NFKC_Casefold, but with one apostrophe, one i (Turkish has two, each
+    with its own capital), and without the optional marks of Arabic and Hebrew.
     """
     if text.isascii():
         return text.lower()
@@ -65,7 +65,7 @@ def normal(text: str) -> str:
 
 
 def _classes(codes: NDArray[np.uint32]) -> tuple[NDArray[np.uint8], bool]:
-    """Classes of characters by their code points, of the same shape; and whether one is a mark."""
+    """Return the classes of characters by their code points, and whether any of them is a mark."""
     kinds = _table[codes]
     found = kinds.tobytes()
     if UNKNOWN in found:
@@ -163,9 +163,9 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-# A prediction of one text finds nothing of this in the processor's cache, where the backbone's
-# weights are: so each of NumPy's functions costs ten times its usual time, and those in Python the
-# most. The following uses few, and methods of arrays where there are some.
+# When one text is predicted, the processor's cache holds the backbone's weights and nothing that
+# follows here. So each of NumPy's functions takes ten times its usual time, and those written in
+# Python take the longest. The following code calls few of them, and prefers the arrays' methods.
 
 
 def _of_chunk(texts: list[str]) -> Ngrams:
@@ -194,7 +194,7 @@ def _of_chunk(texts: list[str]) -> Ngrams:
 def _boundaries(
     codes: NDArray[np.uint32],
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which characters are visible, which begin a word, and which a token."""
+    """Return which characters are visible, which begin a word, and which begin a token."""
     kind, marked = _classes(codes)
     if marked:
         mark = kind == JOINED
@@ -217,7 +217,7 @@ Hashed = tuple[NDArray[np.uint64], NDArray[np.intp] | slice]
 def _of_tokens(
     codes: NDArray[np.uint64], text: NDArray[np.uint32] | None, token: NDArray[np.bool_]
 ) -> tuple[Hashed, Hashed]:
-    """Return the tokens, and their pairs, which no two texts share."""
+    """Return the tokens and the pairs of tokens; no pair reaches from one text into the next."""
     bounds = np.concatenate((token, _TRUE)).nonzero()[0]
     starts, ends = bounds[:-1], bounds[1:]
     behind = (ends - 1).repeat(ends - starts) - np.arange(len(codes))
@@ -230,7 +230,7 @@ def _of_tokens(
 
 
 def _of_words(codes: NDArray[np.uint64], word: NDArray[np.bool_]) -> tuple[Hashed, Hashed, Hashed]:
-    """Return the runs of 3, 4 and 5 characters of "<word>": one run of 3 a character."""
+    """Return the runs of 3, 4 and 5 characters of "<word>"; each character has one run of 3."""
     last = np.concatenate((word[1:], _TRUE))
     before = np.concatenate((_START, codes[:-1]))
     before[word] = _START
@@ -253,7 +253,7 @@ def lexical_rows(
     Args:
         idf: Inverse document frequencies, shape (BUCKETS,).
         texts: The texts.
-        known: Their n-grams, if the caller has them.
+        known: The texts' n-grams, if the caller has them.
     """
     starts, buckets = ngrams(texts) if known is None else known
     rows = SparseRows(starts, buckets, idf[buckets], BUCKETS)
@@ -279,7 +279,7 @@ class CachedRows:
         self._rows: list[tuple[NDArray[np.float32], SparseRows]] = []
 
     def of(self, idf: NDArray[np.float32], texts: list[str]) -> SparseRows:
-        """As ``lexical_rows``; the same object for the same texts and equal frequencies."""
+        """Return ``lexical_rows``, as the same object for the same texts and equal frequencies."""
         if self._ngrams is None or texts != self._texts:
             self._texts, self._ngrams, self._rows = texts, self._compute(texts), []
         for cached, rows in self._rows:

@@ -25,7 +25,7 @@ class SparseRows:
         starts: Shape (n + 1,); the numbers of row i are from starts[i] to starts[i + 1].
         buckets: Their columns, shape (nnz,).
         values: The numbers, shape (nnz,).
-        width: How many columns there are.
+        width: The number of columns.
     """
 
     starts: NDArray[np.intp]
@@ -38,11 +38,11 @@ class SparseRows:
 
     @cached_property
     def _wide(self) -> tuple[NDArray[np.intp], Floats]:
-        """Buckets and values in the types to which NumPy would convert them at every product."""
+        """The buckets and values in the types to which NumPy would convert them each time."""
         return self.buckets.astype(np.intp), self.values.astype(np.float64)
 
     def times(self, weight: NDArray[np.floating]) -> Floats:
-        """Logits X W' of a weight (C, width), shape (n, C)."""
+        """Return the logits X W' of a weight (C, width), shape (n, C)."""
         buckets, values = self._wide
         logits = np.empty((len(self), len(weight)))
         for column, row in enumerate(weight):
@@ -50,14 +50,14 @@ class SparseRows:
         return logits
 
     def times_entries(self, weight: NDArray[np.floating]) -> Floats:
-        """As ``times``, with the weight of every entry's column, shape (C, nnz)."""
+        """Return the logits of ``times``, given the weight of every entry's column, (C, nnz)."""
         logits = np.empty((len(self), len(weight)))
         for column, row in enumerate(weight):
             logits[:, column] = self._sums(np.multiply(row, self.values, dtype=np.float64))
         return logits
 
     def gather(self, numbers: Floats) -> Floats:
-        """X' A of numbers (n, C), transposed: shape (C, width)."""
+        """Return X' A of numbers (n, C), transposed: shape (C, width)."""
         buckets, values = self._wide
         counts = np.diff(self.starts)
         gathered = np.empty((numbers.shape[1], self.width))
@@ -66,16 +66,17 @@ class SparseRows:
         return gathered
 
     def gram(self) -> Floats:
-        """Inner products of the rows, shape (n, n).
+        """Return the inner products of the rows, shape (n, n).
 
-        Texts of one language share a few hundred columns, whose product is computed as dense. The
-        many other columns are in few texts each; those in one text count on the diagonal only.
+        Texts of one language share a few hundred columns, which are multiplied as a dense matrix.
+        Few texts share each of the many other columns; a column of one text counts on the diagonal
+        only.
         """
         return self._gram.copy()
 
     @cached_property
     def _gram(self) -> Floats:
-        """The Gram matrix: a replacement fits more than once to the same texts."""
+        """The Gram matrix, kept because a replacement fits to the same texts repeatedly."""
         uses = self._uses()
         common = uses**2 * _SPARSE_COST > len(self) ** 2
         products: Floats = gram(self._dense(common))
@@ -86,10 +87,10 @@ class SparseRows:
     def _add_rare(self, gram: Floats, rare: NDArray[np.bool_]) -> None:
         """Add the products of pairs of rows in columns that few rows use."""
         chosen = self._chosen(rare)
-        order = np.argsort(chosen.buckets, kind="stable")  # by column, and there by row
+        order = np.argsort(chosen.buckets, kind="stable")  # by column, and within it by row
         numbers = chosen._row_numbers()
         rows, values = numbers[order], chosen.values[order].astype(np.float64)
-        # An entry's partners are the later ones of its column, which are adjacent.
+        # An entry's partners are the later entries of its column, which are adjacent.
         first = np.empty_like(order)
         first[order] = np.arange(1, len(order) + 1)
         counts = np.cumsum(chosen._uses())[chosen.buckets] - first
@@ -129,16 +130,16 @@ class SparseRows:
         return matrix
 
     def mean(self) -> Floats:
-        """Mean row, shape (width,)."""
+        """Return the mean row, shape (width,)."""
         ones = np.full((len(self), 1), 1.0 / max(len(self), 1))
         return np.asarray(self.gather(ones)[0])
 
     def squared_lengths(self) -> Floats:
-        """|x|^2 of every row, shape (n,)."""
+        """Return |x|^2 of every row, shape (n,)."""
         return self._sums(np.square(self.values, dtype=np.float64))
 
     def _sums(self, numbers: Floats) -> Floats:
-        """Return sums over every row's entries of numbers (nnz,), shape (n,)."""
+        """Return the sums of numbers (nnz,) over every row's entries, shape (n,)."""
         first = self.starts[:-1]
         filled = first != self.starts[1:]
         if filled.all():
@@ -166,7 +167,7 @@ class SparseRows:
 
     @staticmethod
     def stack(parts: Sequence[SparseRows]) -> SparseRows:
-        """All rows of one or more parts of the same width, in order."""
+        """Return all rows of one or more parts of the same width, in order."""
         counts = np.concatenate([np.diff(part.starts) for part in parts])
         return SparseRows(
             np.append(0, np.cumsum(counts)),
