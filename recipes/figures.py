@@ -57,20 +57,12 @@ LOSSES: Mapping[str, str] = {
 #: Methods by name, with their titles in the pages.
 METHODS: Mapping[str, str] = {
     "words": "lexical features alone",
-    "global-words": "vendor's new",
-    "old-words": "old personal",
-    "fala-instant": "FaLA, no forward pass",
-    "fala": "FaLA, 20 passes",
-    "fala-all": "FaLA, all documents",
-    "lora": "LoRA on the device",
-}
-
-#: The same as the heads of a table of error rates.
-RATES = {
     "global-words": "new model alone",
     "old-words": "old personal model",
     "fala-instant": "FaLA, no forward pass",
     "fala": "FaLA",
+    "fala-all": "FaLA, all documents",
+    "lora": "LoRA",
 }
 
 #: The people of the table beside other methods, by the words before their data set.
@@ -100,9 +92,9 @@ OWN_WAYS: Mapping[str, str] = {
     "own-logistic": "`LogisticRegression`",
     "own-logistic-cv": "its C tuned",
     "own-instant": "FaLA, no pass",
-    "own-20": "20 passes",
-    "own-all": "all texts",
-    "own-with-others": "from other users' labels",
+    "own-20": "FaLA, 20 passes",
+    "own-all": "FaLA, all texts",
+    "own-with-others": "FaLA, head of other users' labels",
 }
 
 #: Figures by name: the column of the records, the decimals, and the unit.
@@ -456,7 +448,14 @@ def history() -> str:
                 with_interval(difference),
             ]
         )
-    header = ["people", "carried", "skipped", "begun here", "vendor's", "carried minus begun"]
+    header = [
+        "people",
+        "carried",
+        "skipped",
+        "begun here",
+        "new model alone",
+        "carried minus begun",
+    ]
     return table(header, rows)
 
 
@@ -468,7 +467,7 @@ def own(old: str, new: str) -> str:
         wrong = [mean_over_users(groups[way], "scores.error_rate") for way in OWN_WAYS]
         cells = ["" if mean is None else text_of(mean.mean, 1) for mean in wrong]
         rows.append([str(labels), str(len(own_people(groups[BASELINE]))), *cells, less])
-    header = ["labels", "people", *OWN_WAYS.values(), "all texts minus C tuned"]
+    header = ["labels", "people", *OWN_WAYS.values(), "FaLA, all texts, minus C tuned"]
     return table(header, rows, words=0)
 
 
@@ -556,8 +555,8 @@ def error_rates(study: str, new: str, *names: str) -> str:
                 f"**{words}**" if resolved else words,
             ]
         )
-    header = ["data set (people)", *(RATES[name] for name in (new, *names))]
-    return table([*header, f"{RATES[names[-1]]} minus {RATES[new]} (95 % interval)"], rows)
+    header = ["data set (people)", *(METHODS[name] for name in (new, *names))]
+    return table([*header, f"{METHODS[names[-1]]} minus {METHODS[new]} (95 % interval)"], rows)
 
 
 def sets_resolved(study: str, other: str, method: str = SHIPPED) -> str:

@@ -15,12 +15,12 @@ PAGES = {
     "FAQ": {"faq.html"},
     "image": {"encoders.html"},
     "csv": {"reference/rows.html", "faq.html"},
-    "async": {"threads.html"},
+    "async": {"folder.html"},
     "embedding": {"encoders.html", "glossary.html"},
-    "forget": {"privacy.html"},
-    "encrypt": {"privacy.html"},
+    "forget": {"folder.html"},
+    "encrypt": {"folder.html"},
     "Android": {"platforms.html"},
-    "rating": {"ratings.html"},
+    "rating": {"labels.html"},
     "rank": {"reference/app.html", "cookbook.html"},
 }
 

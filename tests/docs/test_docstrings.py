@@ -11,9 +11,9 @@ import fala_sim
 
 #: Methods with longer examples, and the pages that have them.
 ON_PAGES = {
-    "delete_adapter": "tasks.md",
-    "load_adapter": "tasks.md",
-    "rotate_key": "privacy.md",
+    "delete_adapter": "labels.md",
+    "load_adapter": "labels.md",
+    "rotate_key": "folder.md",
     "update": "updates.md",
 }
 

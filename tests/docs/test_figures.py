@@ -16,7 +16,7 @@ needs_records = pytest.mark.skipif(
 
 #: Pages whose measured figures all stand in blocks.
 WITHOUT_COPIES = (
-    "README.md", "docs/figures.md", "docs/index.md", "docs/peers.md", "docs/when-not.md",
+    "README.md", "docs/figures.md", "docs/index.md", "docs/peers.md", "docs/results.md",
 )  # fmt: skip
 
 #: What is not measured, or is checked by another test, with the reason.

@@ -107,7 +107,7 @@ def vendor(names):
         csv.writer(stream).writerows([("post", "label", "annotator"), *cells])
 
 
-def laboratory(names):
+def benchmarks(names):
     Path("device_sim").mkdir()
     Path("device_sim/results").symlink_to(ROOT / "device_sim/results")
 
@@ -139,9 +139,9 @@ GIVEN = {
     "README.md": readme,
     "docs/bundles.md": bundles,
     "docs/cookbook.md": cookbook,
-    "docs/laboratory.md": laboratory,
+    "docs/benchmarks.md": benchmarks,
     "docs/paths/vendor.md": vendor,
-    "docs/tasks.md": tasks,
+    "docs/labels.md": tasks,
     "docs/updates.md": updates,
 }
 

@@ -101,7 +101,7 @@ def test_the_source_archive_has_the_tables_and_no_records(archives):
     laboratory = {name for name in names if name.startswith("device_sim/")}
     source = {file.relative_to(ROOT).as_posix() for file in files_in(PACKAGES[2])}
     assert source < laboratory
-    tables = r"device_sim/results/[a-z]+/(tables/[^/]+|README\.md)"
+    tables = r"device_sim/results/([a-z]+/tables/[^/]+|([a-z]+/)?README\.md)"
     study = r"device_sim/studies/[a-z]+/([a-z_]+\.py|results/tables/[^/]+|README\.md)"
     for name in laboratory - source:
         assert re.fullmatch(f"{tables}|{study}", name), name

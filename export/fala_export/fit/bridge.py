@@ -18,7 +18,7 @@ from fala.model.losses import check_arrays
 _STRENGTHS = np.logspace(-2, 4, 13)
 HELD_OUT = 0.2  # share of the texts that chooses the penalty
 _SPARE = 2  # fewer training texts could all be mapped exactly, by matrix and offset
-_MOST = 10_000  # texts that it is fitted to; see ``docs/tried.md``
+_MOST = 10_000  # texts that it is fitted to; see ``device_sim/results/README.md``
 _ALIKE = 1e-12  # variance of equal texts by rounding, as a share of the mean square
 
 

@@ -17,7 +17,8 @@ from fala.model.links import Link
 from fala_export.rows.table import Rows, coded, digest_of, split_number
 from fala_export.rows.user_rows import AnyLabel, Row
 
-#: The most documents that a head is fitted to, and the most rows on them: see ``docs/tried.md``.
+#: The most documents that a head is fitted to, and the most rows on them: see
+#: ``device_sim/results/README.md``.
 MOST_DOCUMENTS, MOST_ROWS = 200_000, 1_000_000
 #: The most characters of these documents. A character makes about two n-grams, of 16 bytes each.
 MOST_CHARACTERS = 30_000_000

@@ -29,9 +29,9 @@ from fala.slots.switching import opened
 from fala.text.ngrams import BUCKETS
 
 #: Scales of the embedding, of n-grams and of the bias around a head of zeros, and the mixing
-#: weight, as users of no table chose them (``docs/tried.md``). The head's logits are constant, so
-#: there is no slope. N-grams make a model before a new encoder has encoded any text, and lower the
-#: error rate beside a weak one.
+#: weight, as users of no table chose them (``device_sim/results/README.md``). The head's logits are
+#: constant, so there is no slope. N-grams make a model before a new encoder has encoded any text,
+#: and lower the error rate beside a weak one.
 BLOCK_SCALE, WORDS_SCALE, BIAS_SCALE, TRUST = 3.0, 3.0, 1.0, 0.7
 #: The most logits of a head with n-grams: 64 KB of a file each.
 MOST_WITH_WORDS = 32

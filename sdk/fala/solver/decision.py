@@ -143,7 +143,7 @@ def decide(
     the expected choice. Another candidate replaces it if its loss is lower by a standard error of
     the difference; if both others do, the one with the least loss is chosen. A few labels prove
     little: choosing by the lowest loss alone is no better on people who are in no table, and leaves
-    more of them with wrong decisions (``docs/tried.md``).
+    more of them with wrong decisions (``device_sim/results/README.md``).
 
     Tags are first recalibrated one by one, by the same rule, because a user differs from others in
     some tags only. A tag with too few labels to compare is personal. Then all tags are compared

@@ -42,7 +42,7 @@ from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
 #: Default scales of a dense block, of n-grams, of the slope and of the bias. They have the least
-#: mean loss over people of six data sets who are in no table (``docs/tried.md``).
+#: mean loss over people of six data sets who are in no table (``device_sim/results/README.md``).
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE, BIAS_SCALE = 0.5, 1.0, 0.5, 0.7
 #: The number of labels from which on large differences between people are more than noise, and the
 #: first three scales from there on.
