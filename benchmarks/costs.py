@@ -18,101 +18,75 @@ import sqlite3
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
-from support.documents import bundle_of
-from support.measuring import benchmark, seconds_of
+from support.documents import add_bridge, bundle_of, documents_of, write_release
+from support.measuring import benchmark, timed
 
 import fala
-import fala_export
 from fala_sim.playground.sample import sample_rows
 
 _FALA = Path(inspect.getfile(fala)).parent
-_PEOPLE = 40  # of the sample; each has some dozens of posts
 
 
-class Entered:
-    """The functions of ``fala`` that are entered.
-
-    Attributes:
-        functions: Their modules and names.
-    """
+class Watch:
+    """Watches what calls enter in ``fala``, and SQL connections that are made from now on."""
 
     def __init__(self) -> None:
-        self.functions: set[tuple[str, str]] = set()
-
-    def counts(self) -> dict[str, int]:
-        """Modules, rooms and functions. A room is a folder, or a module beside them."""
-        modules = {module for module, _ in self.functions}
-        rooms = {module.partition("/")[0] for module in modules}
-        return {"modules": len(modules), "rooms": len(rooms), "functions": len(self.functions)}
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Record the functions that are entered meanwhile in this thread."""
-
-        def record(frame: FrameType, event: str, _: object) -> None:
-            code = frame.f_code
-            if event == "call" and not code.co_name.startswith("<"):
-                path = Path(code.co_filename)
-                if path.is_relative_to(_FALA):
-                    module = path.relative_to(_FALA).as_posix()
-                    self.functions.add((module, f"{code.co_firstlineno} {code.co_name}"))
-
-        sys.setprofile(record)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-
-
-class Statements:
-    """Counts SQL statements, of connections that are made from now on.
-
-    Attributes:
-        count: How many so far.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
+        self._functions, self._statements = set[tuple[str, str]](), list[str]()
         connect = sqlite3.connect
 
         def counted(*arguments: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
             connection: sqlite3.Connection = connect(*arguments, **options)
-            connection.set_trace_callback(self._note)
+            connection.set_trace_callback(self._statements.append)
             return connection
 
         sqlite3.connect = counted
 
-    def _note(self, _: str) -> None:
-        self.count += 1
+    def _enter(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and not code.co_name.startswith("<"):
+            path = Path(code.co_filename)
+            if path.is_relative_to(_FALA):
+                module = path.relative_to(_FALA).as_posix()
+                self._functions.add((module, f"{code.co_firstlineno} {code.co_name}"))
 
-    def of(self, call: Callable[[], object]) -> int:
-        """How many a call sends."""
-        before = self.count
+    def entered(self, call: Callable[[], object]) -> str:
+        """Count the modules, rooms and functions that a call enters in this thread.
+
+        A room is a folder, or a module beside them.
+        """
+        self._functions.clear()
+        sys.setprofile(self._enter)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+        modules = {module for module, _ in self._functions}
+        rooms = {module.partition("/")[0] for module in modules}
+        return f"{len(modules)} modules, {len(rooms)} rooms, {len(self._functions)} functions"
+
+    def statements(self, call: Callable[[], object]) -> int:
+        """Count the SQL statements that a call sends."""
+        self._statements.clear()
         call()
-        return self.count - before
+        return len(self._statements)
 
 
 def write_releases(folder: Path, backbone: str, names: list[str]) -> None:
     """Word vectors and a transformer with heads of the same labels, and a bridge between them."""
-    rows = sample_rows(users=1).public
-    texts = [str(row.example) for row in rows]
+    texts = [str(row.example) for row in sample_rows(users=1).public]
     labels = [names[_class(text, len(names))] for text in texts]
-    bundles = {"old": bundle_of("glove"), "new": bundle_of(backbone)}
-    embeddings = []
-    for name, bundle in bundles.items():
-        head = fala_export.fit_head(bundle.backbone(), texts, labels)
-        fala_export.write_release(folder / f"{name}.fala", bundle, head, {})
-        embeddings.append(bundle.backbone().encode(texts))
-    bridge = fala_export.fit_bridge(bundles["old"].backbone_digest, *embeddings)
-    new = folder / "new.fala"
-    fala_export.add_bridge(new, fala.Bundle.open(new), bridge, {})
+    old, new = (
+        write_release(folder / f"{name}.fala", bundle_of(bundle), texts, labels)
+        for name, bundle in (("old", "glove"), ("new", backbone))
+    )
+    add_bridge(new, old, texts)
 
 
 def _class(text: str, count: int) -> int:
@@ -121,14 +95,9 @@ def _class(text: str, count: int) -> int:
 
 
 def posts_of(count: int, names: list[str], seed: int) -> tuple[list[str], list[str]]:
-    """Distinct posts, with labels."""
-    rows = sample_rows(users=_PEOPLE, seed=seed)
-    users = rows.users.values()
-    texts = dict.fromkeys(str(row.example) for user in users for row in (*user.train, *user.test))
-    chosen = list(texts)[:count]
-    if len(chosen) < count:
-        raise click.UsageError(f"there are {len(chosen)} posts, fewer than {count}")
-    words = ("i", "you", "the", "a")  # this user's taste
+    """Distinct posts, with labels by this user's taste."""
+    chosen, _ = documents_of(count, seed)
+    words = ("i", "you", "the", "a")
     counts = (sum(word in text.split() for word in words) for text in chosen)
     return chosen, [names[count % len(names)] for count in counts]
 
@@ -144,78 +113,59 @@ def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> 
     further = 4 * repeats + 8
     texts, given = posts_of(examples + further, names, seed)
     fresh = iter(zip(texts[examples:], given[examples:], strict=True))
-    statements = Statements()
-    entered: dict[str, dict[str, int]] = {}
+    watch = Watch()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_releases(folder, backbone, names)
         with fala.Device.create(folder / "device", folder / "old.fala") as device:
             device.learn(texts[:examples], given[:examples])
 
-            def watched(name: str, call: Callable[[], object]) -> None:
-                functions = Entered()
-                with functions.watching():
-                    call()
-                entered[name] = functions.counts()
-
-            watched("replace", lambda: device.replace(folder / "new.fala", fala.Budget(0)))
-            watched("refine", lambda: device.refine(fala.Budget(40)))
-            device.refine(fala.Budget(examples))
-            device.confirm()
-            device.predict(texts[:1])
-            watched("predict", lambda: device.predict(texts[:1]))
-
             def learn() -> None:
                 text, label = next(fresh)
                 device.learn([text], [label])
-
-            def medians(**calls: Callable[[], object]) -> dict[str, float]:
-                return {
-                    name: 1e3 * statistics.median(seconds_of(call)[1] for _ in range(repeats))
-                    for name, call in calls.items()
-                }
 
             def relabel() -> None:
                 position = names.index(given[0])
                 given[0] = names[(position + 1) % labels]
                 device.learn(texts[:1], given[:1])
 
-            def forget() -> None:
-                device.forget([ids.pop(0)])
+            def predict() -> None:
+                device.predict(texts[:1])
 
-            def forget_newest() -> None:
-                device.forget([ids.pop()])
+            def forget(position: int = 0) -> None:
+                device.forget([ids.pop(position)])
 
+            def medians(**calls: Callable[[], object]) -> dict[str, float]:
+                return {
+                    name: 1e3 * statistics.median(timed(call).processor for _ in range(repeats))
+                    for name, call in calls.items()
+                }
+
+            replace = partial(device.replace, folder / "new.fala", fala.Budget(0))
+            entered = {"replace": watch.entered(replace)}
+            entered["refine"] = watch.entered(partial(device.refine, fala.Budget(40)))
+            device.refine(fala.Budget(examples))
+            device.confirm()
+            predict()
+            entered["predict"] = watch.entered(predict)
             learn()
             ids = [row.id for row in device.examples()]
-            watched("learn", learn)
-            watched("forget", forget)
+            entered |= {"learn": watch.entered(learn), "forget": watch.entered(forget)}
             learn()
-            sql = {
-                "learn": statements.of(learn), "forget": statements.of(forget),
-                "predict": statements.of(lambda: device.predict(texts[:1])),
-            }  # fmt: skip
+            calls = {"learn": learn, "forget": forget, "predict": predict}
+            sql = {name: watch.statements(call) for name, call in calls.items()}
             device.fit()
             learn()
             seconds = medians(
-                predict=lambda: device.predict(texts[1:2]),
-                one_more_label=learn,
-                a_label_changed=relabel,
-                fit=device.fit,
+                predict=predict, one_more_label=learn, a_label_changed=relabel, fit=device.fit
             )
             ids = [row.id for row in device.examples()]
-            seconds |= medians(forget_the_oldest=forget, forget_the_newest=forget_newest)
+            newest = partial(forget, -1)
+            seconds |= medians(forget_the_oldest=forget, forget_the_newest=newest)
     return {
-        "examples": examples,
-        "entered": {
-            name: f"{counts['modules']} modules, {counts['rooms']} rooms, "
-            f"{counts['functions']} functions"
-            for name, counts in entered.items()
-        },
-        "sql_statements": sql,
-        "milliseconds": seconds,
+        "examples": examples, "entered": entered, "sql_statements": sql, "milliseconds": seconds,
         "ratio": seconds["one_more_label"] / seconds["fit"],
-    }
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,24 +21,20 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.mutations import damage_cells, damage_file, damaged_rows
-from support.operations import FURTHER, PROBES, examples_of, prepare, state_of
+from support.operations import FURTHER, PROBES, examples_of, prepared, state_of
+from support.stress import Outcome, Try, count_outcomes, run_try
 
 import fala
 from fala.testing import Say, labels_of, run_apart, texts
 from fala_export.rows.row_files import load_rows
-
-#: Files of rows that one process reads.
-BATCH = 100
 
 #: Changes of these may make another valid row: such damage cannot be noticed.
 UNSEEN = tuple(
@@ -47,15 +43,14 @@ UNSEEN = tuple(
 )  # fmt: skip
 
 
-def read_rows(seeds: list[str], say: Say) -> None:
-    """Read damaged files of rows."""
-    for seed in seeds:
-        outcome = Outcome(f"rows {seed}", "read")
-        with tempfile.NamedTemporaryFile(suffix=".jsonl") as stream:
-            stream.write(damaged_rows(random.Random(seed), texts()))
-            stream.flush()
-            outcome.step("read", partial(load_rows, stream.name))
-        outcome.send(say)
+def read_rows(seed: str, say: Say) -> None:
+    """Read a damaged file of rows."""
+    outcome = Outcome(f"rows {seed}", "read")
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as stream:
+        stream.write(damaged_rows(random.Random(seed), texts()))
+        stream.flush()
+        outcome.step("read", partial(load_rows, stream.name))
+    outcome.send(say)
 
 
 def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -> None:
@@ -145,12 +140,12 @@ def repair(
     repaired = outcome.step(
         "repair", lambda: reports.append(fala.Device.repair(path, release, unsigned=True))
     )
-    outcome.shares = {"repaired": float(repaired)}
+    outcome.shares["repaired"] = float(repaired)
 
     def use_again() -> None:
         with fala.Device.open(path) as device:
             rescued = set(examples_of(device))
-            outcome.shares = {"repaired": 1.0, "rescued": len(rescued & examples) / len(examples)}
+            outcome.shares["rescued"] = len(rescued & examples) / len(examples)
             if damage.startswith("store.sqlite3"):
                 outcome.shares["active"] = float(device.status().release == active)
             if not np.isfinite(device.predict_proba(PROBES)).all():
@@ -181,34 +176,22 @@ def send_states(folder: Path, say: Say) -> None:
 @click.option("--only", type=click.Choice(["both", "rows", "stores"]), default="both")
 def main(count: int, seed: int, only: str) -> dict[str, Any]:
     """Damage, use, and count the outcomes."""
-    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        folder = Path(temporary)
-        prepare(folder)
-        seeds = [f"{seed}-{number}" for number in range(count)]
-        names = ("learned", "replaced")
-        # Where the release on trial is damaged, the device falls back as in a rollback.
-        states = [
-            str(state)
-            for name in names
-            for state in run_apart(partial(send_states, folder / name)).said
-        ]
-        work = []
-        if only != "stores":
-            work += [
-                (f"rows {seeds[at]}", partial(read_rows, seeds[at : at + BATCH]))
-                for at in range(0, count, BATCH)
-            ]
+    names, seeds = ("learned", "replaced"), [f"{seed}-{number}" for number in range(count)]
+    tries: list[Try] = []
+    if only != "stores":
+        tries += [partial(run_try, f"rows {each}", partial(read_rows, each)) for each in seeds]
+    with prepared() as folder:
         if only != "rows":
-            work += [
-                (f"store {seed}", partial(use_store, folder, names[at % 2], states, seed))
-                for at, seed in enumerate(seeds)
+            # Where the release on trial is damaged, the device falls back as in a rollback.
+            states = [
+                state
+                for name in names
+                for state in run_apart(partial(send_states, folder / name)).said
             ]
-
-        def outcomes() -> Iterator[list[Outcome]]:
-            for how, attempt in work:
-                yield run_try(how, attempt)
-
-        return count_outcomes(outcomes(), len(work), "damaged")
+            for at, each in enumerate(seeds):
+                use = partial(use_store, folder, names[at % 2], states, each)
+                tries.append(partial(run_try, f"store {each}", use))
+        return count_outcomes(tries, "damaged")
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,12 +24,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from support.documents import BUNDLE, bundle_of
-from support.measuring import benchmark, peak_megabytes, seconds_of
+from support.measuring import benchmark, figures_apart, memory_fields, peak_megabytes, timed
 
 import fala
-from fala.testing import Say, run_apart
 from fala_export import Embedder, Embeddings
-from fala_export.embedding.embedder import Stream
 from fala_sim.playground.sample import sample_rows
 
 _BLOCK = 1 << 16
@@ -40,7 +36,7 @@ Figures = dict[str, float]
 Step = Callable[[Path, fala.Bundle, int, int], Figures]
 
 
-class Timed:
+class TimedBackbone:
     """A backbone, with the seconds that it has encoded."""
 
     is_transformer = False
@@ -51,11 +47,10 @@ class Timed:
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts."""
-        start = time.perf_counter()
-        vectors = self._backbone.encode(texts)
-        self.seconds += time.perf_counter() - start
+        call = timed(self._backbone.encode, texts)
+        self.seconds += call.clock
         self.texts += len(texts)
-        return vectors
+        return np.asarray(call.result)
 
 
 def texts_of(count: int, seed: int) -> Iterator[str]:
@@ -71,39 +66,37 @@ def texts_of(count: int, seed: int) -> Iterator[str]:
 
 def memory() -> Figures:
     """The memory of this process."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.is_file() else []
-    fields = dict(line.split(":", 1) for line in lines)
-    anonymous = int(fields.get("RssAnon", "0 kB").split()[0]) / 1000
+    anonymous = memory_fields()["RssAnon"] / 1e6
     return {"peak_megabytes": peak_megabytes(), "anonymous_megabytes": anonymous}
+
+
+def streamed(
+    folder: Path, bundle: fala.Bundle, count: int, seed: int
+) -> tuple[TimedBackbone, Any, float]:
+    """Stream texts into the table: the backbone, the table, and seconds but those of drawing."""
+    backbone = TimedBackbone(bundle)
+    drawing = timed(lambda: sum(1 for _ in texts_of(count, seed))).clock
+    stream, seconds, _ = timed(
+        lambda: Embedder(folder).stream(backbone, "table", texts_of(count, seed), "texts")
+    )
+    return backbone, stream, seconds - drawing
 
 
 def add(folder: Path, bundle: fala.Bundle, count: int, seed: int) -> Figures:
     """Embed and add a stream of texts."""
-    backbone = Timed(bundle)
-    drawing = clock(lambda: sum(1 for _ in texts_of(count, seed)))
-    seconds = clock(
-        lambda: Embedder(folder).stream(backbone, "table", texts_of(count, seed), "adding")
-    )
+    backbone, _, seconds = streamed(folder, bundle, count, seed)
     return {
         "encoding": backbone.seconds / count * 1e6,
-        "adding": (seconds - backbone.seconds - drawing) / count * 1e6,
+        "adding": (seconds - backbone.seconds) / count * 1e6,
     }
 
 
 def again(folder: Path, bundle: fala.Bundle, count: int, seed: int) -> Figures:
     """Stream the same texts again, and read their embeddings."""
-    backbone, streams = Timed(bundle), list[Stream]()
-    drawing = clock(lambda: sum(1 for _ in texts_of(count, seed)))
-    finding = clock(
-        lambda: streams.append(
-            Embedder(folder).stream(backbone, "table", texts_of(count, seed), "finding")
-        )
-    )
-    (stream,) = streams
-    reading = sum(clock(partial(stream.__getitem__, block)) for block in blocks(count))
+    backbone, stream, seconds = streamed(folder, bundle, count, seed)
+    reading = sum(timed(stream.__getitem__, block).clock for block in blocks(count))
     return {
-        "again": (finding - drawing) / count * 1e6, "reading_all": reading / count * 1e6,
+        "again": seconds / count * 1e6, "reading_all": reading / count * 1e6,
         "wrong": backbone.texts,
     }  # fmt: skip
 
@@ -113,8 +106,8 @@ def open_and_read_ten(folder: Path, bundle: fala.Bundle, count: int, seed: int) 
     ten = list(islice(texts_of(count, seed), 0, None, max(1, count // _TEN)))
     mapping = Embeddings.open(folder / "table", bundle.manifest.dimension, ten)
     return {
-        "open_milliseconds": 1e3 * clock(lambda: len(mapping.table)),
-        "ten_milliseconds": 1e3 * clock(lambda: mapping.take(ten)),
+        "open_milliseconds": 1e3 * timed(lambda: len(mapping.table)).clock,
+        "ten_milliseconds": 1e3 * timed(mapping.take, ten).clock,
     }
 
 
@@ -137,15 +130,10 @@ def sqlite(folder: Path, bundle: fala.Bundle, count: int, seed: int) -> Figures:
     adding = finding = 0.0
     for block in blocks(count):
         rows = [(random.bytes(16), row) for row in range(block.start, block.stop)]
-        adding += clock(partial(insert, rows))
-        finding += clock(partial(find, rows))
+        adding += timed(insert, rows).clock
+        finding += timed(find, rows).clock
     connection.close()
     return {"sqlite_adding": adding / count * 1e6, "sqlite_finding": finding / count * 1e6}
-
-
-def clock(call: Callable[[], object]) -> float:
-    """Seconds of a call on the clock."""
-    return seconds_of(call)[0]
 
 
 def blocks(count: int) -> Iterator[slice]:
@@ -157,13 +145,11 @@ def blocks(count: int) -> Iterator[slice]:
 def in_a_process(step: Step, folder: Path, bundle: fala.Bundle, count: int, seed: int) -> Figures:
     """A step's figures, with its memory."""
 
-    def work(say: Say) -> None:
-        figures = step(folder, bundle, count, seed)
-        say({**figures, **{f"{step.__name__}_{name}": size for name, size in memory().items()}})
+    def figures() -> Figures:
+        found = step(folder, bundle, count, seed)
+        return {**found, **{f"{step.__name__}_{name}": size for name, size in memory().items()}}
 
-    click.echo(f"{count:,} texts: {step.__name__}", err=True)
-    (figures,) = run_apart(work, limit=36_000).said
-    return dict(figures)
+    return figures_apart(f"{count:,} texts: {step.__name__}", figures)
 
 
 @benchmark

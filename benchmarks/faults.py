@@ -20,21 +20,20 @@ from __future__ import annotations
 import errno
 import os
 import random
-import tempfile
 import traceback
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from support.attacks import Outcome, count_outcomes, run_try
 from support.measuring import benchmark
-from support.operations import NAMES, Operation, check, operations, state_of
+from support.operations import ONLY, Operation, check, operations, state_of
+from support.stress import Outcome, count_outcomes, run_try
 
 import fala
-from fala.testing import PowerCuts, Say, failing_disk
+from fala.testing import Operation as DiskOperation
+from fala.testing import Say, failing_disk
 
 ERRORS = (errno.ENOSPC, errno.EIO)
 
@@ -65,33 +64,28 @@ def fail(operation: Operation, folder: Path, at: int, error: int, how: str, say:
     outcome.send(say)
 
 
+def fail_and_check(operation: Operation, each: DiskOperation, error: int) -> Outcome:
+    """Let an operation on the disk fail, and check the folder."""
+    how = f"{operation.name}, {os.strerror(error)} at {each}"
+    with operation.cuts.copy() as folder:
+        return run_try(how, partial(fail, operation, folder, each.number, error, how))
+
+
 @benchmark
 @click.option("--count", type=click.IntRange(1), help="Faults. Default: every one.")
-@click.option("--only", type=click.Choice(NAMES), multiple=True, help="Default: all of them.")
+@ONLY
 def main(count: int | None, seed: int, only: tuple[str, ...]) -> dict[str, Any]:
     """Fail, check, and count the outcomes."""
-    with (
-        tempfile.TemporaryDirectory(prefix="fala-") as temporary,
-        operations(Path(temporary), only) as watched,
-    ):
-        plan = []
-        for operation in watched:
-            cuts = PowerCuts(operation.work, operation.start, scratch=temporary)
-            plan += [
-                (operation, cuts, each, error)
-                for each in cuts.course().operations
-                for error in ERRORS
-            ]
-        if count is not None and count < len(plan):
-            plan = random.Random(seed).sample(plan, count)
-
-        def outcomes() -> Iterator[list[Outcome]]:
-            for operation, cuts, each, error in plan:
-                how = f"{operation.name}, {os.strerror(error)} at {each}"
-                with cuts.copy() as folder:
-                    yield run_try(how, partial(fail, operation, folder, each.number, error, how))
-
-        return count_outcomes(outcomes(), len(plan), "faults")
+    with operations(only) as watched:
+        tries = [
+            partial(fail_and_check, operation, each, error)
+            for operation in watched
+            for each in operation.cuts.course().operations
+            for error in ERRORS
+        ]
+        if count is not None and count < len(tries):
+            tries = random.Random(seed).sample(tries, count)
+        return count_outcomes(tries, "faults")
 
 
 if __name__ == "__main__":

@@ -27,17 +27,17 @@ import random
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Journal, Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.mutations import write_damaged_bundle
-from support.operations import prepare
+from support.operations import prepared
+from support.stress import Outcome, count_outcomes, run_try
 
 import fala
 from bundles import make_head, write_static_release
@@ -86,22 +86,15 @@ def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, 
     os.environ.pop("FALA_NO_CHILD_PROCESS", None)
     if alone:
         os.environ["FALA_NO_CHILD_PROCESS"] = "1"
-    tries = Journal(journal)
-    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        folder = Path(temporary)
-        prepare(folder)
+    with prepared() as folder:
         write_static_release(folder / "static.fala", make_head(labels=LABELS))
         releases = {
             ONNX: folder / "bert.fala", "word vectors": folder / "glove-2.fala",
             STATIC: folder / "static.fala",
         }  # fmt: skip
-
-        def outcomes() -> Iterator[list[Outcome]]:
-            for number in range(len(tries.tries), count):
-                name = f"{seed}-{number}"
-                yield run_try(name, partial(offer, folder, releases, name))
-
-        return count_outcomes(outcomes(), count, "bundles", tries)
+        names = [f"{seed}-{number}" for number in range(count)]
+        tries = [partial(run_try, name, partial(offer, folder, releases, name)) for name in names]
+        return count_outcomes(tries, "bundles", journal)
 
 
 if __name__ == "__main__":

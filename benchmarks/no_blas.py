@@ -30,28 +30,22 @@ from typing import Any
 
 import click
 import numpy as np
-from support.measuring import benchmark, median_ratio, seconds_of
+from support.documents import random_texts
+from support.measuring import benchmark, median_ratio, timed
 
 import fala
 import fala_export
 from fala.backbones.external import ExternalEncoder
 
-_WORDS, _LENGTH = 5_000, 12
 _PUBLIC = 1600
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
-
-def texts_of(count: int, seed: int) -> list[str]:
-    """Distinct texts of random words, where the first words are the most frequent."""
-    random = np.random.default_rng(seed)
-    drawn = (_WORDS * random.random((count, _LENGTH)) ** 3).astype(int)
-    return [f"t{row} " + " ".join(f"w{word}" for word in words) for row, words in enumerate(drawn)]
 
 
 def write_releases(folder: Path, dimension: int, count: int, words: bool, seed: int) -> None:
     """Texts and labels, embeddings by two encoders, and a release for each."""
     random = np.random.default_rng(seed)
-    texts = texts_of(_PUBLIC + count, seed)
+    drawn = random_texts(_PUBLIC + count, seed)
+    texts = [f"t{row} {text}" for row, text in enumerate(drawn)]  # no two are alike
     old = random.standard_normal((len(texts), dimension)).astype(np.float32) / 8
     turn = random.standard_normal((dimension, dimension)).astype(np.float32) / dimension**0.5
     labels = (old @ random.standard_normal(dimension) > 0).astype(int).tolist()
@@ -88,31 +82,31 @@ def measure(folder: str, labels: int, passes: int) -> None:
     rows = list(zip(texts, answers, strict=True))[_PUBLIC:]
     seconds: dict[str, float] = {}
 
-    def timed(name: str, call: Callable[[], object]) -> None:
-        seconds[name] = seconds_of(call)[1]
+    def measured(name: str, call: Callable[..., object], *arguments: object) -> None:
+        seconds[name] = timed(call, *arguments).processor
 
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         path, copy = Path(temporary, "device"), Path(temporary, "copy")
         with fala.Device.create(path, releases / "old.fala", encoder=encoders) as device:
             most = [list(column) for column in zip(*rows[: labels - 1], strict=True)]
-            timed("learn", lambda: device.learn(*most))
+            measured("learn", device.learn, *most)
             text, label = rows[labels - 1]
-            timed("one_more_label", lambda: device.learn([text], [label]))
+            measured("one_more_label", device.learn, [text], [label])
             device.predict([rows[-2][0]])
-            timed("predict", lambda: device.predict([rows[-1][0]]))
+            measured("predict", device.predict, [rows[-1][0]])
         shutil.copytree(path, copy)
         new = releases / "new.fala"
         with fala.Device.open(copy, encoder=encoders) as device:
-            timed(f"replace_{passes}", lambda: device.replace(new, fala.Budget(passes)))
+            measured(f"replace_{passes}", device.replace, new, fala.Budget(passes))
         with fala.Device.open(path, encoder=encoders) as device:
-            timed("replace_0", lambda: device.replace(new, fala.Budget(0)))
-            timed(f"refine_{passes}", lambda: device.refine(fala.Budget(passes)))
+            measured("replace_0", device.replace, new, fala.Budget(0))
+            measured(f"refine_{passes}", device.refine, fala.Budget(passes))
             oldest = next(iter(device.examples())).id
-            timed("forget", lambda: device.forget([oldest]))
+            measured("forget", device.forget, [oldest])
     click.echo(json.dumps(seconds))
 
 
-def measured(python: str, *arguments: object) -> dict[str, float]:
+def measured_by(python: str, *arguments: object) -> dict[str, float]:
     """The figures of ``measure`` by an interpreter."""
     code = f"import no_blas; no_blas.measure(*{arguments!r})"
     done = subprocess.run(
@@ -158,7 +152,7 @@ def main(
             write_releases(Path(temporary), dimension, max(numbers) + 2, words, seed)
             for labels in numbers:
                 turns = [
-                    {name: measured(python, temporary, labels, passes)
+                    {name: measured_by(python, temporary, labels, passes)
                      for name, python in pythons.items()}
                     for _ in range(repeats)
                 ]  # fmt: skip

@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,8 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from support.measuring import benchmark
-
-import fala
-import fala_export
-from fala.bundle.arrays import array_bytes
-from fala.bundle.format import VECTORS, VOCABULARY, WORD_VECTORS
+from support.documents import write_release, write_word_vectors
+from support.measuring import benchmark, memory_fields
 
 _WORDS, _LENGTH = 20_000, 12
 _DIMENSION, _EARLIER = 50, 32
@@ -156,30 +152,20 @@ def write_vectors(folder: Path, world: World, seed: int) -> None:
             stream.write(f"{word} {' '.join(f'{value:.4f}' for value in vector)}\n")
     random = np.random.default_rng(seed + 1)
     projected = world.vectors @ random.standard_normal((_DIMENSION, _EARLIER)) / _DIMENSION**0.5
-    vocabulary = ("\n".join(["<unk>", *world.words]) + "\n").encode()
-    vectors = np.concatenate([np.zeros((1, _EARLIER)), projected]).astype(np.float16)
-    files = {VOCABULARY: vocabulary, VECTORS: array_bytes(vectors)}
-    manifest = fala_export.Manifest("earlier", WORD_VECTORS, _EARLIER, "float16")
-    fala_export.write_bundle(folder / "backbone.fala", manifest, files, None)
-    bundle = fala.Bundle.open(folder / "backbone.fala")
+    bundle = write_word_vectors(folder / "backbone.fala", "earlier", world.words, projected)
     rows = next(world.chunks())[:2_000]
-    head = fala_export.fit_head(
-        bundle.backbone(), [row[2] for row in rows], [row[3] for row in rows], lexical=False
-    )
-    fala_export.write_release(folder / "earlier.fala", bundle, head, {})
+    texts, labels = [row[2] for row in rows], [row[3] for row in rows]
+    write_release(folder / "earlier.fala", bundle, texts, labels, words=False)
 
 
 def memory_of(process: int) -> int:
     """The anonymous memory of a process and its children, in bytes."""
     parents, sizes = {}, {}
     for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        except OSError:  # it has just ended
-            continue
         number = int(status.parent.name)
-        parents[number] = int(fields["PPid"])
-        sizes[number] = 1024 * int(fields.get("RssAnon", "0 kB").split()[0])
+        with suppress(OSError):  # it has just ended
+            fields = memory_fields(number)
+            parents[number], sizes[number] = fields["PPid"], fields.get("RssAnon", 0)
     family = {process}
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more

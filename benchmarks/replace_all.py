@@ -19,7 +19,6 @@ label that was learned before or meanwhile.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import tempfile
 import time
@@ -30,8 +29,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import numpy as np
-from support.many_users import Make, Serve, copy, disk_kilobytes, labelled, memory, quantiles
+from support.many_users import (
+    Make,
+    Serve,
+    copy,
+    disk_kilobytes,
+    labelled,
+    memory,
+    pool_of,
+    quantiles,
+)
 from support.measuring import benchmark
 
 import fala
@@ -43,21 +50,6 @@ Result = TypeVar("Result")
 
 _OPEN, _ACTIVE = 100, 50
 _SETTLES = 3.0  # seconds of predictions before the replacement
-
-
-def pool_of(rows: Path | None, size: int, seed: int) -> tuple[tuple[str, str], ...]:
-    """Texts with labels: those of a file of rows, or words of the built-in releases at random."""
-    if rows is not None:
-        found: dict[str, str] = {}
-        with rows.open(encoding="utf-8") as lines:
-            for row in map(json.loads, lines):
-                found.setdefault(row["text"], str(row["label"]))
-        return tuple(list(found.items())[:size])
-    draws = np.random.default_rng(seed)
-    words = ["film", "match", "soup", "vote", "tax", "actor", "goal", "train", "lovely", "stupid"]
-    return tuple(
-        (f"{' '.join(draws.choice(words, 12))} {number}", str(number % 2)) for number in range(size)
-    )
 
 
 def in_processes(count: int) -> ProcessPoolExecutor:

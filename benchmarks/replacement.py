@@ -32,35 +32,16 @@ from unittest import mock
 import click
 import numpy as np
 from numpy.typing import NDArray
-from support.documents import bundle_of, documents_of
-from support.measuring import REPEATS, benchmark, in_turns, seconds_of
+from support.documents import add_bridge, bundle_of, documents_of, write_release
+from support.measuring import REPEATS, benchmark, in_turns, timed
 
 import fala
-import fala_export
 from fala.backbones import Backbone, OnnxEncoder
-from fala_export.fit.bridge import fit_bridge
 
 #: Texts that are predicted, one at a time.
 PREDICTIONS = 60
 #: Texts that a bridge is learned on.
 PUBLIC = 800
-
-
-def write_releases(
-    folder: Path, names: Sequence[str], texts: list[str], labels: list[int], bridged: bool
-) -> list[Path]:
-    """Releases of two bundles, with heads fitted on the first texts."""
-    bundles = [bundle_of(name) for name in names]
-    paths = [folder / f"{number}.fala" for number in range(len(bundles))]
-    for bundle, path in zip(bundles, paths, strict=True):
-        head = fala_export.fit_head(bundle.backbone(), texts[:500], labels[:500])
-        fala_export.write_release(path, bundle, head, {})
-    if bridged:
-        public, _ = documents_of(PUBLIC, -1)
-        old, new = (bundle.backbone().encode(public) for bundle in bundles)
-        bridge = fit_bridge(bundles[0].backbone_digest, old, new)
-        fala_export.add_bridge(paths[1], fala.Bundle.open(paths[1]), bridge, {})
-    return paths
 
 
 @contextmanager
@@ -86,7 +67,6 @@ def replace(
     """
     first: list[float] = []
     encoded: list[str] = []
-    reports: list[fala.Report] = []
     began = time.process_time()
 
     def progress(stage: str, done: int, total: int) -> None:
@@ -94,11 +74,11 @@ def replace(
             first.append(time.process_time() - began)
 
     with recording(encoded):
-        seconds, processor = seconds_of(
-            lambda: reports.append(device.replace(release, fala.Budget(budget), progress=progress))
+        report, seconds, processor = timed(
+            lambda: device.replace(release, fala.Budget(budget), progress=progress)
         )
     same_texts = list(dict.fromkeys(encoded)) or texts
-    peer_seconds, peer_processor = seconds_of(lambda: peer.encode(same_texts))
+    _, peer_seconds, peer_processor = timed(peer.encode, same_texts)
     return {
         "replace_seconds": seconds,
         "processor_seconds": processor,
@@ -106,8 +86,8 @@ def replace(
         "own_texts_seconds": peer_seconds,
         "ratio_to_own_texts": seconds / peer_seconds,
         "processor_ratio_to_own_texts": processor / peer_processor,
-        "forward_passes": reports[0].forward_passes,
-        **{f"{stage}_stage_seconds": spent for stage, spent in reports[0].seconds.items()},
+        "forward_passes": report.forward_passes,
+        **{f"{stage}_stage_seconds": spent for stage, spent in report.seconds.items()},
     }
 
 
@@ -139,19 +119,24 @@ def main(
     turns: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
-        releases = write_releases(folder, (old, new), texts, labels, bridged)
-        with fala.Device.create(folder / "device", releases[0]) as device:
+        first, second = (
+            write_release(folder / f"{at}.fala", bundle_of(name), texts[:500], labels[:500])
+            for at, name in enumerate((old, new))
+        )
+        if bridged:
+            add_bridge(second, first, documents_of(PUBLIC, -1)[0])
+        with fala.Device.create(folder / "device", first) as device:
             device.learn(texts, labels)
         peer = bundle_of(new).backbone()
         peer.encode(texts[:50])
         for repeat in range(repeats):
             shutil.copytree(folder / "device", folder / f"copy{repeat}")
             with fala.Device.open(folder / f"copy{repeat}") as device:
-                turn = replace(device, releases[1], budget, peer, texts)
+                turn = replace(device, second, budget, peer, texts)
                 turn["prediction_ratio"] = prediction_ratio(device, peer, texts[:PREDICTIONS])
             passes = int(turn["forward_passes"]) or len(texts)
             chosen = random.Random(repeat).sample(texts, min(passes, documents))
-            turn["encode_seconds"], _ = seconds_of(lambda: peer.encode(chosen))  # noqa: B023
+            turn["encode_seconds"] = timed(peer.encode, chosen).clock
             turns.append(turn)
     record = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
     return {**record, "ratio": record["replace_seconds"] / record["encode_seconds"]}

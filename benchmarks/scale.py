@@ -20,24 +20,18 @@ of a prediction and a changed label.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.measuring import benchmark, peak_megabytes, seconds_of
+from support.documents import WORDS, bundle_of, random_texts, write_release, write_word_vectors
+from support.measuring import benchmark, figures_apart, peak_megabytes, timed
 
 import fala
-import fala_export
-from fala.bundle.arrays import array_bytes
-from fala.bundle.format import VECTORS, VOCABULARY, WORD_VECTORS
-from fala.testing import Say, run_apart
-from fala_sim.playground.releases import built_in
+from fala.testing import run_apart
 
-_WORDS = 5_000
-_LENGTH = 12
 _PREDICTIONS = 300
 _FURTHER = 20
 # A device of so many examples has cycles of a prediction and a label.
@@ -47,31 +41,20 @@ _FEW, _CYCLES = 300, 5_000
 def write_releases(folder: Path, dimension: int, words: bool, seed: int) -> None:
     """Word vectors drawn at random, and the built-in transformer, with heads of the same labels."""
     random = np.random.default_rng(seed)
-    vocabulary = ["<unk>", *(f"w{number}" for number in range(_WORDS))]
-    vectors = random.standard_normal((len(vocabulary), dimension)).astype(np.float16)
-    files = {VOCABULARY: ("\n".join(vocabulary) + "\n").encode(), VECTORS: array_bytes(vectors)}
-    plain = folder / "vectors.fala"
-    fala_export.write_bundle(
-        plain, fala_export.Manifest("random", WORD_VECTORS, dimension, "float16"), files, None
-    )
-    public = texts_of(400, seed + 1)
-    for name, bundle in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
-        head = fala_export.fit_head(
-            bundle.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
-        )
-        fala_export.write_release(folder / f"{name}.fala", bundle, head, {})
-
-
-def texts_of(count: int, seed: int) -> list[str]:
-    """Texts of random words, where the first words are the most frequent."""
-    random = np.random.default_rng(seed)
-    drawn = (_WORDS * random.random((count, _LENGTH)) ** 3).astype(int)
-    return [" ".join(f"w{word}" for word in row) for row in drawn]
+    names = [f"w{number}" for number in range(WORDS)]
+    vectors = random.standard_normal((WORDS, dimension))
+    bundles = {
+        "old": write_word_vectors(folder / "vectors.fala", "random", names, vectors),
+        "new": bundle_of("bert"),
+    }
+    public, labels = random_texts(400, seed + 1), random.integers(2, size=400).tolist()
+    for name, bundle in bundles.items():
+        write_release(folder / f"{name}.fala", bundle, public, labels, words)
 
 
 def labelled(bundle: fala.Bundle, examples: int, seed: int) -> tuple[list[str], list[str]]:
     """Texts, and labels that follow a random direction."""
-    texts = texts_of(examples, seed + 2)
+    texts = random_texts(examples, seed + 2)
     direction = np.random.default_rng(seed).standard_normal(bundle.manifest.dimension)
     return texts, [str(int(value > 0)) for value in bundle.backbone().encode(texts) @ direction]
 
@@ -83,7 +66,7 @@ def fill(folder: Path, examples: int, seed: int) -> dict[str, float]:
         if not examples:
             return {}
         texts, labels = labelled(bundle, examples, seed)
-        return {"learn_seconds": seconds_of(lambda: device.learn(texts, labels))[1]}
+        return {"learn_seconds": timed(device.learn, texts, labels).processor}
 
 
 def one_by_one(folder: Path, examples: int, seed: int) -> Iterator[tuple[str, dict[str, float]]]:
@@ -92,14 +75,11 @@ def one_by_one(folder: Path, examples: int, seed: int) -> Iterator[tuple[str, di
     pairs = list(zip(*labelled(bundle, examples, seed), strict=True))
     with fala.Device.create(folder / "one-by-one", bundle.path) as device:
         for tenth in np.array_split(np.arange(examples), 10):
-            exact, seconds = 0, list[float]()
-            for text, label in (pairs[at] for at in tenth):
-                reports = list[fala.LearnReport]()
-                learn = partial(device.learn, [text], [label])
-                seconds.append(seconds_of(lambda: reports.append(learn()))[1])  # noqa: B023
-                exact += reports[0].exact
+            calls = [timed(device.learn, [pairs[at][0]], [pairs[at][1]]) for at in tenth]
+            seconds = [call.processor for call in calls]
             yield str(tenth[-1] + 1), {
-                "seconds_per_thousand": 1000 * float(np.mean(seconds)), "full_fits": exact,
+                "seconds_per_thousand": 1000 * float(np.mean(seconds)),
+                "full_fits": sum(call.result.exact for call in calls),
                 "slowest_label": max(seconds), "peak_megabytes": peak_megabytes(),
             }  # fmt: skip
 
@@ -121,22 +101,23 @@ def cycles(folder: Path, examples: int, seed: int) -> dict[str, float]:
 
 def predict(folder: Path, examples: int, seed: int) -> dict[str, float]:
     """Open a device, and predict."""
-    path, opened = folder / f"device{examples}", list[fala.Device]()
+    path = folder / f"device{examples}"
     fala.Device.open(path).close()
-    _, seconds = seconds_of(lambda: opened.append(fala.Device.open(path)))
-    with opened[0] as device:
-        clock, _ = _each(
-            device.predict_proba, ([text] for text in texts_of(_PREDICTIONS, seed + 3))
-        )
-    return {"open_seconds": seconds, "predict_p99": float(np.quantile(clock[1:], 0.99))}
+    opened = timed(fala.Device.open, path)
+    with opened.result as device:
+        texts = random_texts(_PREDICTIONS, seed + 3)
+        clock = [timed(device.predict_proba, [text]).clock for text in texts]
+    return {"open_seconds": opened.processor, "predict_p99": float(np.quantile(clock[1:], 0.99))}
 
 
 def learn_more(folder: Path, examples: int, seed: int) -> dict[str, float]:
     """Open a device, learn labels one by one, and fit all of them."""
     with fala.Device.open(folder / f"device{examples}") as device:
-        labelled = enumerate(texts_of(_FURTHER, seed + 4))
-        _, seconds = _each(lambda pair: device.learn([pair[1]], [str(pair[0] % 2)]), labelled)
-        _, fit = seconds_of(device.fit)
+        seconds = [
+            timed(device.learn, [text], [str(number % 2)]).processor
+            for number, text in enumerate(random_texts(_FURTHER, seed + 4))
+        ]
+        fit = timed(device.fit).processor
     one_more = float(np.median(seconds[1:]))
     return {
         "first_label_seconds": seconds[0], "one_more_seconds": one_more, "fit_seconds": fit,
@@ -146,17 +127,9 @@ def learn_more(folder: Path, examples: int, seed: int) -> dict[str, float]:
 
 def replace(folder: Path, examples: int, seed: int) -> dict[str, float]:
     """Replace the word vectors by the transformer, without a bridge."""
-    reports = list[fala.Report]()
     with fala.Device.open(folder / f"device{examples}") as device:
-        _, seconds = seconds_of(lambda: reports.append(device.replace(folder / "new.fala")))
-    (report,) = reports
+        report, _, seconds = timed(device.replace, folder / "new.fala")
     return {"replace_seconds": seconds, "forward_passes": report.forward_passes, **report.seconds}
-
-
-def _each(call: Callable[[Any], object], arguments: Iterable[Any]) -> list[list[float]]:
-    """Seconds of a call with each argument, on the clock and of processor time."""
-    pairs = [seconds_of(partial(call, argument)) for argument in arguments]
-    return [list(seconds) for seconds in zip(*pairs, strict=True)]
 
 
 STEPS = {
@@ -167,13 +140,10 @@ STEPS = {
 def in_a_process(folder: Path, step: str, examples: int, seed: int) -> dict[str, float]:
     """A step's figures, with its peak memory."""
 
-    def work(say: Say) -> None:
-        figures = STEPS[step](folder, examples, seed)
-        say({**figures, f"{step}_megabytes": peak_megabytes()})
+    def figures() -> dict[str, float]:
+        return {**STEPS[step](folder, examples, seed), f"{step}_megabytes": peak_megabytes()}
 
-    click.echo(f"{examples:,} examples: {step}", err=True)
-    (figures,) = run_apart(work, limit=3600).said
-    return dict(figures)
+    return figures_apart(f"{examples:,} examples: {step}", figures)
 
 
 @benchmark

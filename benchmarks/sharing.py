@@ -29,13 +29,14 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from support.measuring import benchmark
+from support.measuring import benchmark, timed
 
 import fala
 from fala.testing import labels_of, texts, write_releases
@@ -60,14 +61,14 @@ def work(
         try:
             with fala.Device.open(folder) as device:
                 log("done", "open")
-                turn = 0
-                while time.time() < until:
+                for turn in count(1):
+                    if time.time() >= until:
+                        break
                     (method,) = draw.choices(list(weights), list(weights.values()))
-                    turn += 1
+                    name = f"process {seed} turn {turn}"
                     try:
-                        started = time.perf_counter()
-                        do(device, method, draw, f"process {seed} turn {turn}", releases, log)
-                        log("done", method, time.perf_counter() - started)
+                        call = timed(do, device, method, draw, name, releases, log)
+                        log("done", method, call.clock)
                     except fala.DeviceChangedError:
                         log("done", f"{method}: another was faster")
         except BaseException:
@@ -104,27 +105,19 @@ def do(
         raise ValueError("a prediction is not finite")
 
 
-def write(folder: Path, method: str, until: float, slowest: Any) -> None:  # noqa: ANN401 - a queue
-    """Write to a folder without a pause; the slowest call in seconds goes to a queue."""
-    number, longest = 0, 0.0
-    with fala.Device.open(folder) as device:
-        while time.time() < until:
-            number += 1
-            started = time.perf_counter()
-            if method == "learn":
-                device.learn([f"a further text {number}"], labels_of(["a text"]))
-            else:
-                device.forget([number])
-            longest = max(longest, time.perf_counter() - started)
-    slowest.put(longest)
-
-
-def read_beside(folder: Path, method: str, seconds: float) -> dict[str, float]:
-    """The slowest predictions and rankings beside a writer, in seconds."""
+def begin(journal: Path, *arguments: object) -> BaseProcess:
+    """Start a process that works on a folder: spawned, so without this process's threads."""
     context = multiprocessing.get_context("spawn")
-    queue, until = context.SimpleQueue(), time.time() + seconds
-    writer = context.Process(target=write, args=(folder, method, until, queue))
-    slowest = {"predict": 0.0, "rank": 0.0}
+    process = context.Process(target=work, args=(*arguments, journal))
+    process.start()
+    return process
+
+
+def read_beside(
+    folder: Path, releases: list[Path], method: str, seconds: float, result: Result
+) -> dict[str, float]:
+    """The slowest predictions and rankings beside a writer, in seconds, and its slowest call."""
+    slowest, journal = {"predict": 0.0, "rank": 0.0}, folder.with_name(f"{method}.jsonl")
     with fala.Device.open(folder) as device:
         calls: dict[str, Callable[[], object]] = {
             "predict": lambda: device.predict(texts()[:1]),
@@ -132,36 +125,25 @@ def read_beside(folder: Path, method: str, seconds: float) -> dict[str, float]:
         }
         for call in calls.values():  # the first use loads the backbone
             call()
-        writer.start()
+        writer = begin(journal, folder, releases, method, time.time() + seconds, 0)
         while writer.is_alive():
             for name, call in calls.items():
-                started = time.perf_counter()
-                call()
-                slowest[name] = max(slowest[name], time.perf_counter() - started)
-    if writer.exitcode:
-        raise click.ClickException(f"{method} failed in a busy loop")
-    figures = slowest | {method: float(queue.get())}
+                slowest[name] = max(slowest[name], timed(call).clock)
+    written = Result()
+    written.add(journal)
+    result.wrong += written.wrong
+    figures = slowest | {method: written.slowest.get(method, 0.0)}
     return {f"{name}_beside_{method}": round(value, 3) for name, value in figures.items()}
 
 
-def read(folder: Path, releases: list[Path], examples: int, seconds: float) -> dict[str, float]:
-    """The slowest reads beside writers of each kind; the release is on trial."""
-    with fala.Device.create(folder, releases[0]) as device:
-        known = [f"{texts()[number % len(texts())]} {number}" for number in range(examples)]
-        device.learn(known, labels_of(known))
-        device.replace(releases[1], fala.Budget(0))
-    figures = read_beside(folder, "learn", seconds)
-    return figures | read_beside(folder, "forget", seconds)
-
-
 @dataclass
-class Round:
-    """The result of a round, or of several.
+class Result:
+    """The result of the rounds so far.
 
     Attributes:
         counts: Calls, by name.
         slowest: The slowest call in seconds, by method.
-        fewest: The fewest calls of a process that was not killed.
+        fewest: The fewest calls of a process.
         wrong: Failures.
     """
 
@@ -170,44 +152,41 @@ class Round:
     fewest: int = 1_000_000
     wrong: list[str] = field(default_factory=list)
 
-    def add(self, other: Round) -> None:
-        """Add another round."""
-        self.counts += other.counts
-        self.slowest |= {
-            method: max(seconds, self.slowest.get(method, 0.0))
-            for method, seconds in other.slowest.items()
-        }
-        self.fewest = min(self.fewest, other.fewest)
-        self.wrong += other.wrong
+    def add(self, journal: Path) -> set[str]:
+        """Count the calls in a process's journal; returns its acknowledged examples."""
+        lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
+        acknowledged, calls = set[str](), 0
+        for kind, message, seconds in map(json.loads, lines):
+            if kind == "kept":
+                acknowledged.add(message)
+            elif kind == "failed":
+                self.wrong.append(message)
+            else:
+                calls += 1
+                self.counts[message] += 1
+                self.slowest[message] = max(seconds, self.slowest.get(message, 0.0))
+        if not self.counts["killed"]:
+            self.fewest = min(self.fewest, calls)
+        return acknowledged
 
 
 def run_round(
-    folder: Path,
-    releases: list[Path],
-    only: str,
-    processes: int,
-    seconds: float,
-    kills: int,
-    seed: int,
-) -> Round:
+    folder: Path, releases: list[Path], only: str, processes: int, seconds: float, kills: int,
+    seed: int, result: Result,
+) -> None:  # fmt: skip
     """Let processes share a folder."""
-    draw = random.Random(seed)
-    with fala.Device.create(folder / "device", releases[0]) as device:
+    draw, device = random.Random(seed), folder / "device"
+    with fala.Device.create(device, releases[0]) as created:
         learned = draw.sample(texts(), 40)
-        device.learn(learned, labels_of(learned))
-    context = multiprocessing.get_context("spawn")  # without this process's threads
+        created.learn(learned, labels_of(learned))
     until, journals = time.time() + seconds, list[Path]()
 
-    def begin() -> BaseProcess:
+    def begin_next() -> BaseProcess:
         journals.append(folder / f"{len(journals)}.jsonl")
         number = 1_000_000 * seed + len(journals)
-        arguments = folder / "device", releases, only, until, number, journals[-1]
-        process = context.Process(target=work, args=arguments)
-        process.start()
-        return process
+        return begin(journals[-1], device, releases, only, until, number)
 
-    running = [begin() for _ in range(processes)]
-    result = Round()
+    running = [begin_next() for _ in range(processes)]
     for _ in range(kills * processes):
         time.sleep(draw.uniform(0, seconds / (kills * processes)))
         if time.time() > until:
@@ -215,46 +194,31 @@ def run_round(
         victim = draw.randrange(processes)
         running[victim].kill()
         running[victim].join()
-        running[victim] = begin()
+        running[victim] = begin_next()
         result.counts["killed"] += 1
     for process in running:
         process.join()
-    check(folder / "device", journals, result)
-    return result
+    check(device, set().union(*map(result.add, journals)), result)
 
 
-def check(folder: Path, journals: list[Path], result: Round) -> None:
-    """Compare a folder with its processes' journals, and count their calls."""
-    counts, wrong = result.counts, result.wrong
-    acknowledged: set[str] = set()
-    for journal in journals:
-        lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
-        calls = 0
-        for kind, message, seconds in map(json.loads, lines):
-            if kind == "kept":
-                acknowledged.add(message)
-            elif kind == "failed":
-                wrong.append(message)
-            else:
-                calls += 1
-                counts[message] += 1
-                result.slowest[message] = max(seconds, result.slowest.get(message, 0.0))
-        if not counts["killed"]:
-            result.fewest = min(result.fewest, calls)
-    counts["acknowledged"] += len(acknowledged)
+def check(folder: Path, acknowledged: set[str], result: Result) -> None:
+    """Open a folder, use both of its models, and compare it with what was acknowledged."""
+    result.counts["acknowledged"] += len(acknowledged)
     try:
         with fala.Device.open(folder) as device:
-            counts["fell back"] += device.status().fell_back is not None
+            result.counts["fell back"] += device.status().fell_back is not None
             labelled = {str(row.example) for row in device.examples(labelled=True)}
             if lost := acknowledged - labelled:
-                wrong.append(f"{len(lost)} of {len(acknowledged)} acknowledged examples are lost")
+                result.wrong.append(
+                    f"{len(lost)} of {len(acknowledged)} acknowledged examples are lost"
+                )
             for _ in range(2):
                 if not np.isfinite(device.predict_proba(texts()[:5])).all():
-                    wrong.append("a prediction is not finite")
+                    result.wrong.append("a prediction is not finite")
                 if device.status().can_roll_back:
                     device.rollback()
     except Exception:
-        wrong.append(f"the folder does not open:\n{traceback.format_exc()}")
+        result.wrong.append(f"the folder does not open:\n{traceback.format_exc()}")
 
 
 @benchmark
@@ -268,27 +232,36 @@ def main(
     rounds: int, processes: int, seconds: float, kills: int, only: str, examples: int, seed: int
 ) -> dict[str, Any]:
     """Let processes share a folder, round after round."""
-    total = Round()
-    failed = 0
+    result, failed = Result(), set[str]()
+
+    def report(where: str, before: int) -> None:
+        for text in result.wrong[before:]:
+            failed.add(where)
+            click.echo(f"{where}: {text}", err=True)
+
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         releases = [write_releases(folder)[name] for name in ("glove", "bert")]
         for number in range(rounds):
-            (folder / "round").mkdir()
-            result = run_round(
-                folder / "round", releases, only, processes, seconds, kills,
-                seed * rounds + number,
-            )  # fmt: skip
-            shutil.rmtree(folder / "round")
-            total.add(result)
-            failed += bool(result.wrong)
-            for text in result.wrong:
-                click.echo(f"round {number + 1}: {text}", err=True)
-        reads = read(folder / "read", releases, examples, seconds)
+            before, part = len(result.wrong), folder / f"round-{number}"
+            part.mkdir()
+            run_round(
+                part, releases, only, processes, seconds, kills, seed * rounds + number, result
+            )
+            shutil.rmtree(part)
+            report(f"round {number + 1}", before)
+        whole, before, device = 1 - len(failed) / rounds, len(result.wrong), folder / "read"
+        with fala.Device.create(device, releases[0]) as created:
+            known = [f"{texts()[number % len(texts())]} {number}" for number in range(examples)]
+            created.learn(known, labels_of(known))
+            created.replace(releases[1], fala.Budget(0))
+        reads = read_beside(device, releases, "learn", seconds, result)
+        reads |= read_beside(device, releases, "forget", seconds, result)
+        report("reads", before)
     return {
-        "rounds": rounds, "wrong": failed, "whole_share": 1 - failed / rounds, **total.counts,
-        "slowest_seconds": {name: round(value, 3) for name, value in total.slowest.items()},
-        "slowest_reads": reads, "fewest_calls": total.fewest,
+        "rounds": rounds, "wrong": len(failed), "whole_share": whole, **result.counts,
+        "slowest_seconds": {name: round(value, 3) for name, value in result.slowest.items()},
+        "slowest_reads": reads, "fewest_calls": result.fewest,
     }  # fmt: skip
 
 

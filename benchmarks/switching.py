@@ -25,7 +25,7 @@ from typing import Any
 import click
 import numpy as np
 from support.adapters import encoder_of, random_adapter
-from support.measuring import benchmark, in_turns, median_ratio, seconds_of
+from support.measuring import benchmark, in_turns, median_ratio, timed
 
 import fala
 from fala.backbones import AdapterWeights
@@ -49,7 +49,7 @@ def main(
     bundles = {"plain": fala.Bundle.open(plain), "optional": fala.Bundle.open(optional)}
     without, encoder = bundles["plain"].backbone(), encoder_of(bundles["optional"])
     text = [_WORD * (tokens - _AROUND)]
-    tasks = [random_adapter(encoder, size, seed + number) for number in range(9)]
+    tasks = [AdapterWeights(random_adapter(encoder, size, seed + at)) for at in range(9)]
     turns = cycle(tasks)
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: without.encode(text),
@@ -57,29 +57,23 @@ def main(
         "adapters": lambda: encoder.encode(text, tasks[0]),
         "switched": lambda: encoder.encode(text, next(turns)),
     }
-    for call in [
-        *calls.values(),
-        *[calls["switched"]] * len(tasks),
-    ]:  # a first run plans its memory
-        call()
+    for call in [*calls.values(), *[calls["switched"]] * len(tasks)]:
+        call()  # a first run plans its memory
     # Warm: else only the graph that ran last has its weights in the cache. A device has one graph.
     timings = in_turns(calls, repeats, warm=True)
     seconds = {name: timing.processor for name, timing in timings.items()}
     switches = zip(seconds["switched"], seconds["adapters"], strict=True)
-    fresh = [
-        seconds_of(lambda inputs=dict(task.inputs): encoder.check_adapter(AdapterWeights(inputs)))[
-            1
-        ]
-        for task in tasks
-    ]
+    copies = [AdapterWeights(dict(task.inputs)) for task in tasks]
+    fresh = [timed(encoder.check_adapter, task).processor for task in copies]
+    ratios = {
+        f"{name}_ratio": median_ratio(each, seconds["plain"])
+        for name, each in seconds.items()
+        if name != "plain"
+    }
     return {
         "tokens": tokens,
         "plain_milliseconds": 1e3 * statistics.median(seconds["plain"]),
-        **{
-            f"{name}_ratio": median_ratio(seconds[name], seconds["plain"])
-            for name in calls
-            if name != "plain"
-        },
+        **ratios,
         "switch_milliseconds": 1e3 * statistics.median(new - same for new, same in switches),
         "new_adapter_milliseconds": 1e3 * statistics.median(fresh),
         "adapter_megabytes": sum(array.nbytes for array in tasks[0].inputs.values()) / 1e6,

@@ -22,44 +22,33 @@ from typing import Any
 import click
 import numpy as np
 from support.adapters import encoder_of, random_adapter
-from support.measuring import benchmark, in_turns, resident_megabytes
+from support.measuring import benchmark, figures_apart, in_turns, resident_megabytes
 
 import fala
 import fala_export
-from fala.testing import Say, run_apart
+from bundles import make_head
 from fala_export.bundle.adapter import write_adapter
+from tasks import FORM
 
 TEXT = "a film that is good to see on a long evening " * 2
 LEARNED = [
     f"a {word} film"
     for word in ["good", "bad", "dull", "great", "fine", "awful", "lovely", "boring"]
 ]
-FORM: dict[str, object] = {
-    "mh_adapter": True, "output_adapter": True, "non_linearity": "swish", "is_parallel": False,
-    "scaling": 1.0, "use_gating": False, "ln_before": False, "ln_after": False,
-    "original_ln_before": False, "original_ln_after": True, "residual_before_ln": True,
-    "adapter_residual_before_ln": False, "phm_layer": False,
-}  # fmt: skip
-
-
-def random_head(dimension: int, seed: int) -> fala_export.Head:
-    """A head of random weights."""
-    weight = np.random.default_rng(seed).normal(size=(1, dimension)).astype(np.float32)
-    return fala_export.Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
 
 
 def make(
-    folder: Path, source: fala.Bundle, names: list[str], size: int, seed: int, say: Say
-) -> None:
-    """Make the device; sends how many tasks predict otherwise than their own models."""
-    dimension = source.manifest.dimension
-    fala_export.write_release(folder / "release.fala", source, random_head(dimension, seed), {})
-    release = fala.Bundle.open(folder / "release.fala")
-    encoder, wrong = encoder_of(release), 0
-    with fala.Device.create(folder / "device", release.path) as device:
+    folder: Path, source: fala.Bundle, names: list[str], size: int, seed: int
+) -> dict[str, Any]:
+    """Make the device; returns its sizes, and how many tasks predict otherwise than alone."""
+    head, path = make_head(dimension=source.manifest.dimension, seed=seed), folder / "device"
+    fala_export.write_release(folder / "release.fala", source, head, {})
+    release, wrong = fala.Bundle.open(folder / "release.fala"), 0
+    encoder = encoder_of(release)
+    with fala.Device.create(path, release.path) as device:
         for at, name in enumerate(names, start=1):
-            inputs = dict(random_adapter(encoder, size, seed + at).inputs)
-            head, file = random_head(dimension, seed + at), folder / f"{name}.fala"
+            file, inputs = folder / f"{name}.fala", random_adapter(encoder, size, seed + at)
+            head = make_head(dimension=source.manifest.dimension, seed=seed + at)
             write_adapter(file, release, name, inputs, head, {"config": FORM}, {})
             device.load_adapter(file)
             embeddings = encoder.encode([TEXT], fala.Bundle.open(file).adapter())
@@ -67,24 +56,32 @@ def make(
             wrong += not np.array_equal(expected, device.predict_proba([TEXT], adapter=name))
             labels = [str((at + number) % 2) for number in range(len(LEARNED))]
             device.learn(LEARNED, labels, adapter=name)
-    say(wrong)
+    size_of_release = release.path.stat().st_size
+    disk = sum(file.stat().st_size for file in (path / "bundles").iterdir())
+    return {
+        "release_megabytes": size_of_release / 1e6,
+        "disk_in_releases": disk / size_of_release,
+        "store_megabytes": (path / "store.sqlite3").stat().st_size / 1e6,
+        "wrong": wrong,
+    }
 
 
-def memory(folder: Path, names: list[str], say: Say) -> None:
-    """Send the resident megabytes with the release alone, and with all tasks."""
+def memory(folder: Path, names: list[str]) -> dict[str, float]:
+    """The resident megabytes with the release alone, and with all tasks."""
     for library in ("onnxruntime", "tokenizers"):  # loaded first, so that they do not count
         importlib.import_module(library)
     before = resident_megabytes()
     with fala.Device.open(folder) as device:
         device.predict_proba([TEXT])
-        say(resident_megabytes() - before)
+        alone = resident_megabytes() - before
         for name in names:
             device.predict_proba([TEXT], adapter=name)
-        say(resident_megabytes() - before)
+        every = resident_megabytes() - before
+    return {"resident_alone_megabytes": alone, "resident_every_megabytes": every}
 
 
-def switches(folder: Path, names: list[str], repeats: int, say: Say) -> None:
-    """Send the milliseconds of a task's prediction, and of a switch from another task."""
+def switches(folder: Path, names: list[str], repeats: int) -> dict[str, float]:
+    """The milliseconds of a task's prediction, and of a switch from another task."""
     with fala.Device.open(folder) as device:
         turn = 0
 
@@ -97,8 +94,7 @@ def switches(folder: Path, names: list[str], repeats: int, say: Say) -> None:
             predict(1)
         timings = in_turns({"next": lambda: predict(1), "same": lambda: predict(0)}, repeats)
     same, following = (1e3 * timings[name].processor_seconds for name in ("same", "next"))
-    say(same)
-    say(following - same)
+    return {"predict_milliseconds": same, "switch_milliseconds": following - same}
 
 
 @benchmark
@@ -110,25 +106,15 @@ def main(backbone: str, tasks: int, size: int, repeats: int, seed: int) -> dict[
     """Make a device with tasks, and measure each figure in a process of its own."""
     names = [f"task-{number}" for number in range(tasks)]
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        folder = Path(temporary)
-        source, device = fala.Bundle.open(backbone), folder / "device"
-        (wrong,) = run_apart(partial(make, folder, source, names, size, seed), limit=600).said
-        alone, every = run_apart(partial(memory, device, names), limit=600).said
-        predict, switch = run_apart(partial(switches, device, names, repeats), limit=600).said
-        release = (folder / "release.fala").stat().st_size
-        disk = sum(file.stat().st_size for file in (device / "bundles").iterdir())
-        store = (device / "store.sqlite3").stat().st_size
-    return {
-        "tasks": tasks,
-        "release_megabytes": release / 1e6,
-        "disk_in_releases": disk / release,
-        "store_megabytes": store / 1e6,
-        "resident_alone_megabytes": alone,
-        "resident_every_megabytes": every,
-        "predict_milliseconds": predict,
-        "switch_milliseconds": switch,
-        "wrong": wrong,
-    }
+        folder, source = Path(temporary), fala.Bundle.open(backbone)
+        record = {"tasks": tasks}
+        for title, call in (
+            ("disk", partial(make, folder, source, names, size, seed)),
+            ("memory", partial(memory, folder / "device", names)),
+            ("switches", partial(switches, folder / "device", names, repeats)),
+        ):
+            record |= figures_apart(title, call)
+    return record
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fala
-from fala.backbones import AdapterWeights, OnnxEncoder
+from adapter_inputs import random_inputs
+from fala.backbones import OnnxEncoder
 
 
 def encoder_of(bundle: fala.Bundle) -> OnnxEncoder:
@@ -16,17 +18,6 @@ def encoder_of(bundle: fala.Bundle) -> OnnxEncoder:
     return encoder
 
 
-def random_adapter(encoder: OnnxEncoder, size: int, seed: int) -> AdapterWeights:
-    """An adapter for a graph's optional inputs.
-
-    Args:
-        encoder: The graph's encoder.
-        size: The adapter's size.
-        seed: The seed of the weights.
-    """
-    draw, inputs = np.random.default_rng(seed), {}
-    for name, shape in encoder.optional_inputs.items():
-        lengths = [size if length is None else length for length in shape]
-        numbers = 0.02 * draw.normal(size=lengths) + name.endswith("norm.weight")
-        inputs[name] = numbers.astype(np.float32)
-    return AdapterWeights(inputs)
+def random_adapter(encoder: OnnxEncoder, size: int, seed: int) -> dict[str, NDArray[np.float32]]:
+    """An adapter of a size for a graph's optional inputs."""
+    return random_inputs(encoder.optional_inputs, size, seed, scale=0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 import shutil
@@ -14,12 +15,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from support.measuring import resident_megabytes
 
 import fala
 from fala.backbones import OnnxEncoder
+from support.measuring import resident_megabytes
 
 _BETWEEN = 0.01  # seconds between two predictions: a server that is not saturated
+
+
+def pool_of(rows: Path | None, size: int, seed: int) -> tuple[tuple[str, str], ...]:
+    """Texts with labels: those of a file of rows, or words of the built-in releases at random."""
+    if rows is not None:
+        found: dict[str, str] = {}
+        with rows.open(encoding="utf-8") as lines:
+            for row in map(json.loads, lines):
+                found.setdefault(row["text"], str(row["label"]))
+        return tuple(list(found.items())[:size])
+    draws = np.random.default_rng(seed)
+    words = ["film", "match", "soup", "vote", "tax", "actor", "goal", "train", "lovely", "stupid"]
+    return tuple(
+        (f"{' '.join(draws.choice(words, 12))} {number}", str(number % 2)) for number in range(size)
+    )
 
 
 @dataclass(frozen=True)
@@ -98,6 +114,7 @@ def copy(pair: tuple[Path, Path]) -> Path:
     if not target.exists():
         part = target.with_name(f".{target.name}")
         shutil.rmtree(part, ignore_errors=True)
+        part.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(source, part, copy_function=_link_or_copy)
         part.rename(target)
     return target

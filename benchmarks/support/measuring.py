@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+
+from fala.testing import run_apart
 
 #: The option of benchmarks whose calls take turns.
 REPEATS = click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
@@ -82,11 +84,25 @@ class Timing:
         return statistics.median(self.processor)
 
 
-def seconds_of(call: Callable[[], object]) -> tuple[float, float]:
-    """Seconds that a call takes on the clock, and of processor time."""
+class Timed(NamedTuple):
+    """A call's result, with the time that it took.
+
+    Attributes:
+        result: What the call returned.
+        clock: Seconds on the clock.
+        processor: Seconds of processor time, of all threads.
+    """
+
+    result: Any
+    clock: float
+    processor: float
+
+
+def timed(call: Callable[..., object], *arguments: object) -> Timed:
+    """Time a call."""
     clock, processor = time.perf_counter(), time.process_time()
-    call()
-    return time.perf_counter() - clock, time.process_time() - processor
+    result = call(*arguments)
+    return Timed(result, time.perf_counter() - clock, time.process_time() - processor)
 
 
 def in_turns(
@@ -104,7 +120,7 @@ def in_turns(
         for name, call in calls.items():
             if warm:
                 call()
-            clock, processor = seconds_of(call)
+            _, clock, processor = timed(call)
             timings[name].clock.append(clock)
             timings[name].processor.append(processor)
     return timings
@@ -121,7 +137,21 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
+def memory_fields(process: int | str = "self") -> dict[str, int]:
+    """The memory of a process by Linux's names (``VmRSS``, ``RssAnon``), in bytes, and ``PPid``."""
+    lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    sizes = {name: 1024 * int(value.split()[0]) for name, value in fields.items() if " kB" in value}
+    return sizes | {"PPid": int(fields["PPid"])}
+
+
 def resident_megabytes() -> float:
     """The resident memory of this process now."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * resource.getpagesize() / 1e6
+    return memory_fields()["VmRSS"] / 1e6
+
+
+def figures_apart(title: str, call: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of a call in a fork of this process, whose memory is then its own."""
+    click.echo(title, err=True)
+    (figures,) = run_apart(lambda say: say(call()), limit=36_000).said
+    return dict(figures)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -16,25 +15,13 @@ import numpy as np
 from fala import Bundle
 from fala.bundle.arrays import array_bytes
 from fala.bundle.format import ONNX_MODEL, STATIC_SETTINGS, TOKENIZER
-
-# The bundles and graphs of a hostile vendor are the tests'.
-sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
 from hostile_bundles import KINDS, Changes, repack, write_hostile
 from hostile_graphs import GRAPHS, ONLY_RUN, write_hostile_graph
 
 _PAGE = 4096
 _BYTES = (
-    b"\0",
-    b"\xff",
-    b"\n",
-    b'"',
-    b"\\",
-    b"{",
-    b"}",
-    b"\xed\xa0\x80",
-    b"\xef\xbb\xbf",
-    b"1e999",
-)
+    b"\0", b"\xff", b"\n", b'"', b"\\", b"{", b"}", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"1e999",
+)  # fmt: skip
 _NUMBERS = (
     -1, 0, 1, 2, 127, 255, 256, 65_535, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1,
     -(1 << 63),

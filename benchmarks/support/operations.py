@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import importlib.util
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.external import Encoders, write_external_releases
-from support.repository import can_publish, publish, served
+import click
 
 import fala
-from fala.testing import Say, labels_of, run_apart, texts, write_releases
+from fala.testing import PowerCuts, Say, labels_of, run_apart, texts, write_releases
 
 LEARNED, FURTHER, PROBES = texts()[:60], texts()[60:66], texts()[100:140]
 ADDED, FORGOTTEN = FURTHER[:3], LEARNED[:5]
@@ -25,24 +26,23 @@ ADDED, FORGOTTEN = FURTHER[:3], LEARNED[:5]
 #: Forward passes of a replacement and of a refinement: several batches with a commit each.
 PASSES = 24
 
-Look = Callable[[], None]
-#: Yields after every acknowledged change; looks where the predictions may have changed.
-Act = Callable[[fala.Device, Look], Iterator[object]]
+#: Performs an operation; yields after every acknowledged change. The second argument is called
+#: where the predictions may have changed.
+Act = Callable[[fala.Device, Callable[..., object]], Iterable[object]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Operation:
     """One change of a device.
 
     Attributes:
         name: Its name.
-        folder: The folder of the releases.
+        folder: The folder of the releases and of the copies.
         start: The device's folder before the operation; None if there is none.
         act: The function that performs it.
         states: Digests of the device's predictions during it, in order: the old model's first.
         acknowledged: For every acknowledgement, the position of the earliest allowed state.
         labels: The examples' labels before the operation, by text.
-        encoder: The app's own encoders, by name; None if the releases have models.
     """
 
     name: str
@@ -52,21 +52,18 @@ class Operation:
     states: list[str] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
-    encoder: Encoders = None
 
-    def open(self, folder: Path) -> fala.Device:
-        """Open a folder with the app's encoders."""
-        return fala.Device.open(folder, encoder=self.encoder)
+    def __post_init__(self) -> None:
+        self.cuts = PowerCuts(self.work, self.start, scratch=self.folder)
 
-    def work(self, folder: Path, say: Say, look: Look = lambda: None) -> None:
+    def work(self, folder: Path, say: Say, look: Callable[..., object] = lambda *_: None) -> None:
         """Perform the operation; sends every acknowledgement."""
         if self.start is None:
-            release = self.folder / "glove.fala"
-            fala.Device.create(folder, release, encoder=self.encoder).close()
+            fala.Device.create(folder, self.folder / "glove.fala").close()
             look()
             say("created")
             return
-        with self.open(folder) as device:
+        with fala.Device.open(folder) as device:
             for _ in self.act(device, look):
                 look()
                 say("done")
@@ -84,74 +81,62 @@ def examples_of(device: fala.Device) -> dict[str, str]:
     return {str(each.example): str(each.label) for each in device.examples()}
 
 
-def _learn(device: fala.Device, _: Look) -> Iterator[object]:
-    for text in ADDED:
-        yield device.learn([text], labels_of([text]))
-
-
-def _forget(device: fala.Device, _: Look) -> Iterator[object]:
-    yield device.forget([each.id for each in device.examples() if each.example in FORGOTTEN])
-
-
-def _roll_back(device: fala.Device, _: Look) -> Iterator[object]:
-    device.rollback()
-    yield
-
-
-def _refine(device: fala.Device, look: Look) -> Iterator[object]:
-    yield device.refine(fala.Budget(PASSES), progress=lambda *_: look())
-
-
-def _replace(release: Path) -> Act:
-    def replace(device: fala.Device, look: Look) -> Iterator[object]:
-        yield device.replace(release, fala.Budget(PASSES), progress=lambda *_: look())
-
-    return replace
-
-
-def _update(address: str, root: Path) -> Act:
-    def update(device: fala.Device, look: Look) -> Iterator[object]:
-        yield device.update(
-            address, root=root, product="model", budget=fala.Budget(PASSES),
-            progress=lambda *_: look(),
-        )  # fmt: skip
-
-    return update
-
-
 #: Names of the operations.
 NAMES = (
     "create", "learn", "replace over a bridge", "replace without a bridge", "refine", "forget",
     "rollback", "update",
 )  # fmt: skip
+#: The option of benchmarks that interrupt operations.
+ONLY = click.option("--only", type=click.Choice(NAMES), multiple=True, help="Default: all of them.")
+
+
+def _acts(folder: Path, update: dict[str, Any]) -> dict[str, tuple[Path | None, Act]]:
+    """Where each operation starts, and what it does."""
+    learned, replaced, budget = folder / "learned", folder / "replaced", fala.Budget(PASSES)
+    bridged, plain = folder / "bert.fala", folder / "bert-without-a-bridge.fala"
+    return {
+        "create": (None, lambda device, look: []),
+        "learn": (
+            learned,
+            lambda device, look: (device.learn([text], labels_of([text])) for text in ADDED),
+        ),
+        "replace over a bridge": (
+            learned, lambda device, look: [device.replace(bridged, budget, progress=look)],
+        ),
+        "replace without a bridge": (
+            learned, lambda device, look: [device.replace(plain, budget, progress=look)],
+        ),
+        "refine": (replaced, lambda device, look: [device.refine(budget, progress=look)]),
+        "forget": (learned, lambda device, look: [device.forget(FORGOTTEN)]),
+        "rollback": (replaced, lambda device, look: [device.rollback()]),
+        "update": (
+            learned,
+            lambda device, look: [device.update(**update, budget=budget, progress=look)],
+        ),
+    }  # fmt: skip
 
 
 @contextmanager
-def operations(
-    folder: Path, only: Sequence[str], encoder: Encoders = None
-) -> Iterator[list[Operation]]:
+def operations(only: Sequence[str]) -> Iterator[list[Operation]]:
     """Make releases, folders, and the operations with their states; serve the update.
 
     This process never loads a model, so that its forks are small and clean.
     """
-    only = only or [name for name in NAMES if name != "update" or can_publish()]
-    prepare(folder, encoder)
-    learned, replaced = folder / "learned", folder / "replaced"
-    acts: dict[str, tuple[Path | None, Act]] = {
-        "create": (None, _learn),
-        "learn": (learned, _learn),
-        "replace over a bridge": (learned, _replace(folder / "bert.fala")),
-        "replace without a bridge": (learned, _replace(folder / "bert-without-a-bridge.fala")),
-        "refine": (replaced, _refine),
-        "forget": (learned, _forget),
-        "rollback": (replaced, _roll_back),
-    }
-    with ExitStack() as servers:
+    publishing = all(importlib.util.find_spec(name) for name in ("tuf", "fala_export"))
+    only = only or [name for name in NAMES if name != "update" or publishing]
+    with prepared() as folder, ExitStack() as servers:
+        update = dict[str, Any]()
         if "update" in only:
-            root = publish(folder / "repository", folder / "bert.fala")
-            address = servers.enter_context(served(folder / "repository"))
-            acts["update"] = learned, _update(address, root)
-        yield [_watched(Operation(name, folder, *acts[name], encoder=encoder)) for name in only]
+            # Imported here because they need the extra for updates.
+            from file_server import FileServer
+            from vendors import Vendor
+
+            vendor = Vendor(folder / "vendor")
+            vendor.publish(folder / "bert.fala")
+            server = servers.enter_context(FileServer(vendor.files()))
+            update = {"url": server.address, "root": vendor.root, "product": "model"}
+        acts = _acts(folder, update)
+        yield [_watched(Operation(name, folder, *acts[name])) for name in only]
 
 
 def _watched(operation: Operation) -> Operation:
@@ -160,33 +145,32 @@ def _watched(operation: Operation) -> Operation:
     operation.states.extend(record["states"])
     operation.acknowledged.extend(record["acknowledged"])
     operation.labels.update(record["labels"])
-    warm(record["modules"])
+    _warm(record["modules"])
     return operation
 
 
-def prepare(folder: Path, encoder: Encoders = None) -> None:
-    """Make releases, and two folders: ``learned``, and ``replaced`` over a bridge."""
-    warm(*run_apart(lambda say: say(_prepare(folder, encoder)), limit=600).said)
+@contextmanager
+def prepared() -> Iterator[Path]:
+    """Make releases in a temporary folder, and two devices: learned, and replaced on a bridge."""
+    with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
+        folder = Path(temporary)
+        _warm(*run_apart(lambda say: say(_prepare(folder)), limit=600).said)
+        yield folder
 
 
-def warm(modules: list[str]) -> None:
+def _warm(modules: list[str]) -> None:
     """Import a process's modules, so that the next forks have them."""
     for name in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
 
-def _prepare(folder: Path, encoder: Encoders) -> list[str]:
+def _prepare(folder: Path) -> list[str]:
     """Make the releases and folders; returns the imported modules."""
-    if encoder is None:
-        write_releases(folder)
-    else:
-        write_external_releases(folder, encoder)
-    learned, first = folder / "learned", folder / "glove.fala"
-    with fala.Device.create(learned, first, encoder=encoder) as device:
+    write_releases(folder)
+    with fala.Device.create(folder / "learned", folder / "glove.fala") as device:
         device.learn(LEARNED, labels_of(LEARNED))
-    shutil.copytree(folder / "learned", folder / "replaced")
-    with fala.Device.open(folder / "replaced", encoder=encoder) as device:
+    with fala.Device.open(shutil.copytree(folder / "learned", folder / "replaced")) as device:
         device.replace(folder / "bert.fala", fala.Budget(PASSES // 2))
         device.learn(FURTHER[:2], labels_of(FURTHER[:2]))
     return sorted(sys.modules)
@@ -194,26 +178,22 @@ def _prepare(folder: Path, encoder: Encoders) -> list[str]:
 
 def _states(operation: Operation) -> dict[str, Any]:
     """Perform an operation once, while a second device reads its states."""
-    path = operation.folder / "seen"
     states: list[str] = []
     acknowledged: list[int] = []
     labels: dict[str, str] = {}
+    with operation.cuts.copy() as path:
 
-    def look() -> None:
-        with operation.open(path) as device:
-            if (state := state_of(device)) not in states:
+        def look(*_: object) -> None:
+            state, _ = _opened(path)
+            if state not in states:
                 states.append(state)
 
-    if operation.start is not None:
-        shutil.copytree(operation.start, path, symlinks=True)
-        with operation.open(path) as device:
-            labels = examples_of(device)
-        look()
-    if operation.name == "rollback":  # the earlier model, before it learns the newer labels
-        with operation.open(operation.folder / "learned") as device:
-            states.append(state_of(device))
-    operation.work(path, lambda _: acknowledged.append(len(states) - 1), look)
-    shutil.rmtree(path)
+        if operation.start is not None:
+            _, labels = _opened(path)
+            look()
+        if operation.name == "rollback":  # the earlier model, before it learns the newer labels
+            states.append(_opened(operation.folder / "learned")[0])
+        operation.work(path, lambda _: acknowledged.append(len(states) - 1), look)
     return {
         "states": states, "acknowledged": acknowledged, "labels": labels,
         "modules": sorted(sys.modules),
@@ -230,12 +210,12 @@ def check(operation: Operation, folder: Path, confirmed: int, *, again: bool = T
         again: Whether to repeat the operation.
     """
     try:
-        state, examples = _opened(operation, folder)
+        state, examples = _opened(folder)
     except fala.DeviceError as error:
         if operation.start is not None or confirmed:
             return f"does not open: {error}"
         operation.work(folder, lambda _: None)
-        state, examples = _opened(operation, folder)
+        state, examples = _opened(folder)
     if state not in operation.states:
         return "predicts neither as before nor as afterwards"
     position = operation.states.index(state)
@@ -244,7 +224,7 @@ def check(operation: Operation, folder: Path, confirmed: int, *, again: bool = T
     failure = _lost(operation, examples, confirmed)
     if failure is None and again and operation.start is not None:
         operation.work(folder, lambda _: None)
-        after, examples = _opened(operation, folder)
+        after, examples = _opened(folder)
         if position == 0 and after != operation.states[-1]:
             return "a second try ends with other predictions"
         failure = _lost(operation, examples, len(operation.acknowledged))
@@ -254,8 +234,9 @@ def check(operation: Operation, folder: Path, confirmed: int, *, again: bool = T
     return failure
 
 
-def _opened(operation: Operation, folder: Path) -> tuple[str, dict[str, str]]:
-    with operation.open(folder) as device:
+def _opened(folder: Path) -> tuple[str, dict[str, str]]:
+    """The state and the examples of a folder."""
+    with fala.Device.open(folder) as device:
         return state_of(device), examples_of(device)
 
 

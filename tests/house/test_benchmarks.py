@@ -28,7 +28,7 @@ SMALL = {
     "families.py": ("families", "--family", "bert"),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),
-    "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
+    "kills.py": ("tries", "--count", 3, "--only", "learn"),
     "logits.py": ("cosine", "--texts", 20),
     "no_blas.py": ("labels", "--labels", 30, "--dimension", 8, "--repeats", 1),
     "readings.py": ("files", "--count", 20),
@@ -38,9 +38,8 @@ SMALL = {
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3, "--examples", 50),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
-    "wordpiece.py": ("texts", "--count", 2000),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
-    "users.py": ("users", "--users", 40, "--labels", 20, "--seconds", 1),
+    "users.py": ("users", "--users", 40, "--labels", 20),
 }  # fmt: skip
 
 

@@ -9,16 +9,16 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-from support.measuring import peak_megabytes
 
 import fala
 from fala.testing import Say, run_apart
+from support.measuring import peak_megabytes
 
 #: Limits of a step: processor time of it and its child processes (on a busy machine the clock also
 #: counts other programs), and memory.
@@ -41,7 +41,7 @@ class Outcome:
     result: str = ""
     wrong: str | None = None
     seconds: float = 0.0
-    shares: dict[str, float] | None = None
+    shares: dict[str, float] = field(default_factory=dict)
 
     def step(self, name: str, act: Callable[[], object]) -> bool:
         """Run a step; returns whether it succeeded. It may only raise FaLA's errors, in time."""
@@ -70,84 +70,73 @@ class Outcome:
         say(asdict(self))
 
 
-def run_try(how: str, work: Callable[[Say], object]) -> list[Outcome]:
-    """Run a try in a process of its own, which sends its outcomes."""
+#: Makes one try, and returns its outcome.
+Try = Callable[[], Outcome]
+
+
+def run_try(how: str, work: Callable[[Say], object]) -> Outcome:
+    """Run a try in a process of its own, which sends its outcome."""
     try:
-        return [Outcome(**values) for values in run_apart(work, limit=60.0).said]
+        (values,) = run_apart(work, limit=60.0).said
+        return Outcome(**values)
     except fala.FalaError as error:
-        return [Outcome(how, "died", str(error))]
+        return Outcome(how, "died", str(error))
 
 
-class Journal:
-    """Outcomes on the disk, one line for each try, so that an interrupted benchmark resumes.
-
-    Args:
-        path: The file, which may hold earlier tries; None writes no file.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path, self.tries = path, list[list[Outcome]]()
-        if path is not None and path.exists():
-            # An incomplete last line is dropped: its try is repeated.
-            lines = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
-            self.tries = [[Outcome(**values) for values in json.loads(line)] for line in lines]
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-    def add(self, outcomes: list[Outcome]) -> None:
-        """Add the outcomes of a try."""
-        self.tries.append(outcomes)
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps([asdict(outcome) for outcome in outcomes]) + "\n")
+def resume(journal: Path | None) -> list[Outcome]:
+    """Read the outcomes of a journal: one line for each try, the last of which may be cut short."""
+    if journal is None or not journal.exists():
+        return []
+    lines = journal.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+    journal.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return [Outcome(**json.loads(line)) for line in lines]
 
 
-def count_outcomes(
-    outcomes: Iterable[list[Outcome]], total: int, label: str, journal: Journal | None = None
-) -> dict[str, Any]:
-    """Count outcomes as they arrive, and print failures on standard error.
+def count_outcomes(tries: Sequence[Try], label: str, journal: Path | None = None) -> dict[str, Any]:
+    """Make tries, count their outcomes, and print failures on standard error.
 
     Ctrl-C ends it after the current try, with the record so far.
 
     Args:
-        outcomes: Those of each try, after the journal's.
-        total: The number of tries.
+        tries: The tries.
         label: The label of the progress bar.
-        journal: Earlier tries; the new ones are added to it.
+        journal: A file of the outcomes so far, whose tries are not repeated; None keeps no file.
 
     Returns:
         A benchmark's record.
     """
-    started, journal = time.perf_counter(), Journal(None) if journal is None else journal
+    started, outcomes = time.perf_counter(), resume(journal)
     stop: list[int] = []
     # Not KeyboardInterrupt: an exception in a hook of a fork is lost.
     before = signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
     try:
-        with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
-            bar.update(len(journal.tries))
-            for results in outcomes:
-                journal.add(results)
+        with click.progressbar(length=len(tries), label=label, file=sys.stderr) as bar:
+            bar.update(len(outcomes))
+            for attempt in tries[len(outcomes) :]:
+                outcome = attempt()
+                outcomes.append(outcome)
+                if journal is not None:
+                    with journal.open("a", encoding="utf-8") as stream:
+                        stream.write(json.dumps(asdict(outcome)) + "\n")
                 bar.update(1)
-                for outcome in results:
-                    if outcome.wrong is not None:
-                        click.echo(f"{outcome.how}: {outcome.wrong}", err=True)
+                if outcome.wrong is not None:
+                    click.echo(f"{outcome.how}: {outcome.wrong}", err=True)
                 if stop:
                     break
     finally:
         signal.signal(signal.SIGINT, before)
-    done = len(journal.tries)
-    interrupted = {"interrupted": f"after {done} of {total}"} if stop and done < total else {}
-    every = [outcome for results in journal.tries for outcome in results]
-    failures = [f"{each.how}: {each.wrong}" for each in every if each.wrong is not None]
+    done, total = len(outcomes), len(tries)
+    failures = [f"{each.how}: {each.wrong}" for each in outcomes if each.wrong is not None]
     shares: dict[str, list[float]] = {}
-    for outcome in every:
-        for name, share in (outcome.shares or {}).items():
+    for outcome in outcomes:
+        for name, share in outcome.shares.items():
             shares.setdefault(name, []).append(share)
     return {
-        **interrupted,
-        "tries": len(every),
-        "results": dict(Counter(outcome.result for outcome in every).most_common()),
+        **({"interrupted": f"after {done} of {total}"} if stop and done < total else {}),
+        "tries": done,
+        "results": dict(Counter(outcome.result for outcome in outcomes).most_common()),
         **{name: sum(values) / len(values) for name, values in shares.items()},
-        "longest_seconds": max((outcome.seconds for outcome in every), default=0.0),
+        "longest_seconds": max((outcome.seconds for outcome in outcomes), default=0.0),
         "wrong": len(failures),
         "what": failures[:20],
         "seconds": time.perf_counter() - started,
