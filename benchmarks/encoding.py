@@ -25,11 +25,10 @@ from typing import Any
 import click
 import numpy as np
 from numpy.typing import NDArray
-from support.documents import BUNDLE, bundle_of, documents_of
+from support.documents import BUNDLE, bundle_of, documents_of, write_release
 from support.measuring import REPEATS, benchmark, in_turns, median_ratio
 
 import fala
-import fala_export
 
 
 class Bare:
@@ -83,8 +82,7 @@ def prediction(
     encode = bundle.backbone().encode
     with tempfile.TemporaryDirectory() as temporary:
         release = Path(temporary) / "release.fala"
-        head = fala_export.fit_head(bundle.backbone(), texts, labels)
-        fala_export.write_release(release, bundle, head, {})
+        write_release(release, bundle, list(texts), labels)
         with fala.Device.create(Path(temporary) / "device", release) as device:
             device.learn(texts[::2], labels[::2])
             unseen = texts[1::2]

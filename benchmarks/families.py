@@ -10,7 +10,6 @@ the cosine to PyTorch in float32, the fastest of a few rounds on one thread is a
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,6 @@ from typing import Any
 
 import click
 from support.measuring import benchmark
-
-# The families are the tests', in a file of this one's name: their folder comes first.
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 
 @benchmark

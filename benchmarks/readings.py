@@ -13,7 +13,6 @@ printed, and the command fails.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,8 +21,6 @@ from typing import Any
 import click
 from support.measuring import benchmark
 
-# The changes are those of the tests.
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
 from changed_wires import changed, compared, varied_model
 
 
