@@ -36,8 +36,8 @@ def folder(tmp_path_factory):
 
 
 def test_a_column_of_names_and_a_column_a_tag_are_the_same_rows(folder):
-    first = file_rows(folder / "names.csv", link=TAGS).rows
-    second = file_rows(folder / "columns.csv", Columns(labels="sport, money"), link=TAGS).rows
+    first = file_rows(folder / "names.csv", link=TAGS)
+    second = file_rows(folder / "columns.csv", Columns(labels="sport, money"), link=TAGS)
     assert [row.label for row in first] == [row.label for row in second]
     assert frozenset() in {row.label for row in first}
 

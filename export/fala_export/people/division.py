@@ -46,7 +46,7 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
         RowError: For the first bad row.
         ExportError: No release can have one of the labels.
     """
-    return checked_public_rows(file_rows(path, columns or Columns(), link=link).rows, link)
+    return checked_public_rows(file_rows(path, columns or Columns(), link=link), link)
 
 
 def checked_public_rows(rows: Rows, link: Link = LABELS) -> Rows:
@@ -76,7 +76,7 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[Rows, D
             has.
         RowError: For the first bad row.
     """
-    rows = file_rows(path, columns or Columns()).rows
+    rows = file_rows(path, columns or Columns())
     public = checked_public_rows(rows)
     parts = []
     for split in ("train", "test"):

@@ -98,18 +98,18 @@ def run_user(
         The figures of ``fala-replace --json`` for one user.
     """
     train, test = rows.users[user].train, rows.users[user].test
-    examples = [row.example for row in test]
+    examples = test.examples.tolist()
     old_inputs = old.head.inputs(examples, old.embeddings), old.head.words(examples)
     new_inputs = new.head.inputs(examples, new.embeddings), new.head.words(examples)
     if positive is None and rows.link == LABELS:
         positive = natural_positive(rows.labels)
-    truth = Truth(new.head, [row.label for row in test], positive)
+    truth = Truth(new.head, test.row_labels, positive)
     figures: dict[str, dict[str, float | None] | None] = dict.fromkeys(MODELS)
     with (
         temporary_folder() as folder,
         Device.create(folder / "device", old.release, positive=positive) as device,
     ):
-        device.learn([row.example for row in train], [row.label for row in train])
+        device.learn(train.examples.tolist(), train.row_labels)
         before = device.model.logits(*old_inputs)
         figures["old_personal"] = truth.scores(before)
         if new.bridged or new.head.lexical is not None:
@@ -123,8 +123,8 @@ def run_user(
         figures["fala"] = truth.scores(device.model.logits(*new_inputs), before)
     figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs), before)
     costs = _costs(reports)
-    public = {row.example for row in rows.public}
-    overlap = sum(row.example in public for row in train)
+    public = set(rows.public.examples)
+    overlap = sum(example in public for example in train.examples)
     counts = {"documents": len(train), "public": overlap}
     return {"user": user, **_by_figure(figures), **counts, **costs}
 

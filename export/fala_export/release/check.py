@@ -70,7 +70,7 @@ def play_devices(
     if len(rows.users) < count:
         drawn = f"{len(rows.users):,} of {counted(count, 'held-out annotator')}"
         click.echo(f"playing the devices of {drawn}, drawn at random", err=True)
-    texts = unique_texts(row.example for user in rows.users.values() for row in user.test)
+    texts = unique_texts(text for user in rows.users.values() for text in user.test.examples)
 
     def side(bundle: Bundle) -> Side:
         head, name = bundle.head(), bundle.manifest.title
@@ -90,7 +90,7 @@ def play_devices(
         for user in rows.users
     ]
     results = []
-    played = sum(len(user.train) + len(user.test) for user in rows.users.values())
+    played = sum(map(len, rows.users.values()))
     many = played * new.manifest.dimension > _LITTLE
     with progress("playing devices", len(calls)) as bar:
         for result in _results(calls, budget, cores=None if many else 1):
@@ -120,7 +120,7 @@ def _results(
 
 def _of_user(side: Side, user: str, rows: Rows) -> Side:
     """A release with the embeddings of one user's test rows."""
-    texts = unique_texts(row.example for row in rows.users[user].test)
+    texts = rows.users[user].test.texts()
     return replace(side, embeddings={text: side.embeddings[text] for text in texts})
 
 

@@ -27,6 +27,7 @@ from fala_export.people.draw import few_annotators
 from fala_export.recipe.training import LabelSettings
 from fala_export.rows.columns import RATINGS, Columns
 from fala_export.rows.data_set import check_devices, gather_public
+from fala_export.rows.division import divide_by_user
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import label_names, numbers_as_classes
@@ -43,9 +44,7 @@ def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
         return None
     try:
         link = rating_of(-_LARGEST, _LARGEST)
-        numbers: list[Any] = undivided_rows(
-            path, columns, link, say=lambda _: None
-        ).rows.label_values
+        numbers: list[Any] = undivided_rows(path, columns, link, say=lambda _: None).label_values
     except DataError:
         return None
     return (min(numbers), max(numbers)) if len(numbers) > 2 else None
@@ -97,18 +96,18 @@ def write_recipe(
     check_release_name(release)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, named_columns(data, columns)))
-    file = undivided_rows(data, columns, labels.link)
-    counts = _count(data, file.rows, labels)
-    divided = file.divided(seed=0)
-    public = gather_public(divided.rows, labels.link)
+    rows = undivided_rows(data, columns, labels.link)
+    counts = _count(data, rows, labels)
+    divided = divide_by_user(rows, seed=0)
+    public = gather_public(divided, labels.link)
     product = None
     if old is not None:
         check_devices(public, old)
         product = old.manifest.product or DEFAULT_PRODUCT  # whose updates its devices follow
-    used_columns = {key: value for key, value in asdict(file.columns).items() if value}
+    used_columns = {key: value for key, value in asdict(rows.columns).items() if value}
     skips = used_columns.pop("skip_bad_rows", False)
     facts = {
-        "columns": file.columns.described,
+        "columns": rows.columns.described,
         **counts,
         "public_rows": len(public),
         "split": divided.division or "the file's own",

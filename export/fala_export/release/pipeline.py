@@ -36,7 +36,7 @@ from fala_export.release.check import check_gain_limits, play_devices
 from fala_export.release.scales import check_annotators, write_scales
 from fala_export.release.steps import ReleaseSteps, code_digest
 from fala_export.rows.data_set import check_devices
-from fala_export.rows.row_files import FileRows, data_set, file_rows
+from fala_export.rows.row_files import data_set, divided_rows, undivided_rows
 from fala_export.rows.table import Rows
 from fala_export.training.checkpoints import locked_work
 from fala_export.training.global_model import train
@@ -82,16 +82,25 @@ class Pipeline:
             DataError: They cannot be used.
         """
         # Without a check nobody plays a device, and all rows make the release.
-        read = self._read
-        rows = read.every if self.recipe.check is None else read.rows
-        return checked_public_rows(rows, self.recipe.link)
+        whole = self.recipe.check is None and not self._divided.has_splits
+        return self._all_public if whole else checked_public_rows(self._divided, self.recipe.link)
 
     @cached_property
-    def _read(self) -> FileRows:
+    def _undivided(self) -> Rows:
         """All rows, read once."""
+        return undivided_rows(self.data, self.recipe.columns, self.recipe.link)
+
+    @cached_property
+    def _divided(self) -> Rows:
+        """All rows, divided where the file has no splits."""
         recipe = self.recipe
         users = None if recipe.check is None else recipe.check.users
-        return file_rows(self.data, recipe.columns, link=recipe.link, devices=users)
+        return divided_rows(self.data, self._undivided, recipe.columns, devices=users)
+
+    @property
+    def _all_public(self) -> Rows:
+        """All labelled rows of a file without splits, as the public."""
+        return checked_public_rows(self._undivided.all_public(), self.recipe.link)
 
     def all_rows(self, earlier: Bundle) -> Rows:
         """The rows with their users, for devices with an earlier release.
@@ -99,7 +108,7 @@ class Pipeline:
         Raises:
             DataError: They are not a data set.
         """
-        return data_set(self.data, self._read, earlier.manifest.link)
+        return data_set(self.data, self._divided, earlier.manifest.link)
 
     @cached_property
     def texts(self) -> Sequence[str]:
@@ -157,8 +166,8 @@ class Pipeline:
     def _steps(self) -> ReleaseSteps:
         recipe, steps = self.recipe, ReleaseSteps(self._work / "steps")
         inputs: list[Any] = [code_digest(), recipe.details, *map(digest_of_file, self._files())]
-        if (check := recipe.check) is not None and self._read.division:
-            inputs.append(self._read.division)
+        if (check := recipe.check) is not None and self._divided.division:
+            inputs.append(self._divided.division)
         steps.add("backbone", "", inputs, self._backbone)
         if recipe.data is not None:
             if recipe.training is None:
@@ -177,10 +186,11 @@ class Pipeline:
             if not steps[-1].is_done():
                 check_annotators(self.rows)
         if check is not None:
-            if not self._read.has_devices:
+            if not self._divided.has_devices:
+                why = self._divided.division or "all rows are public"
                 raise ExportError(
-                    f"{self.data}: {self._read.division or 'all rows are public'}, so there is no "
-                    "check by users: remove [check] from the recipe, or add rows with users"
+                    f"{self.data}: {why}, so there is no check by users: remove [check] from the "
+                    "recipe, or add rows with users"
                 )
             earlier_release = self._open_earlier(self.earlier_release)
             check_devices(self.rows, earlier_release)
@@ -192,7 +202,7 @@ class Pipeline:
                 )
             inputs = [digest_of_file(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
-            if self._read.whole is not None and recipe.training is None:
+            if not self._divided.has_splits and recipe.training is None:
                 steps.add("all rows", "", [], self._refit)
         return steps
 
@@ -252,14 +262,18 @@ class Pipeline:
     @property
     def _every_row(self) -> Mapping[str, Any]:
         """Details of a head that is fitted to the rows of simulated users, too."""
-        return {} if self._read.whole is None else {EVERY_ROW: True}
+        return {} if self._divided.has_splits else {EVERY_ROW: True}
 
     def _refit(self, before: Path, out: Path) -> Mapping[str, Any]:
         """The checked release with a head that is fitted to all rows, those of devices, too."""
         bundle, lexical = Bundle.open(before), self.recipe.lexical
-        every = checked_public_rows(self._read.every, self.recipe.link)
         summary = write_head(
-            before, every, out, lexical=lexical, embedder=self.embedder, details=self._every_row
+            before,
+            self._all_public,
+            out,
+            lexical=lexical,
+            embedder=self.embedder,
+            details=self._every_row,
         )
         details = bundle.manifest.details
         notes = {name: details.get(name) for name in ("scales", "scales_from")}

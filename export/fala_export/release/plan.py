@@ -75,6 +75,6 @@ def _texts_to_embed(pipeline: Pipeline, exported: Path) -> dict[str, int]:
     ):
         rows = pipeline.all_rows(Bundle.open(pipeline.earlier_release))
         users = rows.drawn_users(recipe.check.users or MOST_DEVICES).users.values()
-        played = unique_texts(row.example for user in users for row in (*user.train, *user.test))
+        played = unique_texts(example for user in users for example in user.examples)
         numbers["the simulated users' devices"] = len(played)
     return numbers

@@ -9,6 +9,8 @@ nobody has enough documents to play a device, as in a table without users, all r
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,23 +27,22 @@ DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
 _ENOUGH = 1 / 4
 
 
-def divide_by_user(
-    rows: Rows, seed: int, asked: int | None = None
-) -> tuple[Rows, str, dict[str, int]]:
-    """Divide rows by user and document.
+def divide_by_user(rows: Rows, seed: int, asked: int | None = None) -> Rows:
+    """Divide the rows of a file without splits, by user and document; others stay as they are.
 
     Args:
-        rows: Rows; their splits are ignored.
+        rows: Rows of a file.
         seed: The seed of the draw of documents.
         asked: Number of devices that are asked for; None, or fewer, gives ``DEVICES`` at most.
 
     Returns:
-        The remaining rows with their splits, a description of the division, and how many rows are
-        left out, by reason.
+        The remaining rows with their splits.
 
     Raises:
         DataError: No row has a label, or more devices are asked for than the rows allow.
     """
+    if rows.has_splits:
+        return rows
     names, users = rows.names, rows.user_codes
     texts, keys = coded(map(document_key, rows))
     is_labelled = rows.label_codes >= 0
@@ -76,13 +77,23 @@ def divide_by_user(
     divided = rows.with_splits(splits).where(~on_held_out & ~unlabelled)
     if not divided.of_split("public"):
         return _undivided(rows, users_of_labels)
-    reasons = {"on held-out documents": on_held_out, "without a label": unlabelled}
-    left_out = {reason: int(each.sum()) for reason, each in reasons.items() if each.any()}
     description = (
         f"no splits: {len(devices)} of {users_of_labels} users play devices, with a third of their "
         f"documents held out, seed {seed}"
     )
-    return divided, description, left_out
+    reasons = {"on held-out documents": on_held_out, "without a label": unlabelled}
+    return _described(
+        divided, description, {reason: int(each.sum()) for reason, each in reasons.items()}
+    )
+
+
+def _described(divided: Rows, description: str, left_out: Mapping[str, int]) -> Rows:
+    """Divided rows with the description, and how many more rows are left out, by reason."""
+    return replace(
+        divided,
+        division="; ".join(filter(None, (divided.division, description))),
+        left_out={**divided.left_out, **{key: count for key, count in left_out.items() if count}},
+    )
 
 
 def _count(busy: int, users: int, asked: int | None) -> int:
@@ -99,13 +110,11 @@ def _count(busy: int, users: int, asked: int | None) -> int:
     return max(usual, asked or 0)
 
 
-def _undivided(rows: Rows, users: int) -> tuple[Rows, str, dict[str, int]]:
+def _undivided(rows: Rows, users: int) -> Rows:
     """All labelled rows as the public, where nobody can play a device besides them."""
     public = rows.all_public()
     if not public:
         raise DataError("no row has a label; name their column with --label")
-    missing = len(rows) - len(public)
-    left_out = {"without a label": missing} if missing else {}
     who = "no row names a user"
     if users:
         who = (
@@ -113,7 +122,7 @@ def _undivided(rows: Rows, users: int) -> tuple[Rows, str, dict[str, int]]:
             "more, and leaves others' rows for the release"
         )
     description = f"{who}: all rows make the release, and nobody plays a device"
-    return public, description, left_out
+    return _described(public, description, {"without a label": len(rows) - len(public)})
 
 
 def _different(

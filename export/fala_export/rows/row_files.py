@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from os import PathLike, fspath
@@ -50,54 +50,6 @@ _BEYOND = "beyond the draw of documents and people"
 _NO_NAME = -1
 
 
-@dataclass(frozen=True)
-class FileRows:
-    """The rows of a file.
-
-    Attributes:
-        rows: They.
-        columns: The file's columns, named or guessed.
-        has_splits: Whether the file has splits.
-        left_out: How many of its rows are left out, by reason.
-        division: A description of their division; empty for the file's own splits.
-        whole: The rows before a division; None for the file's own splits.
-    """
-
-    rows: Rows
-    columns: Columns
-    has_splits: bool
-    left_out: Mapping[str, int]
-    division: str = ""
-    whole: Rows | None = None
-
-    def divided(self, seed: int, devices: int | None = None) -> FileRows:
-        """The same rows, divided if the file has no splits.
-
-        Args:
-            seed: The seed of the division.
-            devices: Number of users to play devices; None is the usual one.
-
-        Raises:
-            DataError: They cannot be divided; see ``division.divide_by_user``.
-        """
-        if self.has_splits:
-            return self
-        rows, division, left_out = divide_by_user(self.rows, seed, devices)
-        division = f"{self.division}; {division}" if self.division else division
-        left_out = {**self.left_out, **left_out}
-        return replace(self, rows=rows, division=division, left_out=left_out, whole=self.rows)
-
-    @property
-    def every(self) -> Rows:
-        """All labelled rows as the public, if the file has no splits; else the rows."""
-        return self.rows if self.whole is None else self.whole.all_public()
-
-    @property
-    def has_devices(self) -> bool:
-        """Whether users play devices."""
-        return bool((self.rows.splits != split_number("public")).any())
-
-
 def left_out_in_words(left_out: Mapping[str, int]) -> str:
     """How many rows are left out, with the reasons."""
     if not left_out:
@@ -133,12 +85,12 @@ def load_rows(
     return data_set(path, file_rows(path, columns, seed, link), link)
 
 
-def data_set(path: str | PathLike[str], file: FileRows, link: Link) -> Rows:
+def data_set(path: str | PathLike[str], rows: Rows, link: Link) -> Rows:
     """The data set of a file's rows.
 
     Args:
         path: The file or folder.
-        file: Its rows, divided.
+        rows: Its rows, divided.
         link: The kind of labels.
 
     Raises:
@@ -146,14 +98,14 @@ def data_set(path: str | PathLike[str], file: FileRows, link: Link) -> Rows:
         RowError: For the first bad row.
     """
     name = _title(fspath(path))
-    if file.division and not file.has_devices:
+    if rows.division and not rows.has_devices:
         raise DataError(
-            f"{name}: {file.division}; name the column of users (--user), or give one of splits "
+            f"{name}: {rows.division}; name the column of users (--user), or give one of splits "
             "(--split)"
         )
-    source = f"{name} ({file.division})" if file.division else name
+    source = f"{name} ({rows.division})" if rows.division else name
     with _reading(name):
-        return replace(gather_rows(file.rows, source, link), left_out=file.left_out)
+        return gather_rows(rows, source, link)
 
 
 def file_rows(
@@ -162,13 +114,34 @@ def file_rows(
     seed: int = 0,
     link: Link = LABELS,
     devices: int | None = None,
-) -> FileRows:
+) -> Rows:
     """Read a file's rows, divide them if it has no splits, and print guessed columns."""
-    file = undivided_rows(path, columns, link)
-    if file.columns.renamed() != columns.renamed():
-        _PRINT(f"{_title(fspath(path))}: columns: {file.columns.described}")
-    divided = file.divided(seed, devices)
-    if divided.division and (file.division or not divided.has_devices):
+    return divided_rows(path, undivided_rows(path, columns, link), columns, seed, devices)
+
+
+def divided_rows(
+    path: str | PathLike[str],
+    rows: Rows,
+    named: Columns = _SAME,
+    seed: int = 0,
+    devices: int | None = None,
+) -> Rows:
+    """Divide a file's rows if it has no splits, and print columns that were not named.
+
+    Args:
+        path: The file or folder.
+        rows: Its rows, from ``undivided_rows``.
+        named: The columns that were named.
+        seed: The seed of the division.
+        devices: Number of users to play devices; None is the usual one.
+
+    Raises:
+        DataError: They cannot be divided; see ``divide_by_user``.
+    """
+    if rows.columns.renamed() != named.renamed():
+        _PRINT(f"{_title(fspath(path))}: columns: {rows.columns.described}")
+    divided = divide_by_user(rows, seed, devices)
+    if divided.division and (rows.division or not divided.has_devices):
         _PRINT(f"{_title(fspath(path))}: {divided.division}")
     return divided
 
@@ -178,7 +151,7 @@ def undivided_rows(
     columns: Columns = _SAME,
     link: Link = LABELS,
     say: Callable[[str], None] = _PRINT,
-) -> FileRows:
+) -> Rows:
     """Read a file's rows without dividing them; see ``load_rows``.
 
     Args:
@@ -243,7 +216,9 @@ def undivided_rows(
     if link.kind != "rating":
         for remark in remarks_on(names_of(labels), link):
             say(f"{_title(name)}: {remark}")
-    return FileRows(rows, columns, has_splits, left_out, parser.division)
+    return replace(
+        rows, columns=columns, has_splits=has_splits, left_out=left_out, division=parser.division
+    )
 
 
 def _peeked(form: Form) -> tuple[Sequence[str], Iterator[Record]]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fala.base.examples import Example, Match, document_of, unique_texts
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
+from fala_export.rows.columns import Columns
 from fala_export.rows.user_rows import (
     AnyLabel,
     Row,
@@ -56,7 +57,7 @@ def digests_of(names: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, eq=False)
 class Rows(Sequence[Row]):
-    """Rows as columns; as a sequence, each row by itself.
+    """Rows as columns, and what is known of their file; as a sequence, each row by itself.
 
     Attributes:
         examples: The example of each row, (n,).
@@ -72,6 +73,9 @@ class Rows(Sequence[Row]):
         source: The origin of the rows, in words; it says if they are synthetic.
         left_out: How many of the origin's rows are left out, by reason.
         order: The labels in the head's order; empty takes those of the public rows, sorted.
+        columns: The file's columns, named or guessed.
+        has_splits: Whether the file has splits of users; rows of others are divided here.
+        division: A description of their division; empty for the file's own splits.
     """
 
     examples: NDArray[np.object_]
@@ -87,6 +91,9 @@ class Rows(Sequence[Row]):
     source: str = ""
     left_out: Mapping[str, int] = field(default_factory=dict)
     order: tuple[HeadLabel, ...] = ()
+    columns: Columns = Columns()  # noqa: RUF009  # it is frozen
+    has_splits: bool = True
+    division: str = ""
 
     @classmethod
     def of(cls, rows: Iterable[Row], link: Link = LABELS) -> Rows:
@@ -143,8 +150,23 @@ class Rows(Sequence[Row]):
         """The rows that the vendor fits the global head to."""
         return self.of_split("public")
 
+    @property
+    def train(self) -> Rows:
+        """The rows that devices learn."""
+        return self.of_split("train")
+
+    @property
+    def test(self) -> Rows:
+        """The rows that are held out, to measure with."""
+        return self.of_split("test")
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether users play devices."""
+        return bool((self.splits != split_number("public")).any())
+
     @cached_property
-    def users(self) -> Mapping[str, UserRows]:
+    def users(self) -> Mapping[str, Rows]:
         """The rows on devices by user, in order of first appearance."""
         return _ByUser(self.where((self.splits != split_number("public")) & (self.user_codes >= 0)))
 
@@ -158,6 +180,11 @@ class Rows(Sequence[Row]):
             label = sorted(row.label) if isinstance(row.label, frozenset) else row.label
             digest.update(json.dumps([row.user, texts, label]).encode() + b"\n")
         return digest.hexdigest()
+
+    @property
+    def row_labels(self) -> list[AnyLabel]:
+        """The label of each row."""
+        return [self.values[label] for label in self.label_codes.tolist()]
 
     @property
     def user_names(self) -> list[str | None]:
@@ -294,6 +321,9 @@ class Rows(Sequence[Row]):
         ):
             yield Row(self.names[user], _SPLITS[split], example, self.values[label], line)
 
+    def __add__(self, others: Iterable[Row]) -> list[Row]:
+        return [*self, *others]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(self) != len(other):
             return False
@@ -306,15 +336,7 @@ class Rows(Sequence[Row]):
 _COLUMNS = ("examples", "user_codes", "label_codes", "splits", "lines", "documents")
 
 
-@dataclass(frozen=True, slots=True)
-class UserRows:
-    """One user's rows, in the order of the file."""
-
-    train: list[Row]
-    test: list[Row]
-
-
-class _ByUser(Mapping[str, UserRows]):
+class _ByUser(Mapping[str, Rows]):
     """Rows by user, in order of first appearance.
 
     Args:
@@ -329,11 +351,9 @@ class _ByUser(Mapping[str, UserRows]):
         names = rows.take(first).user_names
         self._positions = {str(name): position for position, name in enumerate(names)}
 
-    def __getitem__(self, user: str) -> UserRows:
+    def __getitem__(self, user: str) -> Rows:
         position = self._positions[user]
-        rows = list(self._rows[self._ends[position] : self._ends[position + 1]])
-        train, test = ([row for row in rows if row.split == split] for split in ("train", "test"))
-        return UserRows(train, test)
+        return self._rows[self._ends[position] : self._ends[position + 1]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._positions)

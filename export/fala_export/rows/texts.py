@@ -30,8 +30,8 @@ def read_public_texts(path: Path, *, skip_bad_rows: bool = False) -> Sequence[st
         DataError: A row cannot be used; the message names its line.
     """
     if is_rows(path):
-        rows = file_rows(path, Columns(skip_bad_rows=skip_bad_rows)).rows
-        if texts := rows.of_split("public").texts():
+        rows = file_rows(path, Columns(skip_bad_rows=skip_bad_rows))
+        if texts := rows.public.texts():
             return texts
         raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
     door = Door(LABELS)

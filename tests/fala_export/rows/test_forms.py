@@ -81,7 +81,7 @@ def test_the_labels_are_the_same_in_every_form(tmp_path, values, labels):
             continue  # pandas writes NaN there
         write(table, tmp_path / name)
         file = undivided_rows(tmp_path / name)
-        rows = file.rows
+        rows = file
         assert [row.label for row in rows] == labels, name
         assert [row.user for row in rows] == ["7", "8", "9"], name
         assert [row.example for row in rows] == ["a", "b\nb", "ç;,"] and not file.has_splits
@@ -107,13 +107,13 @@ def test_texts_are_integers_where_everything_is_a_text(tmp_path, values, labels)
         write(table, tmp_path / name)
         cells = any(kind in name for kind in ("csv", "tsv", "wrong"))
         expected = labels if cells else values
-        assert [row.label for row in undivided_rows(tmp_path / name).rows] == expected, name
+        assert [row.label for row in undivided_rows(tmp_path / name)] == expected, name
 
 
 def test_tags_are_integers_or_strings_as_labels_are(tmp_path):
     def tags(name, content):
         (tmp_path / name).write_text(content)
-        return [row.label for row in undivided_rows(tmp_path / name, link=TAGS).rows]
+        return [row.label for row in undivided_rows(tmp_path / name, link=TAGS)]
 
     assert tags("a.csv", "text,label\na,1|2\nb,2\n") == [{1, 2}, {2}]
     assert tags("b.csv", "text,label\na,1|x\nb,1\n") == [{"1", "x"}, {"1"}]
@@ -127,7 +127,7 @@ def test_users_are_the_same_in_every_form(tmp_path):
     for name, write in FORMS.items():
         if name != "lists.json":
             write(users, tmp_path / name)
-            assert [row.user for row in undivided_rows(tmp_path / name).rows] == ["7", None, "12"]
+            assert [row.user for row in undivided_rows(tmp_path / name)] == ["7", None, "12"]
 
 
 def test_rows_in_memory_have_the_same_labels():
@@ -150,7 +150,7 @@ def test_blanks_are_counted_and_labels_that_nearly_agree_are_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text, label,user\na,yes ,u\nb,yes,u \nc,Yes,u\nd, no,u\n")
     said = []
-    rows = undivided_rows(path, say=said.append).rows
+    rows = undivided_rows(path, say=said.append)
     assert [row.label for row in rows] == ["yes", "yes", "Yes", "no"]
     assert {row.user for row in rows} == {"u"}
     assert said == [
@@ -184,11 +184,11 @@ def test_numbers_have_a_decimal_comma_between_semicolons(tmp_path):
     table = pd.DataFrame({"text": ["1,0", "b"], "label": [1.0, 0.0], "user": [7.0, None]})
     path = tmp_path / "a.csv"
     table.to_csv(path, index=False, sep=";", decimal=",")
-    rows = undivided_rows(path).rows
+    rows = undivided_rows(path)
     assert [(row.example, row.label, row.user) for row in rows] == [("1,0", 1, "7"), ("b", 0, None)]
     path.write_text("sep=;\ntext;label;a\nx;4,5;1,0\ny;1;0,0\n")
-    assert [row.label for row in undivided_rows(path, link=rating_of(1, 5)).rows] == [4.5, 1]
-    tags = undivided_rows(path, Columns(labels="a"), TAGS).rows
+    assert [row.label for row in undivided_rows(path, link=rating_of(1, 5))] == [4.5, 1]
+    tags = undivided_rows(path, Columns(labels="a"), TAGS)
     assert [row.label for row in tags] == [{"a"}, set()]
 
 
@@ -218,7 +218,7 @@ def test_the_header_has_the_separator(tmp_path, header, columns, separator):
     with pytest.raises(DataError, match="no column 'label'; its columns are text, a,label"):
         undivided_rows(tmp_path / "a.csv", columns)
     (tmp_path / "a.csv").write_text("sep=;\n\n \ntext;label\na;x,y\n")
-    assert [row.label for row in undivided_rows(tmp_path / "a.csv").rows] == ["x,y"]
+    assert [row.label for row in undivided_rows(tmp_path / "a.csv")] == ["x,y"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -232,9 +232,9 @@ def test_excel_in_europe_writes_other_separators(tmp_path, separator, encoding):
     for name in ("a.csv", "a.tsv", "a.txt"):
         path = path.rename(tmp_path / name)
         file = undivided_rows(path, Columns(label="my\nstars"), rating_of(1, 5))
-        assert [row.example for row in file.rows] == texts and file.columns.text == "Post"
-        assert [row.label for row in file.rows] == [4.5, 1, 3]
-        assert [row.user for row in file.rows] == ["1", "2", "2"]
+        assert [row.example for row in file] == texts and file.columns.text == "Post"
+        assert [row.label for row in file] == [4.5, 1, 3]
+        assert [row.user for row in file] == ["1", "2", "2"]
 
 
 def test_columns_are_guessed_in_every_form(tmp_path):
@@ -256,7 +256,7 @@ def test_columns_are_guessed_in_every_form(tmp_path):
     with pytest.raises(DataError, match="--label"):  # which of them?
         undivided_rows(path)
     path.write_text('history,candidate,label,content\n[],a,1,secret\n[],b,0,""\n')
-    assert len(undivided_rows(path).rows) == 2
+    assert len(undivided_rows(path)) == 2
 
 
 TABBED = """user\ttext\tlabel
@@ -272,18 +272,18 @@ u5\t"both"\t1
 def test_quotes_between_tabs_are_signs_of_the_texts_unless_all_close(tmp_path, columns):
     path, said = tmp_path / "a.tsv", []
     path.write_text(TABBED)
-    rows = undivided_rows(path, columns, say=said.append).rows
+    rows = undivided_rows(path, columns, say=said.append)
     texts = ["good", '"Best thing ever', 'not 5" but 6"', 'Loved it"', '"both"']
     assert [row.example for row in rows] == texts and not said
     assert [(row.user, row.label) for row in rows] == [
         ("u1", 1), ("u2", 1), ("u3", 0), ("u4", 0), ("u5", 1)
     ]  # fmt: skip
     path.write_text(TABBED.replace('"Best', "Best").replace('"both"', '"say ""no"""'))
-    assert [row.example for row in undivided_rows(path, columns).rows][-1] == 'say "no"'
+    assert [row.example for row in undivided_rows(path, columns)][-1] == 'say "no"'
     path.write_text(TABBED.replace("u3\t", "u3 "))  # a line that is damaged besides
     with pytest.raises(RowError, match="line 4: has 2 cells, but the header has 3"):
         undivided_rows(path)
-    rows = undivided_rows(path, SKIP, say=said.append).rows
+    rows = undivided_rows(path, SKIP, say=said.append)
     assert [row.user for row in rows] == ["u1", "u2", "u4", "u5"]
     assert "1 bad row left out, line 4" in said[0]
 
@@ -291,7 +291,7 @@ def test_quotes_between_tabs_are_signs_of_the_texts_unless_all_close(tmp_path, c
 def test_the_number_of_bad_rows_is_the_number_of_lost_lines(tmp_path):
     path, said = tmp_path / "a.csv", []
     path.write_text('text,label\na,1\n"b,0\nc,1\nd" e,0\nf,0\n')
-    rows = undivided_rows(path, SKIP, say=said.append).rows
+    rows = undivided_rows(path, SKIP, say=said.append)
     assert [row.example for row in rows] == ["a", "f"]
     assert "3 bad rows left out, lines 3, 4, 5" in said[0]
 
@@ -303,7 +303,7 @@ def test_names_of_columns_have_no_blanks_around_them_and_no_line_ends(tmp_path, 
     })  # fmt: skip
     FORMS[name](table, tmp_path / name)
     for label in ("my own class", "my\r\nown  class"):
-        rows = undivided_rows(tmp_path / name, Columns(label=label)).rows
+        rows = undivided_rows(tmp_path / name, Columns(label=label))
         assert [(row.example, row.label, row.user) for row in rows] == [
             ("a", "x", "7"), ("b", "y", "8")
         ]  # fmt: skip
@@ -412,7 +412,7 @@ def test_bad_rows_are_skipped_on_request(tmp_path, capsys, content, skipped, lin
     with pytest.raises(RowError, match=rf"{path}, line [23]: {reason}") as caught:
         undivided_rows(path)
     assert "secret" not in str(caught.value)
-    rows = undivided_rows(path, SKIP).rows
+    rows = undivided_rows(path, SKIP)
     assert ([row.label for row in rows], [row.line for row in rows]) == ([1, 0], lines)
     printed = capsys.readouterr().err
     assert printed.startswith(f"{path}: {skipped}; the first: {reason}")
@@ -424,7 +424,7 @@ def test_rows_of_tables_without_lines_are_counted(tmp_path):
     with pytest.raises(RowError, match=r"a\.parquet, row 2: has no text: text is empty"):
         undivided_rows(tmp_path / "a.parquet")
     said = []
-    assert len(undivided_rows(tmp_path / "a.parquet", SKIP, say=said.append).rows) == 2
+    assert len(undivided_rows(tmp_path / "a.parquet", SKIP, say=said.append)) == 2
     assert "1 bad row left out, row 2" in said[0]
 
 
@@ -444,6 +444,6 @@ def test_a_long_table_of_tabs_is_judged_by_its_first_lines(tmp_path, monkeypatch
     path.write_text("".join(["text\tlabel\n", *lines]))
     for most in (1 << 24, 50):
         monkeypatch.setattr(forms, "_LOOKED_AT", most)
-        read = undivided_rows(path).rows
+        read = undivided_rows(path)
         assert [row.example for row in read] == [f"a\ttext {number}" for number in range(9)]
         assert [row.line for row in read] == [*range(2, 11)]

@@ -67,9 +67,7 @@ def test_a_saved_data_set_equals_its_table(tmp_path):
     of_table = file_rows(write(tmp_path / "a.csv", posts()), COLUMNS)
     of_folder = file_rows(tmp_path / "saved", COLUMNS)
     assert of_folder.division == of_table.division
-    assert [replace(row, line=0) for row in of_folder.rows] == [
-        replace(row, line=0) for row in of_table.rows
-    ]
+    assert [replace(row, line=0) for row in of_folder] == [replace(row, line=0) for row in of_table]
     assert file_rows(tmp_path / "saved").columns == COLUMNS
 
 
@@ -95,12 +93,12 @@ def test_numbers_that_stand_for_names_are_the_names(tmp_path):
     save_to_disk(tmp_path / "b", [plain])
     (tmp_path / "b" / "dataset_info.json").write_text(json.dumps({"features": features}))
     for name in ("a.parquet", "a", "b"):
-        rows = undivided_rows(tmp_path / name).rows
+        rows = undivided_rows(tmp_path / name)
         assert [row.label for row in rows] == ["fine", "rude", None, None]
         assert [row.split for row in rows] == ["public", "test", "train", "train"]
-        rows = undivided_rows(tmp_path / name, Columns(label="tags"), TAGS).rows
+        rows = undivided_rows(tmp_path / name, Columns(label="tags"), TAGS)
         assert [row.label for row in rows] == [{"fine", "rude"}, {"rude"}, set(), set()]
-        ratings = undivided_rows(tmp_path / name, link=rating_of(0, 1)).rows
+        ratings = undivided_rows(tmp_path / name, link=rating_of(0, 1))
         assert [row.label for row in ratings] == [0, 1, None, None]
     parquet.write_table(
         pyarrow.table({**columns, "label": [0, 1, -1, 2]}).replace_schema_metadata(metadata),
@@ -139,7 +137,7 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
 def test_the_division_is_by_user_and_document(tmp_path):
     path = write(tmp_path / "posts.csv", posts())
     file = file_rows(path, COLUMNS)
-    rows, divided = file.rows, file.division
+    rows, divided = file, file.division
     assert "2 of 8 users play devices" in divided and "seed 0" in divided
     devices = {row.user for row in rows if row.split == "test"}
     assert devices == {"u7", "u6"}  # the busiest
@@ -150,7 +148,7 @@ def test_the_division_is_by_user_and_document(tmp_path):
         splits = [row.split for row in rows if row.user == user]
         assert splits.count("train") >= splits.count("test") > 0
     assert file.left_out == {"on held-out documents": len(posts()) - len(rows)}
-    assert file_rows(path) == file and file_rows(path, COLUMNS, seed=1).rows != rows
+    assert file_rows(path) == file and file_rows(path, COLUMNS, seed=1) != rows
     data = load_rows(path, COLUMNS)
     assert data.source == f"{path} ({divided})" and set(data.users) == devices
 
@@ -161,7 +159,7 @@ def test_splits_of_the_file_are_kept(tmp_path):
         tmp_path / "x.csv", [*rows, ("d", 1, "u", "test")], ("text", "label", "user", "split")
     )
     file = file_rows(path)
-    read, divided = file.rows, file.division
+    read, divided = file, file.division
     assert [row.split for row in read] == ["public", "public", "train", "test"]
     assert [row.label for row in read] == [0, 1, None, 1] and read[0].user is None and not divided
 
@@ -179,7 +177,7 @@ def test_a_table_of_matches(tmp_path):
         (json.dumps(["a", "b"]), "c", "yes", "u", "train"),
         ("[]", "d", "no", "u", "test"),
     ]
-    read = file_rows(write(tmp_path / "x.csv", rows, header)).rows
+    read = file_rows(write(tmp_path / "x.csv", rows, header))
     assert read == [
         Row("u", "train", Match(("a", "b"), "c"), "yes", 2),
         Row("u", "test", Match((), "d"), "no", 3),
@@ -257,7 +255,7 @@ def test_rows_that_are_left_out_have_a_reason(tmp_path):
     file = file_rows(path, replace(COLUMNS, skip_bad_rows=True))
     reasons = ["that cannot be read", "on held-out documents", "without a label"]
     assert list(file.left_out) == reasons and file.left_out[reasons[2]] == 40
-    assert sum(file.left_out.values()) + len(file.rows) == len(rows) + 4
+    assert sum(file.left_out.values()) + len(file) == len(rows) + 4
 
 
 @pytest.mark.parametrize("user", ["u0", ""])
@@ -265,7 +263,7 @@ def test_without_users_who_play_devices_all_rows_make_the_release(tmp_path, user
     rows = [(f"post {number}", number % 2, user, "") for number in range(30)]
     path = write(tmp_path / "x.csv", [*rows, ("no label", "", user, "")])
     file = file_rows(path, replace(COLUMNS, skip_bad_rows=True))
-    assert {row.split for row in file.rows} == {"public"} and len(file.rows) == 30
+    assert {row.split for row in file} == {"public"} and len(file) == 30
     why = "of 1 user none has 12 labelled documents" if user else "no row names a user"
     assert why in file.division and "nobody plays a device" in capsys.readouterr().err
     with pytest.raises(DataError, match=f"{why}.*; name the column of users"):
@@ -299,13 +297,13 @@ def test_splits_of_documents_are_understood(tmp_path, names, user):
     file = file_rows(path)
     assert file.left_out["of the split test"] == 40
     assert "40 test rows are left out" in file.division
-    assert set(file.rows.label_values) == {0, 1}
-    kept = {int(row.example.removeprefix("post ")) % 5 for row in file.rows}
+    assert set(file.label_values) == {0, 1}
+    kept = {int(row.example.removeprefix("post ")) % 5 for row in file}
     assert kept == {0, 1, 2, 3}
     if user:  # divided by user, as without splits
         assert len(load_rows(path).users) == 1
     else:
-        assert {row.split for row in file.rows} == {"public"}
+        assert {row.split for row in file} == {"public"}
 
 
 def test_splits_of_documents_and_of_users_are_not_mixed(tmp_path):
@@ -326,7 +324,7 @@ def test_splits_of_documents_and_of_users_are_not_mixed(tmp_path):
         with pytest.raises(RowError, match=reason):
             file_rows(path)
         file = file_rows(path, Columns(skip_bad_rows=True))
-        assert file.left_out == {"that cannot be read": 1} and len(file.rows) == 2
+        assert file.left_out == {"that cannot be read": 1} and len(file) == 2
 
 
 @pytest.mark.parametrize(

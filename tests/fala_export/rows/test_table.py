@@ -38,7 +38,7 @@ def match(user, history, candidate, label=0):
 
 def test_rows_of_a_file_equal_rows_in_memory(tmp_path):
     texts = [f"{number} ä\nb\x1ec" * 9 for number in range(60)]
-    stored = file_rows(table(tmp_path / "a.csv", 60, texts.__getitem__)).rows
+    stored = file_rows(table(tmp_path / "a.csv", 60, texts.__getitem__))
     lines = [row.line for row in stored]
     rows = [Row(f"u{at % 7}", "public", texts[at], at % 3, lines[at]) for at in range(60)]
     assert stored == rows and Rows.of(rows) == rows and stored[-1] == rows[-1]
@@ -102,12 +102,12 @@ def test_rows_that_are_left_out_are_counted_and_people_on_devices_are_whole(smal
         )
     said = []
     file = undivided_rows(path, say=said.append)
-    assert file.left_out == {"beyond the draw of documents and people": 2_400 - len(file.rows)}
+    assert file.left_out == {"beyond the draw of documents and people": 2_400 - len(file)}
     assert any("left out beyond the draw" in line for line in said)
-    counts = Counter(row.user for row in file.rows if row.split != "public")
+    counts = Counter(row.user for row in file if row.split != "public")
     assert set(counts.values()) == {40} and len(counts) == 200 // 60
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
-    assert undivided_rows(tmp_path / "b.csv.gz").rows == file.rows
+    assert undivided_rows(tmp_path / "b.csv.gz") == file
 
 
 def test_memory_is_bounded_by_the_draw(small_door, monkeypatch, tmp_path):
@@ -115,7 +115,7 @@ def test_memory_is_bounded_by_the_draw(small_door, monkeypatch, tmp_path):
     monkeypatch.setattr(door, "MOST_CHARACTERS_OF_PEOPLE", 1_000_000)
     path = table(tmp_path / "a.csv", 600, lambda number: f"{number} " + "word " * 10_000)
     tracemalloc.start()
-    assert file_rows(path).rows
+    assert file_rows(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert path.stat().st_size > 3e7 > 1e7 > peak
@@ -143,7 +143,7 @@ def test_documents_are_drawn_with_all_their_rows_and_every_label():
 
 
 def test_documents_of_another_file_are_found(tmp_path):
-    rows = file_rows(table(tmp_path / "a.csv", 30)).rows
+    rows = file_rows(table(tmp_path / "a.csv", 30))
     others = Rows.of([Row(None, "public", f"text {number}", 0, 0) for number in (29, 3, 99)])
     for among in (others, rows.take(np.array([29, 3]))):
         found = rows.where(rows.on_documents_of(among))

@@ -28,7 +28,7 @@ def test_every_orient_of_pandas_is_read(tmp_path, orient, index, size):
     path = tmp_path / "a.json"
     for indent in (None, 2):
         table[:size].to_json(path, orient=orient, indent=indent)
-        rows = undivided_rows(path).rows
+        rows = undivided_rows(path)
         assert [(row.example, row.label) for row in rows] == [
             ("a", "x"), ("b", "y"), ("c", "x")
         ][:size]  # fmt: skip
@@ -84,7 +84,7 @@ def test_rows_of_tools_for_annotation(tmp_path, tool, form):
         }
         pd.DataFrame(cells).to_csv(path, index=False)
     file = undivided_rows(path, say=said.append)
-    assert [(row.example, row.label) for row in file.rows] == expected
+    assert [(row.example, row.label) for row in file] == expected
     lost = len(records) - len(expected)
     assert file.left_out == ({"that the annotator rejected or ignored": lost} if lost else {})
     assert ["left out that the annotator" in remark for remark in said] == [True] * bool(lost)
@@ -99,7 +99,7 @@ def test_several_choices_are_tags_and_no_class(tmp_path, form):
         pd.DataFrame({"text": ["a"], "label": [json.dumps(choices)]}).to_csv(path)
     with pytest.raises(RowError, match="a list of 2 values, and labels exclude one another"):
         undivided_rows(path)
-    assert undivided_rows(path, link=TAGS).rows[0].label == {"Pos", "Neg"}
+    assert undivided_rows(path, link=TAGS)[0].label == {"Pos", "Neg"}
     path.write_text(path.read_text().replace("choices", "taxonomy"))
     for link in (LABELS, TAGS, rating_of(0, 1)):
         with pytest.raises(RowError, match="label must be"):

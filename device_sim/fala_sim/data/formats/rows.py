@@ -22,7 +22,7 @@ from pathlib import Path
 from fala import DataError, Match
 from fala.base.examples import document_of
 from fala_export.rows.row_files import load_rows
-from fala_export.rows.table import Rows, UserRows
+from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_sim.data.conversion import (
     TEST_SHARE,
@@ -68,7 +68,7 @@ def convert_rows(
     """
     left_out.add("users beyond those asked for", count=len(loaded.users) - len(users))
     drawn = random.Random(f"rows {seed}")
-    judged = sorted({_judged(row) for user in users for row in _rows(loaded.users[user])})
+    judged = sorted({_judged(row) for user in users for row in loaded.users[user]})
     held_out = set(drawn.sample(judged, round(TEST_SHARE * len(judged)))) if seed else set()
     names = [str(label) for label in loaded.labels]
     rows = [_row(row, row.user or f"row {row.line}", "public", names) for row in loaded.public]
@@ -89,16 +89,12 @@ def convert_rows(
 
 def busiest_users(loaded: Rows) -> list[str]:
     """The file's users, those with most rows first."""
-    sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
+    sizes = {user: len(of_user) for user, of_user in loaded.users.items()}
     return sorted(sizes, key=lambda user: -sizes[user])
 
 
-def _rows(of_user: UserRows) -> list[Row]:
-    return sorted([*of_user.train, *of_user.test], key=lambda row: row.line)
-
-
-def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[Row], list[Row]]:
-    rows = _rows(of_user)
+def _divide(of_user: Rows, held_out: set[str]) -> tuple[list[Row], list[Row]]:
+    rows = sorted(of_user, key=lambda row: row.line)
     if isinstance(rows[0].example, Match):
         cut = len(rows) - max(1, round(TEST_SHARE * len(rows)))
         return rows[:cut], rows[cut:]
