@@ -6,7 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from fala import Counts, DataError, Report, Stopped
-from fala_export.fit.device_fit import Work
+from fala.solver.minimum import Work
 from fala_sim.data.users import User
 from fala_sim.methods import fala_paper
 from fala_sim.methods.adapter import Adapter

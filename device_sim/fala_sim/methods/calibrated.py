@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala_export.fit.device_fit import Block, Inputs, TrainingSet, fit_device
+from fala.solver.fit import fit as fit_device
+from fala.solver.training import Block, Inputs, TrainingSet
 from fala_sim.data.users import UserExample
 from fala_sim.methods.frozen import shipped_scores
 from fala_sim.methods.method import Look, Method, MethodSettings, Scores

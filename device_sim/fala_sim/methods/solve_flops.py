@@ -6,7 +6,7 @@ are those of Golub and Van Loan, "Matrix Computations", 4th edition (2013).
 
 from __future__ import annotations
 
-from fala_export.fit.device_fit import Work
+from fala.solver.minimum import Work
 
 
 def logits_flops(examples: int, classes: int, dimension: int) -> float:

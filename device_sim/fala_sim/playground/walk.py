@@ -18,9 +18,9 @@ from fala.base.examples import unique_texts
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala_export.bundle.writing import add_bridge, write_again, write_release
-from fala_export.fit.annotators import annotated_rows, learn_scales
+from fala_export.fit.annotators import learn_scales
 from fala_export.fit.bridge import fit_bridge
-from fala_export.fit.heads import PublicRows, fit_joint_head, kind_of
+from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, kind_of
 from fala_export.fit.left_out import Show
 from fala_export.people.draw import few_annotators, rows_of_head
 from fala_export.people.interval import interval
@@ -106,7 +106,7 @@ def _side(
     if has_head and head is not None:
         return Side(name, bundle.path, head, embeddings, has_head=True)
     labels = [row.label for row in fitted if row.label is not None]
-    public_rows = PublicRows.of(
+    public_rows = HeadTrainingSet.of(
         backbone, fitted.examples.tolist(), labels, label_names=rows.labels, embeddings=embeddings,
         **kind_of(rows.link),
     )  # fmt: skip
@@ -126,10 +126,9 @@ def _add_scales(
         return f"the SDK's: {reason}"
     bundle = Bundle.open(release)
     try:
-        people = annotated_rows(bundle, head, rows, lambda _: embeddings, show)
+        scales, origin = learn_scales(bundle, head, rows, lambda _: embeddings, show)
     except DataError as error:
         return f"the SDK's: {error}"
-    scales, origin = learn_scales(people, show)
     if origin is None:
         return "the SDK's"
     write_again(release, bundle, {"scales": scales, "scales_from": origin})

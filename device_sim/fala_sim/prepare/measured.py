@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fala import Bundle, Device
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala_export.fit.device_fit import SparseRows
+from fala.text.sparse_rows import SparseRows
 from fala_sim.data.users import User, UserExample
 
 LogitArray: TypeAlias = NDArray[np.float64]

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 import fala_export
 from fala import Bundle, DataError
 from fala.model.heads import Head, Vectors
+from fala.solver.decision import decide
+from fala.solver.fit import fit as fit_device
+from fala.solver.training import Block, Inputs, TrainingSet
 from fala_export import Row, write_release
-from fala_export.fit.device_fit import Block, Inputs, TrainingSet, decide, fit_device
 from fala_sim.data.users import User
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.threads import one_blas_thread
 from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
+from fala.solver.training import TrainingSet
 from fala_export.base.errors import RowError
 from fala_export.fit import scales
-from fala_export.fit.device_fit import one_blas_thread
 from fala_export.fit.left_out import Show, cross_fitted_logits, was_trained
-from fala_export.fit.scales import AnnotatedRows
 from fala_export.people.draw import LEAST_ANNOTATORS, annotators_of, evenly, rows_of_head
-from fala_export.rows.table import Rows
+from fala_export.rows.table import Rows, coded
 from fala_export.rows.user_rows import label_names, shown_labels
 
 #: Rows of an annotator: more would only cost time.
@@ -64,14 +64,14 @@ def annotated(bundle: Bundle, head: Head, rows: Rows) -> tuple[Rows, NDArray[np.
     return result, np.flatnonzero(chosen[used]), len(annotators)
 
 
-def annotated_rows(
+def learn_scales(
     bundle: Bundle,
     head: Head,
     rows: Rows,
     embeddings_of: Callable[[list[str]], Mapping[str, Vectors]],
     show: Show,
-) -> AnnotatedRows:
-    """Draw annotators, and compute a head's inputs and logits of their rows.
+) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
+    """Draw annotators, and choose the scales with the least loss on them, by number of labels.
 
     Args:
         bundle: The release.
@@ -80,6 +80,9 @@ def annotated_rows(
         embeddings_of: Embeds the texts of those that are drawn.
         show: Shows progress.
 
+    Returns:
+        See ``choose_table``.
+
     Raises:
         DataError: See ``cross_fitted_logits``.
         RowError: See ``annotated``.
@@ -87,32 +90,32 @@ def annotated_rows(
     rows, drawn, available = annotated(bundle, head, rows)
     embeddings = embeddings_of(rows.texts())
     logits = cross_fitted_logits(
-        bundle, head, rows.examples.tolist(), [row.label for row in rows], embeddings, show
+        bundle, head, rows.examples.tolist(), rows.row_labels, embeddings, show
     )[drawn]
     used = rows.take(drawn)
     # Many annotators label the same examples: compute the inputs once.
-    examples = list(dict.fromkeys(row.example for row in used))
-    position_of = {example: position for position, example in enumerate(examples)}
-    positions = np.array([position_of[row.example] for row in used], dtype=np.int64)
+    (*examples, _), positions = coded(used.examples)
     words = head.words(examples)
-    return AnnotatedRows(
+    training, names = scales.annotated_set(
         head,
         head.inputs(examples, embeddings)[positions],
         None if words is None else words.take(positions),
         logits,
-        head.label_shares([row.label for row in used]),
-        [str(row.user) for row in used],
-        available,
+        head.label_shares(used.row_labels),
+        [str(name) for name in used.user_names],
     )
+    return choose_table(training, names, available, show)
 
 
-def learn_scales(
-    rows: AnnotatedRows, show: Show
+def choose_table(
+    rows: TrainingSet, names: Sequence[str], available: int, show: Show
 ) -> tuple[list[dict[str, Any]] | None, dict[str, int] | None]:
-    """Choose the scales with the least loss on annotators, by number of labels.
+    """Choose the scales of some annotators, by number of labels.
 
     Args:
-        rows: The annotators' rows.
+        rows: The annotators' rows, from ``annotated_set``.
+        names: Each row's annotator.
+        available: How many annotators they were drawn from.
         show: Shows progress.
 
     Returns:
@@ -121,7 +124,7 @@ def learn_scales(
     """
     table, people = [], 0
     for labels in scales.NUMBERS_OF_LABELS:
-        sets = scales.training_sets(rows, labels)
+        sets = scales.training_sets(rows, names, labels)
         if len(sets) < LEAST_ANNOTATORS:
             break
         people = max(people, len(sets))
@@ -130,4 +133,4 @@ def learn_scales(
             table.append(scales.choose_scales(sets, labels, bar.update).to_details())
     if not table:
         return None, None
-    return table, {"annotators": people, "of": max(rows.available, people)}
+    return table, {"annotators": people, "of": max(available, people)}

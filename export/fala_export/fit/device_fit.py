@@ -1,4 +1,4 @@
-"""The devices' fit, for a vendor's studies of public annotators; see ``fala.solver.fit``."""
+"""The devices' fit on given embeddings, without a device; see ``fala.solver.fit``."""
 
 from __future__ import annotations
 
@@ -6,45 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fala.base.errors import DataError, counted, type_of
-from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats, check_arrays
-from fala.solver.decision import decide
-from fala.solver.fit import (
-    BIAS_SCALE,
-    DENSE_SCALE,
-    LEXICAL_SCALE,
-    SLOPE_SCALE,
-    default_scales,
-)
-from fala.solver.fit import fit as fit_device
-from fala.solver.gaussian import (
-    SLOPE_DEVIATION,
-    whiten,
-)
-from fala.solver.minimum import Work
-from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
+from fala.solver.fit import fit
+from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
-
-__all__ = [
-    "BIAS_SCALE",
-    "DENSE_SCALE",
-    "LEXICAL_SCALE",
-    "SLOPE_DEVIATION",
-    "SLOPE_SCALE",
-    "Block",
-    "Inputs",
-    "SparseRows",
-    "TrainingSet",
-    "Work",
-    "blocks_of",
-    "decide",
-    "default_scales",
-    "fit_device",
-    "fit_personal",
-    "one_blas_thread",
-    "whiten",
-]
 
 
 def fit_personal(
@@ -98,7 +64,7 @@ def fit_personal(
     )  # fmt: skip
     if not training.used.any():
         raise DataError("neither an old logit nor a label to fit")
-    personal = fit_device(training).full
+    personal = fit(training).full
     return personal_of(head, personal.weights, personal.bias)
 
 

@@ -41,7 +41,7 @@ from fala.model.losses import Floats, check_arrays
 from fala.solver.newton import Evidence
 from fala.text.ngrams import BUCKETS, lexical_rows
 from fala_export.fit.joint import Joint, fit_joint, left_out
-from fala_export.fit.joint_rows import JointExamples, frequent, narrowed
+from fala_export.fit.joint_rows import JointProblem, frequent, narrowed
 from fala_export.fit.plain import PlainProblem
 from fala_export.fit.streamed_rows import parts_of
 from fala_export.fit.words import fit_idf
@@ -119,7 +119,7 @@ def fit_head(
     if isinstance(backbone, np.ndarray):
         if labels is not None:
             raise DataError("with vectors, call fit_head(vectors, labels)")
-        rows = PublicRows.of_vectors(
+        rows = HeadTrainingSet.of_vectors(
             backbone, cast("Iterable[Label]", examples), label_names=label_names, rating=rating,
             exclusive=exclusive,
         )  # fmt: skip
@@ -130,14 +130,14 @@ def fit_head(
             "vectors, fit_head(vectors, labels)"
         )
     lexical = check_flag(lexical, "lexical")
-    rows = PublicRows.of(
+    rows = HeadTrainingSet.of(
         backbone, cast("Iterable[Example]", examples), labels, label_names=label_names,
         embeddings=embeddings, rating=rating, exclusive=exclusive,
     )  # fmt: skip
     return fit_joint_head(rows)[0] if lexical else fit_plain_head(rows)
 
 
-def fit_plain_head(rows: PublicRows) -> Head:
+def fit_plain_head(rows: HeadTrainingSet) -> Head:
     """``fit_head`` without words."""
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, loss)
@@ -185,8 +185,8 @@ _UNIT = Rating(-1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class PublicRows:
-    """The training data of a head: public rows, by distinct example.
+class HeadTrainingSet:
+    """The training set of a head: public rows, by distinct example.
 
     Attributes:
         task: The head's task.
@@ -212,6 +212,12 @@ class PublicRows:
     embeddings: Mapping[str, Vectors]
     numbers: _Numbers | None
     link: Link
+
+    @property
+    def evidence(self) -> Evidence:
+        """The examples' labels, as the solver takes them."""
+        none = np.zeros_like(self.shares)
+        return Evidence(self.shares, self.counts, none, np.zeros(len(none)), self.link)
 
     def details(self) -> dict[str, int]:
         """What the head is fitted to, for a manifest."""
@@ -256,7 +262,7 @@ class PublicRows:
         embeddings: Mapping[str, Vectors] | None = None,
         rating: tuple[float, float] | None = None,
         exclusive: bool = True,
-    ) -> PublicRows:
+    ) -> HeadTrainingSet:
         """Gather rows; see ``fit_head``.
 
         Args:
@@ -315,7 +321,7 @@ class PublicRows:
         label_names: Iterable[OneLabel] | None = None,
         rating: tuple[float, float] | None = None,
         exclusive: bool = True,
-    ) -> PublicRows:
+    ) -> HeadTrainingSet:
         """Embeddings (n, d) with their labels, for a head without words; maybe memory-mapped.
 
         Raises:
@@ -342,15 +348,17 @@ class PublicRows:
         )  # fmt: skip
 
 
-def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
+def fit_joint_head(
+    rows: HeadTrainingSet, step: Callable[[], None] = lambda: None
+) -> tuple[Head, Joint]:
     """``fit_head`` with words, and the result of its cross-validation.
 
     Args:
         rows: The training data.
         step: Called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
-    examples, idf, columns, start = _joint_examples(rows)
-    joint = fit_joint(examples, step)
+    problem, idf, columns, start = _joint_problem(rows)
+    joint = fit_joint(problem, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
     words = np.zeros((len(weight), BUCKETS))
@@ -359,7 +367,7 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
 
 
 def left_out_logits(
-    rows: PublicRows,
+    rows: HeadTrainingSet,
     penalties: Sequence[float] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> Floats:
@@ -377,22 +385,22 @@ def left_out_logits(
     Raises:
         DataError: There is only one document, or the penalties are of another kind of head.
     """
-    examples, *_ = _joint_examples(rows)
-    chosen = fit_joint(examples, step).penalties if penalties is None else penalties
-    logits = np.asarray(left_out(examples, chosen)[rows.positions])
+    problem, *_ = _joint_problem(rows)
+    chosen = fit_joint(problem, step).penalties if penalties is None else penalties
+    logits = np.asarray(left_out(problem, chosen)[rows.positions])
     if rows.numbers is None:
         return logits
     return rows.numbers.deviation * logits + rows.numbers.mean
 
 
-def _joint_examples(
-    rows: PublicRows,
-) -> tuple[JointExamples, Vectors, NDArray[np.int64], float]:
-    """The training data of a head with words.
+def _joint_problem(
+    rows: HeadTrainingSet,
+) -> tuple[JointProblem, Vectors, NDArray[np.int64], float]:
+    """The objective of a head with words.
 
     Returns:
-        The data; the n-grams' frequencies; the n-grams that are in the data, by its columns; and
-        the start weight of u * v.
+        The objective; the n-grams' frequencies; the n-grams that are in the data, by its columns;
+        and the start weight of u * v.
     """
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
@@ -406,19 +414,12 @@ def _joint_examples(
     numbers = np.array([number[text] for text in documents])
     words = lexical_rows(idf, documents)
     columns = frequent(words, numbers)
-    joint = JointExamples(
-        parts,
-        narrowed(words, columns),
-        rows.shares,
-        rows.counts,
-        numbers,
-        start * rows.inputs.sum(axis=1, dtype=np.float64),
-        rows.link,
-    )
-    return joint, idf, columns, start
+    first = start * rows.inputs.sum(axis=1, dtype=np.float64)
+    problem = JointProblem(parts, narrowed(words, columns), rows.evidence, numbers, first)
+    return problem, idf, columns, start
 
 
-def _inner_product(rows: PublicRows) -> float:
+def _inner_product(rows: HeadTrainingSet) -> float:
     """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
     if rows.task != MATCHING:
         return 0.0
@@ -427,7 +428,7 @@ def _inner_product(rows: PublicRows) -> float:
 
 
 def _fit(
-    inputs: Vectors, rows: PublicRows, prior_mean: float
+    inputs: Vectors, rows: HeadTrainingSet, prior_mean: float
 ) -> tuple[Floats, Floats, float, float]:
     """Fit a head without words; its theta shrinks to ``prior_mean``.
 
@@ -441,10 +442,7 @@ def _fit(
     offset = np.zeros_like(rows.shares)
     if prior_mean:
         offset += prior_mean * inputs.sum(axis=1, dtype=np.float64, keepdims=True)
-    evidence = Evidence(
-        rows.shares, rows.counts, np.zeros_like(offset), np.zeros(len(offset)), rows.link
-    )
-    data = PlainProblem(inputs, offset, evidence)
+    data = PlainProblem(inputs, offset, rows.evidence)
     with one_blas_thread():
         chosen = searched(len(inputs))
         penalty, loss = (data if chosen is None else data.take(chosen)).chosen_penalty()

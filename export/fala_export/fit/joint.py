@@ -21,7 +21,7 @@ from fala.base.errors import DataError
 from fala.base.threads import one_blas_thread
 from fala.model.links import Link
 from fala.model.losses import Floats
-from fala_export.fit.joint_rows import JointExamples, JointProblem
+from fala_export.fit.joint_rows import JointProblem
 from fala_export.people.draw import searched
 from fala_export.people.fold import folds_of
 
@@ -87,68 +87,64 @@ class Joint:
         }
 
 
-def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) -> Joint:
+def fit_joint(problem: JointProblem, step: Callable[[], None] = lambda: None) -> Joint:
     """Choose the penalties by cross-validation over documents, and fit.
 
     Args:
-        examples: The training data.
+        problem: The training data.
         step: Called after every point of the search, at most ``MOST_STEPS`` times.
     """
     with one_blas_thread():
-        subset = searched(len(examples.counts))
-        search = _Search(JointProblem(examples if subset is None else examples.take(subset)), step)
+        subset = searched(len(problem))
+        search = _Search(problem if subset is None else problem.take(subset), step)
         chosen, loss, loss_without = search.run()
         margins = search.margin_of(loss), search.margin_of(loss_without)
-        documents = len(np.unique(search.problem.examples.documents))
-        problem = search.problem
-        if subset is not None:
-            del search
-            problem = JointProblem(examples)
+        documents = len(np.unique(search.problem.documents))
+        del search  # and what it computed of a subset
         scales = [10.0 ** (k / 2) for k in chosen]
-        point, logits = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
-        total = float(examples.counts.sum())
+        point, logits = problem.minimize(scales, np.ones(len(problem)), None, _FINAL)
+        total = float(problem.evidence.label_weights.sum())
         penalties = (
             kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
         )
         return Joint(
             *problem.weights(point), logits, tuple(penalties), loss, loss_without, margins,
-            documents, len(problem.ngrams), examples.link,
+            documents, len(problem.ngrams), problem.evidence.link,
         )  # fmt: skip
 
 
-def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
+def left_out(problem: JointProblem, penalties: Sequence[float]) -> Floats:
     """Cross-fitted logits: each example's by a fit to other documents, shape (n, C).
 
     Args:
-        examples: The training data; each fit uses two thirds of the documents.
+        problem: The training data; each fit uses two thirds of the documents.
         penalties: l_k by block, as chosen by ``fit_joint`` on all documents.
 
     Raises:
         DataError: There is only one document, or not one penalty for each block.
     """
-    blocks = len(examples.parts) + 1
+    blocks = len(problem.parts) + 1
     if len(penalties) != blocks:
         raise DataError(f"penalties for {len(penalties)} blocks of features, not for {blocks}")
-    sets = _sets(examples)
+    sets = _sets(problem)
     if len(sets) < 2:
         raise DataError("leaving documents out needs two documents or more")
     with one_blas_thread():
-        problem = JointProblem(examples)
-        total = float(examples.counts.sum())
+        total = float(problem.evidence.label_weights.sum())
         scales = [
             kappa / (2 * penalty * total)
             for kappa, penalty in zip(problem.kappas, penalties, strict=True)
         ]
-        z = np.zeros(examples.labels.shape)
+        z = np.zeros(problem.evidence.labels.shape)
         for fitted in sets:
             _, logits = problem.minimize(scales, fitted, None, _FINAL)
             z[fitted == 0] = logits[fitted == 0]
         return z
 
 
-def _sets(examples: JointExamples) -> Floats:
+def _sets(problem: JointProblem) -> Floats:
     """Each fold's training set: 1 for its examples, 0 for those of left-out documents."""
-    folds = folds_of(examples.documents)
+    folds = folds_of(problem.documents)
     return np.asarray(folds != np.arange(folds.max() + 1)[:, None], dtype=np.float64)
 
 
@@ -158,7 +154,7 @@ class _Search:
     def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
         self.problem = problem
         self._step = step
-        self._sets = _sets(problem.examples)
+        self._sets = _sets(problem)
         self._losses: dict[tuple[int | None, ...], float] = {}
         self._margins: dict[float, float] = {}
         self._starts: list[Floats | None] = [None] * len(self._sets)
@@ -205,15 +201,15 @@ class _Search:
         return self._losses[key]
 
     def _left_out_loss(self, scales: list[float]) -> float:
-        examples = self.problem.examples
-        sums = np.zeros(len(examples.counts))
+        evidence = self.problem.evidence
+        counts, sums = evidence.label_weights, np.zeros(len(self.problem))
         for fold, fitted in enumerate(self._sets):
             start = self._starts[fold]
             self._starts[fold], z = self.problem.minimize(scales, fitted, start, _SEARCH)
-            losses = examples.link.losses(examples.labels, z)
-            sums += (1 - fitted) * examples.counts * losses
-        total = float(examples.counts.sum())
+            losses = evidence.link.losses(evidence.labels, z)
+            sums += (1 - fitted) * counts * losses
+        total = float(counts.sum())
         loss = float(sums.sum()) / total
-        of_documents = np.bincount(examples.documents, sums - loss * examples.counts)
+        of_documents = np.bincount(self.problem.documents, sums - loss * counts)
         self._margins[loss] = 1.96 * float(np.sqrt((of_documents**2).sum())) / total
         return loss

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Vectors
-from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.newton import Evidence, Problem, newton
@@ -30,35 +29,6 @@ _STAGES = (0.1, 1e-2)
 
 
 @dataclass(frozen=True, eq=False)
-class JointExamples:
-    """The training data of a joint head.
-
-    Attributes:
-        parts: The embeddings' parts, shapes (n, d_k).
-        words: The n-grams of n examples.
-        labels: Class shares or numbers y, shape (n, C).
-        counts: s, the number of rows of each example, shape (n,).
-        documents: The index of each example's document, shape (n,): a document is in one fold.
-        start: z_0 by example, shape (n,): the logits to which the weights shrink.
-        link: The meaning of the logits.
-    """
-
-    parts: Sequence[Vectors]
-    words: SparseRows
-    labels: Floats
-    counts: Floats
-    documents: NDArray[np.int64]
-    start: Floats
-    link: Link = LABELS
-
-    def take(self, rows: NDArray[np.int64]) -> JointExamples:
-        """Some of the examples."""
-        return JointExamples(
-            [part[rows] for part in self.parts], self.words.take(rows), self.labels[rows],
-            self.counts[rows], self.documents[rows], self.start[rows], self.link,
-        )  # fmt: skip
-
-
 class JointProblem:
     """The joint head's objective, minimized by the solver's Newton method.
 
@@ -66,31 +36,65 @@ class JointProblem:
     more are centred in each multiplication.
 
     Attributes:
-        examples: The training data.
-        kappas: The mean squared length of each block's centred rows.
-        ngrams: The n-grams with a weight.
+        parts: The embeddings' parts, shapes (n, d_k).
+        words: The n-grams of n examples.
+        evidence: Their labels y, and s, the number of rows of each example.
+        documents: The index of each example's document, shape (n,): a document is in one fold.
+        start: z_0 by example, shape (n,): the logits to which the weights shrink.
     """
 
-    def __init__(self, examples: JointExamples) -> None:
-        self.examples = examples
-        dense = [StreamedRows.principal(part) for part in examples.parts]
-        self._dense = [rows for rows, _ in dense]
-        self.ngrams = frequent(examples.words, examples.documents)
-        words = examples.words
+    parts: Sequence[Vectors]
+    words: SparseRows
+    evidence: Evidence
+    documents: NDArray[np.int64]
+    start: Floats
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def take(self, rows: NDArray[np.int64]) -> JointProblem:
+        """The objective of some of the examples."""
+        return JointProblem(
+            [part[rows] for part in self.parts], self.words.take(rows), self.evidence.take(rows),
+            self.documents[rows], self.start[rows],
+        )  # fmt: skip
+
+    @cached_property
+    def ngrams(self) -> NDArray[np.int64]:
+        """The n-grams with a weight."""
+        return frequent(self.words, self.documents)
+
+    @cached_property
+    def kappas(self) -> list[float]:
+        """The mean squared length of each block's centred rows."""
+        return [float(square.sum()) / len(self) or 1.0 for square in self._squares]
+
+    @cached_property
+    def _principal(self) -> list[tuple[StreamedRows, Floats]]:
+        """Each dense part along its principal axes, and the sums of squares along these."""
+        return [StreamedRows.principal(part) for part in self.parts]
+
+    @cached_property
+    def _centred(self) -> CentredRows:
+        """The n-grams with a weight."""
+        words = self.words
         if not np.array_equal(self.ngrams, np.arange(words.width)):
             words = _columns(words, self.ngrams)
         words = _by_scipy(words)
-        self._words = CentredRows(words, words.mean(), 1.0)
-        squares = [*(square for _, square in dense), _squares(self._words)]
-        self.kappas = [float(square.sum()) / len(words) or 1.0 for square in squares]
-        self._sizes = [len(square) for square in squares]
-        self._squares = np.concatenate(squares)
-        few = len(words) <= FEW
-        parts = [rows.written() if few else rows for rows in self._dense]
-        # Newton's method needs their products alone; far from the minimum quick ones.
-        self._parts = cast("tuple[DenseRows | CentredRows, ...]", (*parts, self._words))
-        quick = (*(_single(rows) for rows in parts), self._words)
-        self._quick = cast("tuple[DenseRows | CentredRows, ...]", quick)
+        return CentredRows(words, words.mean(), 1.0)
+
+    @cached_property
+    def _squares(self) -> list[Floats]:
+        """The sums of squares of each block's columns."""
+        return [*(square for _, square in self._principal), _squares(self._centred)]
+
+    @cached_property
+    def _rows(self) -> tuple[tuple[DenseRows | CentredRows, ...], ...]:
+        """The blocks' rows, exact and with quicker products: far from the minimum these do."""
+        few = len(self) <= FEW
+        parts = [rows.written() if few else rows for rows, _ in self._principal]
+        both = (*parts, self._centred), (*(_single(rows) for rows in parts), self._centred)
+        return cast("tuple[tuple[DenseRows | CentredRows, ...], ...]", both)
 
     def minimize(
         self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float
@@ -106,25 +110,20 @@ class JointProblem:
         Returns:
             The weights and the bias of every logit, shape (C, columns), and the logits, (n, C).
         """
-        labels, count = self.examples.labels, len(weights)
-        zeros = np.zeros_like(labels)
-        evidence = Evidence(
-            labels, weights * self.examples.counts, zeros, np.zeros(count), self.examples.link
-        )
+        evidence = replace(self.evidence, label_weights=weights * self.evidence.label_weights)
+        zeros = np.zeros_like(evidence.labels)
         of_blocks = np.sqrt(np.divide(scales, self.kappas))
-        rows, quick = (
-            JointRows(parts, tuple(of_blocks.tolist()), _FREE)
-            for parts in (self._parts, self._quick)
-        )
-        roots = np.append(np.repeat(of_blocks, self._sizes), _FREE)
-        exact = Problem(rows, zeros, zeros + self.examples.start[:, None], evidence)
+        rows, quick = (JointRows(parts, tuple(of_blocks.tolist()), _FREE) for parts in self._rows)
+        sizes = [len(square) for square in self._squares]
+        roots = np.append(np.repeat(of_blocks, sizes), _FREE)
+        exact = Problem(rows, zeros, zeros + self.start[:, None], evidence)
         point = exact.start
         tolerances = [*_STAGES, tolerance]
         if start is not None:
             point[:, :-1] = np.divide(start, roots, out=np.zeros_like(start), where=roots > 0)
             tolerances = [tolerance]
         # The diagonal of the Hessian at one curvature; the problem's slope has no column.
-        squares = np.append(self._squares, count) * roots**2
+        squares = np.append(np.concatenate(self._squares), len(self)) * roots**2
         for near in tolerances:
             problem = exact.over(quick) if near >= _STAGES[-1] else exact
             curvature = evidence.curvature_at(problem.logits(point)).mean()
@@ -139,12 +138,14 @@ class JointProblem:
         Returns:
             Weights of the dense parts, (C, D), and the n-grams, (C, width); biases, (C,).
         """
-        *dense, words, bias = np.split(point, np.cumsum(self._sizes), axis=1)
-        weights = [part @ rows.axes.T for part, rows in zip(dense, self._dense, strict=True)]
-        offset = bias[:, 0] - words @ self._words.centre
-        for weight, rows in zip(weights, self._dense, strict=True):
-            offset = offset - weight @ rows.centre
-        lexical = np.zeros((len(point), self.examples.words.width))
+        sizes = [len(square) for square in self._squares]
+        *dense, words, bias = np.split(point, np.cumsum(sizes), axis=1)
+        rows = [rows for rows, _ in self._principal]
+        weights = [part @ each.axes.T for part, each in zip(dense, rows, strict=True)]
+        offset = bias[:, 0] - words @ self._centred.centre
+        for weight, each in zip(weights, rows, strict=True):
+            offset = offset - weight @ each.centre
+        lexical = np.zeros((len(point), self.words.width))
         lexical[:, self.ngrams] = words
         return np.hstack(weights), lexical, offset
 

@@ -19,7 +19,7 @@ from fala.bundle.reading import Bundle
 from fala.model.heads import Head, Vectors
 from fala.model.labels import Label
 from fala.model.losses import Floats
-from fala_export.fit.heads import PublicRows, fit_head, kind_of, left_out_logits
+from fala_export.fit.heads import HeadTrainingSet, fit_head, kind_of, left_out_logits
 from fala_export.fit.joint import MOST_STEPS
 from fala_export.people.fold import folds_of
 from fala_export.rows.table import coded
@@ -94,7 +94,7 @@ def logits_of_left_out(
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
     with show("leaving documents out", MOST_STEPS) as bar:
-        public = PublicRows.of(
+        public = HeadTrainingSet.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
             **kind_of(head.link),
         )  # fmt: skip

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.base.threads import one_blas_thread
 from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
 from fala.model.scales import Scales, scales_at
-from fala_export.fit.device_fit import (
-    Block,
-    Inputs,
-    SparseRows,
-    TrainingSet,
-    blocks_of,
-    default_scales,
-    one_blas_thread,
-)
+from fala.solver.fit import default_scales
+from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
+from fala.text.sparse_rows import SparseRows
 from fala_export.fit.devices import Devices
 from fala_export.people.draw import LEAST_ROWS, drawn
 
@@ -40,27 +35,37 @@ _SWEEPS = 2
 _CLEAR = 2.0
 
 
-@dataclass(frozen=True)
-class AnnotatedRows:
-    """Public rows of named annotators, as inputs of a head.
+def annotated_set(
+    head: Head,
+    inputs: Vectors,
+    words: SparseRows | None,
+    logits: Floats,
+    labels: Floats,
+    names: Sequence[str],
+) -> tuple[TrainingSet, list[str]]:
+    """Return the labels of public annotators as a training set, and each row's annotator.
 
-    Attributes:
+    The vendor's logits are a fixed first block, as they need not be the head's own. The rows are in
+    an order that depends neither on the file's nor on which label comes first.
+
+    Args:
         head: The head.
         inputs: ``Head.inputs``, shape (n, D).
         words: ``Head.words``.
         logits: ``cross_fitted_logits``, shape (n, C).
         labels: ``Head.label_shares``, shape (n, C).
         names: Each row's annotator.
-        available: How many annotators have ``LEAST_ROWS`` rows, of whom these were drawn.
     """
-
-    head: Head
-    inputs: Vectors
-    words: SparseRows | None
-    logits: Floats
-    labels: Floats
-    names: Sequence[str]
-    available: int
+    head_logits = Block(Inputs(logits.astype(np.float32)), np.eye(len(head.bias), dtype=np.float32))
+    blocks = [
+        Block(block.inputs, np.zeros_like(block.weight))
+        for block in blocks_of(head, Inputs(inputs), words)
+    ]
+    bias, missing = np.zeros_like(head.bias), np.full(labels.shape, np.nan)
+    training = TrainingSet((head_logits, *blocks), bias, labels, missing, head.link)
+    keys = np.abs(logits).sum(axis=1), head.link.losses(labels, logits)
+    order = np.lexsort([key.round(9) for key in keys])
+    return training.take(order), [names[row] for row in order]
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
@@ -76,48 +81,27 @@ def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[n
     }
 
 
-def training_sets(rows: AnnotatedRows, labels: int) -> list[list[TrainingSet]]:
-    """Devices' training data with some number of labels, by annotator.
+def training_sets(rows: TrainingSet, names: Sequence[str], labels: int) -> list[list[TrainingSet]]:
+    """Devices' training sets with some number of labels, by annotator.
 
-    An annotator's rows are drawn into groups of this number. A group is a device. The vendor's
-    logits are a fixed first block, as they need not be the head's own. Of very many annotators
-    some are drawn.
+    An annotator's rows are drawn into groups of this number. A group is a device. Of very many
+    annotators some are drawn.
 
     Args:
-        rows: The annotators' rows.
+        rows: The annotators' rows, from ``annotated_set``.
+        names: Each row's annotator.
         labels: The number of labels.
     """
-    head = rows.head
-    enough = rows_by_name(rows.names, max(labels, LEAST_ROWS))
-    identity = np.eye(len(head.bias), dtype=np.float32)
-    people = []
+    enough = rows_by_name(names, max(labels, LEAST_ROWS))
     most = min(MOST_ANNOTATORS, _MOST_ROWS // labels)
-    names = sorted(drawn(enough, most), key=lambda name: (len(enough[name]), name))
-    groups = max(1, min(_MOST_GROUPS, _MOST_ROWS // labels // max(1, len(names))))
-    for name in names:
-        ordered = np.random.default_rng(0).permutation(_in_order(rows, enough[name]))
-        sets = []
-        for start in range(0, min(groups * labels, len(ordered) - labels + 1), labels):
-            chosen = ordered[start : start + labels]
-            user_words = None if rows.words is None else rows.words.take(chosen)
-            head_logits = Block(Inputs(rows.logits[chosen].astype(np.float32)), identity)
-            blocks = [
-                Block(block.inputs, np.zeros_like(block.weight))
-                for block in blocks_of(head, Inputs(rows.inputs[chosen]), user_words)
-            ]
-            shares, bias = rows.labels[chosen], np.zeros_like(head.bias)
-            missing = np.full(shares.shape, np.nan)
-            sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
-        people.append(sets)
+    chosen = sorted(drawn(enough, most), key=lambda name: (len(enough[name]), name))
+    groups = max(1, min(_MOST_GROUPS, _MOST_ROWS // labels // max(1, len(chosen))))
+    people = []
+    for name in chosen:
+        order = np.random.default_rng(0).permutation(enough[name])
+        starts = range(0, min(groups * labels, len(order) - labels + 1), labels)
+        people.append([rows.take(order[start : start + labels]) for start in starts])
     return people
-
-
-def _in_order(rows: AnnotatedRows, of_name: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Rows in an order that depends neither on the file's nor on which label comes first."""
-    labels, logits = rows.labels[of_name], rows.logits[of_name]
-    losses = rows.head.link.losses(labels, logits)
-    keys = np.abs(logits).sum(axis=1), losses
-    return of_name[np.lexsort([key.round(9) for key in keys])]
 
 
 def trials(blocks: int) -> int:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError
 from fala.cli import progress
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Vectors
 from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder
-from fala_export.fit.annotators import annotated_rows, learn_scales
-from fala_export.fit.scales import (
-    AnnotatedRows,
-)
+from fala_export.fit.annotators import learn_scales
 from fala_export.people.draw import few_annotators
 from fala_export.rows.table import Rows
 from fala_export.training.unseen import unseen_rows
@@ -58,17 +56,6 @@ def write_scales(
         ExportError: ``trained_on`` are not the rows of the release's training.
         RowError: A row has a label that is not the head's.
     """
-    bundle, head, public = _open(release, public, trained_on)
-    check_annotators(public)  # before minutes of embedding
-    rows = _annotate(bundle, head, public, embedder or Embedder())
-    scales, origin = learn_scales(rows, progress)
-    before, notes = release.stat().st_size, {"scales": scales, "scales_from": origin}
-    write_again(out, bundle, notes)
-    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}
-
-
-def _open(release: Path, public: Rows, trained_on: Rows | None) -> tuple[Bundle, Head, Rows]:
-    """A release, its head, and the public rows that its backbone was not trained on."""
     bundle = Bundle.open(release)
     head = bundle.head()
     if head is None:
@@ -76,19 +63,19 @@ def _open(release: Path, public: Rows, trained_on: Rows | None) -> tuple[Bundle,
             f"{bundle.path}: has no head, which scales are for; "
             "fala-export train makes a release with one"
         )
-    return bundle, head, unseen_rows(bundle, public, trained_on)
-
-
-def _annotate(bundle: Bundle, head: Head, public: Rows, embedder: Embedder) -> AnnotatedRows:
+    public = unseen_rows(bundle, public, trained_on)
+    check_annotators(public)  # before minutes of embedding
     if (public.task, type(public.link)) != (head.task, type(head.link)):
         rows_kind = f"{public.task} with {public.link.described(public.labels)}"
         raise BundleMismatchError(
             f"the rows are for {rows_kind}, the release's head is for {head.described}"
         )
-    backbone, digest = bundle.backbone(), bundle.backbone_digest
+    embed = partial((embedder or Embedder()).embed, bundle.backbone(), bundle.backbone_digest)
 
     def embeddings_of(texts: list[str]) -> Mapping[str, Vectors]:
-        vectors = embedder.embed(backbone, digest, texts, "embedding texts")
-        return dict(zip(texts, vectors, strict=True))
+        return dict(zip(texts, embed(texts, "embedding texts"), strict=True))
 
-    return annotated_rows(bundle, head, public, embeddings_of, progress)
+    scales, origin = learn_scales(bundle, head, public, embeddings_of, progress)
+    before, notes = release.stat().st_size, {"scales": scales, "scales_from": origin}
+    write_again(out, bundle, notes)
+    return {"bundle": str(out), "bytes_added": out.stat().st_size - before, **notes}

@@ -14,8 +14,7 @@ from fala.base.examples import MATCHING, unique_texts
 from fala.cli import progress
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder, Embeddings
-from fala_export.fit import heads
-from fala_export.fit.heads import fit_joint_head, fit_plain_head, kind_of
+from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, fit_plain_head, kind_of
 from fala_export.fit.joint import MOST_STEPS
 from fala_export.fit.words import add_words
 from fala_export.people.division import Division
@@ -89,7 +88,7 @@ def closed_form(
     click.echo(f"fitting a head to {counted(len(drawn), 'row')} in closed form", err=True)
     examples = [row.example for row in drawn]
     labels = [row.label for row in drawn]
-    fitted = heads.PublicRows.of(
+    fitted = HeadTrainingSet.of(
         backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
         **kind_of(public.link),
     )  # fmt: skip

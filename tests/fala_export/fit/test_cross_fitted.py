@@ -8,7 +8,7 @@ from fala import Bundle, DataError
 from fala.base.examples import unique_texts
 from fala.cli.progress_bars import progress
 from fala_export import write_release
-from fala_export.fit.heads import PublicRows, fit_head, left_out_logits
+from fala_export.fit.heads import HeadTrainingSet, fit_head, left_out_logits
 from fala_export.fit.left_out import cross_fitted_logits
 from public_people import FILMS
 
@@ -56,7 +56,7 @@ def test_the_penalties_of_the_release_are_used(tmp_path, backbone, embeddings, m
     labels = labels_of()
     head = make_head(words=True)
     encoder = backbone.backbone()
-    public = PublicRows.of(encoder, FILMS, labels, embeddings=embeddings)
+    public = HeadTrainingSet.of(encoder, FILMS, labels, embeddings=embeddings)
     expected = left_out_logits(public, PENALTIES)
     noted = {"training": {"words": {"penalties": PENALTIES}}}
     logits = logits_of(tmp_path / "noted.fala", backbone, head, labels, embeddings, noted)

@@ -15,10 +15,11 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import rounded
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
+from fala.solver.newton import Evidence
 from fala.text.ngrams import lexical_rows
 from fala_export import write_release
 from fala_export.fit import joint, joint_rows, streamed_rows
-from fala_export.fit.heads import PublicRows, fit_head, fit_joint_head
+from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head
 from fala_export.fit.words import add_words, fit_idf
 
 pytestmark = pytest.mark.slow
@@ -41,17 +42,18 @@ def labels_by_words(documents, seed=1):
     return [str(int(label != flip)) for label, flip in zip(has_word, flips, strict=True)]
 
 
-def joint_examples(backbone, documents, labels, counts=None):
+def joint_problem(backbone, documents, labels, counts=None):
     """A classifier's training examples, every document once."""
     values = sorted(set(labels))
     shares = np.array([[float(label == value) for value in values] for label in labels])
-    return joint_rows.JointExamples(
+    shares = shares[:, 1:] if len(values) == 2 else shares
+    zeros, counts = np.zeros(len(documents)), np.ones(len(documents)) if counts is None else counts
+    return joint_rows.JointProblem(
         [backbone.encode(documents)],
         lexical_rows(fit_idf(documents), documents),
-        shares[:, 1:] if len(values) == 2 else shares,
-        np.ones(len(documents)) if counts is None else counts,
+        Evidence(shares, counts, np.zeros_like(shares), zeros),
         np.arange(len(documents)),
-        np.zeros(len(documents)),
+        zeros,
     )
 
 
@@ -73,7 +75,7 @@ def test_a_head_of_rows_that_are_read_some_at_a_time_is_the_same(
     backbone, monkeypatch, array_library
 ):
     documents = texts(150)
-    examples = joint_examples(backbone, documents, labels_by_words(documents))
+    examples = joint_problem(backbone, documents, labels_by_words(documents))
     whole = joint.fit_joint(examples)
     monkeypatch.setattr(joint_rows, "FEW", 40)
     monkeypatch.setattr(streamed_rows, "TOGETHER", 40)
@@ -92,7 +94,7 @@ def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
     labels = random.integers(classes, size=150)
     labels[[("good" in text) for text in documents]] = 0
     counts = random.integers(1, 4, size=150).astype(float)
-    examples = joint_examples(backbone, documents, labels, counts)
+    examples = joint_problem(backbone, documents, labels, counts)
     fitted = joint.fit_joint(examples)
     # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
     # penalises all columns alike, so that each block is divided by the root of its penalty.
@@ -130,12 +132,12 @@ def test_words_improve_the_loss_beyond_embeddings(backbone):
 def test_the_losses_are_those_of_left_out_documents(backbone):
     documents = texts(400, seed=4)
     labels = labels_by_words(documents)
-    fitted = fit_joint_head(PublicRows.of(backbone, documents, labels))[1]
+    fitted = fit_joint_head(HeadTrainingSet.of(backbone, documents, labels))[1]
     assert fitted.loss < fitted.loss_without - 0.05
     # Random labels: held-out documents are predicted no better than by the labels' share.
     chance = np.random.default_rng(5).integers(2, size=400)
     # 400 fair coins are not quite even: a little can be predicted by chance.
-    fitted = fit_joint_head(PublicRows.of(backbone, documents, chance.tolist()))[1]
+    fitted = fit_joint_head(HeadTrainingSet.of(backbone, documents, chance.tolist()))[1]
     share = chance.mean()
     entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
     assert entropy - 0.03 < fitted.loss < entropy + 0.03
@@ -150,7 +152,7 @@ def test_a_document_is_one_fold(backbone):
     histories = [tuple(random.choice(candidates, size=3)) for _ in range(30)]
     examples = [Match(history, candidate) for history in histories for candidate in candidates]
     labels = [int(liked[match.candidate]) for match in examples]
-    fitted = fit_joint_head(PublicRows.of(backbone, examples, labels))[1]
+    fitted = fit_joint_head(HeadTrainingSet.of(backbone, examples, labels))[1]
     assert fitted.loss > 0.5
 
 

@@ -13,23 +13,17 @@ from fala.cli import progress
 from fala.model.heads import Head
 from fala.model.links import LABELS, TAGS, Rating
 from fala.model.scales import Scales
+from fala.solver.fit import BIAS_SCALE, DENSE_SCALE, SLOPE_SCALE
+from fala.solver.fit import fit as fit_device
+from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala_export.embedding import Embedder
 from fala_export.fit import annotators as learning
 from fala_export.fit import scales as scales_module
-from fala_export.fit.annotators import annotated, learn_scales
-from fala_export.fit.device_fit import (
-    BIAS_SCALE,
-    DENSE_SCALE,
-    SLOPE_SCALE,
-    Inputs,
-    TrainingSet,
-    blocks_of,
-    fit_device,
-)
+from fala_export.fit.annotators import annotated, choose_table
 from fala_export.fit.devices import Devices
 from fala_export.fit.scales import (
     MULTIPLES,
-    AnnotatedRows,
+    annotated_set,
     choose_scales,
     training_sets,
     trials,
@@ -77,8 +71,7 @@ def logits_of(head, inputs):
 def sets_of(head, data, logits=None, labels=50):
     inputs, shares, names = data
     logits = logits_of(head, inputs) if logits is None else logits
-    rows = AnnotatedRows(head, inputs, None, logits, shares, names, len(set(names)))
-    return training_sets(rows, labels)
+    return training_sets(*annotated_set(head, inputs, None, logits, shares, names), labels)
 
 
 def chosen_for(head, data, labels=50):
@@ -242,13 +235,14 @@ def test_annotators_are_drawn_before_their_texts_are_embedded(folder, monkeypatc
 def test_the_table_ends_where_too_few_annotators_have_as_many_labels():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=20, rows=32)
-    rows = AnnotatedRows(head, inputs, None, logits_of(head, inputs), labels, names, 20)
-    table, origin = learn_scales(rows, progress)
+    logits = logits_of(head, inputs)
+    rows = annotated_set(head, inputs, None, logits, labels, names)
+    table, origin = choose_table(*rows, 20, progress)
     assert [(row["labels"], len(row["blocks"])) for row in table] == [(10, 1), (20, 1)]
     assert origin == {"annotators": 20, "of": 20}
     few = slice(18 * 32)
-    fewer = AnnotatedRows(head, inputs[few], None, rows.logits[few], labels[few], names[few], 18)
-    assert learn_scales(fewer, progress) == (None, None)
+    fewer = annotated_set(head, inputs[few], None, logits[few], labels[few], names[few])
+    assert choose_table(*fewer, 18, progress) == (None, None)
 
 
 def written(folder, name, head, *options, **kind):
