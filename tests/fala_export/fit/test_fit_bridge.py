@@ -79,14 +79,11 @@ def test_what_a_bridge_explains_is_of_held_out_texts():
     ("old", "new", "message"),
     [
         (np.ones((14, 10)), np.ones((14, 3)), "14 distinct public texts are too few.*takes 15"),
-        (np.ones((0, 10)), np.ones((0, 3)), "too few"),
-        (np.full((50, 4), 0.1), np.eye(50), "alike"),
         (np.zeros((50, 4)), np.eye(50), "earlier backbone embeds all public texts alike"),
         (np.eye(50)[:, :4], np.full((50, 3), 0.1), "new backbone embeds all public texts alike"),
         (np.eye(50)[:, :4], np.ones((49, 3)), "the same texts"),
         (np.ones(50), np.ones((50, 3)), "the same texts"),
         (np.full((50, 4), np.nan), np.ones((50, 3)), "not finite"),
-        (np.eye(50)[:, :4], np.full((50, 3), np.inf), "not finite"),
     ],
 )
 def test_unusable_embeddings_are_rejected(old, new, message):

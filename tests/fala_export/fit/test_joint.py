@@ -21,6 +21,7 @@ from fala_export import write_release
 from fala_export.fit import joint, joint_rows, streamed_rows
 from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head
 from fala_export.fit.words import add_words, fit_idf
+from training_sets import one_row
 
 pytestmark = pytest.mark.slow
 
@@ -55,13 +56,6 @@ def joint_problem(backbone, documents, labels, counts=None):
         np.arange(len(documents)),
         zeros,
     )
-
-
-def dense(rows):
-    numbers = np.repeat(np.arange(len(rows)), np.diff(rows.starts))
-    matrix = np.zeros((len(rows), rows.width))
-    matrix[numbers, rows.buckets] = rows.values
-    return matrix
 
 
 @pytest.fixture(params=["SciPy", "NumPy"])
@@ -99,7 +93,7 @@ def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
     # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
     # penalises all columns alike, so that each block is divided by the root of its penalty.
     roots = np.sqrt(2 * np.array(fitted.penalties) * counts.sum())
-    words = csr_array(dense(examples.words))
+    words = csr_array(np.stack([one_row(examples.words, row) for row in range(150)]))
     repeated = np.asarray((words > 0).sum(axis=0)).ravel() >= 2
     features = hstack([csr_array(examples.parts[0] / roots[0]), words[:, repeated] / roots[1]])
     peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
@@ -112,21 +106,6 @@ def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
     assert fitted.buckets == repeated.sum()
     assert not fitted.words[:, ~repeated].any()
-
-
-def test_words_improve_the_loss_beyond_embeddings(backbone):
-    documents = texts(1200, seed=3)
-    labels = labels_by_words(documents)
-    head = fit_head(backbone, documents[:800], labels[:800])
-    plain = fit_head(backbone, documents[:800], labels[:800], lexical=False)
-    inputs = backbone.encode(documents[800:])
-    truth = np.array([[float(label)] for label in labels[800:]])
-    words = head.words(documents[800:])
-    with_words = cross_entropy(truth, head.vendor_model().logits(inputs, words)).mean()
-    without_words = cross_entropy(truth, plain.vendor_model().logits(inputs)).mean()
-    assert plain.lexical is None
-    assert fit_head(backbone, documents[:800], labels[:800]) == head
-    assert with_words < without_words - 0.1
 
 
 def test_the_losses_are_those_of_left_out_documents(backbone):

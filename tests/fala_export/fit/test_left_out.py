@@ -3,68 +3,119 @@
 import numpy as np
 import pytest
 
-import bundles
-from fala.base.errors import DataError
+from bundles import make_head, texts, write_word_vectors
+from fala import Bundle, DataError
+from fala.cli.progress_bars import progress
 from fala.model.losses import cross_entropy
-from fala_export.fit.heads import HeadTrainingSet, fit_joint_head, left_out_logits
+from fala_export import write_release
+from fala_export.fit.heads import HeadTrainingSet, fit_head, fit_joint_head, left_out_logits
+from fala_export.fit.left_out import cross_fitted_logits
 
-WORDS = bundles.WORDS[1:]
+PENALTIES = [1e-3, 1e-4]
 
 
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return bundles.write_word_vectors(tmp_path_factory.mktemp("left-out") / "w.fala").backbone()
+def released(tmp_path_factory):
+    return write_word_vectors(tmp_path_factory.mktemp("left-out") / "w.fala")
 
 
-def rows(count=90, seed=0):
+@pytest.fixture(scope="module")
+def backbone(released):
+    return released.backbone()
+
+
+def rows(count=90):
     """Texts, and labels of which nine in ten depend on one word."""
-    rng = np.random.default_rng(seed)
-    documents = sorted({" ".join(rng.choice(WORDS, size=4)) for _ in range(count)})
+    rng, documents = np.random.default_rng(0), texts(count)
     positive = [("good" in text) != (rng.random() < 0.1) for text in documents]
     return documents, [str(int(label)) for label in positive]
-
-
-PENALTIES = [1e-3, 1e-4]
 
 
 def flipped(labels, position):
     return [*labels[:position], "10"[int(labels[position])], *labels[position + 1 :]]
 
 
+def embeddings_of(backbone, documents):
+    return dict(zip(documents, backbone.encode(documents), strict=True))
+
+
+def head_logits(head, documents, embeddings):
+    return head.vendor_model().logits(head.inputs(documents, embeddings), head.words(documents))
+
+
+@pytest.fixture
+def logits_of(tmp_path, released, backbone):
+    """A function that returns the cross-fitted logits of a release with a head."""
+
+    def give(head, documents, labels, training=None):
+        path = tmp_path / "release.fala"
+        write_release(path, released, head, {"training": training or {}})
+        embeddings = embeddings_of(backbone, documents)
+        return cross_fitted_logits(Bundle.open(path), head, documents, labels, embeddings, progress)
+
+    return give
+
+
 def test_a_documents_label_does_not_change_its_held_out_logit(backbone):
     documents, labels = rows()
+    documents, labels = [*documents, documents[5]], [*labels, labels[5]]
     before = left_out_logits(HeadTrainingSet.of(backbone, documents, labels), PENALTIES)
-    for position in (0, 17, 40):
+    for position in (5, 17, 40):
         changed = flipped(labels, position)
         after = left_out_logits(HeadTrainingSet.of(backbone, documents, changed), PENALTIES)
         same = np.isclose(after[:, 0], before[:, 0], atol=1e-6)
         assert same[position]
         assert np.isclose(same.mean(), 1 / 3, atol=0.05)  # its third is left out together
-
-
-def test_rows_of_one_document_are_left_out_together(backbone):
-    documents, labels = rows()
-    documents, labels = [*documents, documents[5]], [*labels, labels[5]]
-    before = left_out_logits(HeadTrainingSet.of(backbone, documents, labels), PENALTIES)
+    assert before[5] == before[-1]  # as is another row of the same document
     after = left_out_logits(HeadTrainingSet.of(backbone, documents, flipped(labels, 5)), PENALTIES)
-    assert before[5] == before[-1]
-    np.testing.assert_allclose(after[[5, -1]], before[[5, -1]], atol=1e-6)
+    np.testing.assert_allclose(after[-1], before[-1], atol=1e-6)
+
+
+def test_a_plain_heads_cross_fitted_logit_ignores_its_row(logits_of, backbone):
+    documents, labels = rows()
+    head = fit_head(backbone, documents, labels, lexical=False)
+    before = logits_of(head, documents, labels)
+    after = logits_of(head, documents, flipped(labels, 7))
+    same = np.isclose(before, after, rtol=0, atol=1e-9)[:, 0]
+    assert same[7] and same.mean() == pytest.approx(1 / 3, abs=0.02)
+    # Three heads on two thirds of the rows are close to the head.
+    own = head_logits(head, documents, embeddings_of(backbone, documents))
+    assert np.corrcoef(before[:, 0], own[:, 0])[0, 1] > 0.8
+
+
+def test_the_penalties_of_the_release_are_used(logits_of, backbone):
+    documents, labels = rows()
+    head, public = make_head(words=True), HeadTrainingSet.of(backbone, documents, labels)
+    expected, chosen = left_out_logits(public, PENALTIES), left_out_logits(public)
+    assert np.abs(chosen - expected).max() > 1e-3
+    logits = logits_of(head, documents, labels, {"words": {"penalties": PENALTIES}})
+    np.testing.assert_array_equal(logits, expected)
+    for penalties in (None, "ten", [1e-3], [0.0, 1.0], [1, None]):
+        logits = logits_of(head, documents, labels, {"words": {"penalties": penalties}})
+        np.testing.assert_array_equal(logits, chosen)
+
+
+def test_a_trained_backbone_uses_its_own_logits(logits_of, backbone):
+    documents, labels = rows()
+    head = make_head(words=True)
+    logits = logits_of(head, documents, labels, {"history": {"steps": 1}})
+    own = head_logits(head, documents, embeddings_of(backbone, documents))
+    np.testing.assert_array_equal(logits, own)
 
 
 def test_held_out_loss_exceeds_training_loss(backbone):
     documents, labels = rows(300)
     head, fit = fit_joint_head(HeadTrainingSet.of(backbone, documents, labels))
     shares = head.label_shares(labels)
-    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
-    fitted = head.vendor_model().logits(head.inputs(documents, embeddings), head.words(documents))
+    fitted = head_logits(head, documents, embeddings_of(backbone, documents))
     left_out = left_out_logits(HeadTrainingSet.of(backbone, documents, labels), fit.penalties)
-    chosen = left_out_logits(HeadTrainingSet.of(backbone, documents, labels))
-    np.testing.assert_allclose(left_out, chosen, atol=1e-6)
     losses = [float(cross_entropy(shares, z).mean()) for z in (fitted, left_out)]
     assert losses[0] < losses[1] < np.log(2)
     assert losses[1] == pytest.approx(fit.loss, rel=0.02)
 
 
-def test_left_out_logits_need_two_documents(backbone):
+def test_left_out_logits_need_two_documents(logits_of, backbone):
     with pytest.raises(DataError, match="two documents or more"):
         left_out_logits(HeadTrainingSet.of(backbone, ["good film"] * 2, ["0", "1"]), PENALTIES)
+    with pytest.raises(DataError, match="two documents or more"):
+        logits_of(make_head(), ["good film"] * 2, ["0", "1"])

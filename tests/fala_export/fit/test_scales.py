@@ -127,12 +127,6 @@ def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
     assert min(lost(3 * DENSE_SCALE), lost(10 * DENSE_SCALE)) < lost(DENSE_SCALE)
 
 
-def test_the_whole_fit_is_kept_where_people_differ_much():
-    head = make_head(dimension=D)
-    data = people(head, [10.0], count=40, rows=40)
-    assert chosen_for(head, data, labels=20).trust == 1.0
-
-
 def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
     inputs, _, _ = data = people(head, [1.0], count=2, rows=40)
@@ -190,14 +184,6 @@ def test_neither_the_order_of_rows_nor_of_labels_matters(turned):
             )
 
 
-def test_at_most_200_annotators_are_used():
-    head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=230, rows=31)
-    sets = sets_of(head, (inputs, labels, names), labels=30)
-    assert len(sets) == 200
-    assert len({group.blocks[1].inputs.coordinates[0, 0] for (group,) in sets}) == 200
-
-
 def public_rows(counts, documents=100_000):
     """Rows of people with so many rows each, by name, on distinct documents, and of nobody."""
     numbers = itertools.count()
@@ -245,14 +231,6 @@ def test_the_table_ends_where_too_few_annotators_have_as_many_labels():
     assert choose_table(*fewer, 18, progress) == (None, None)
 
 
-def written(folder, name, head, *options, **kind):
-    """A release with a head, the command on its rows, and the command's summary."""
-    release = write_word_vector_release(folder / f"{name}.fala", head)
-    rows = write_rows(folder / f"{name}.jsonl", verdicts(release, rows_each=32, people=22, **kind))
-    command = ("scales", "--release", release.path, "--data", rows)
-    return release.path, command, done(*command, *options)
-
-
 def test_a_release_gets_scales(folder, monkeypatch):
     threads = []
 
@@ -262,7 +240,11 @@ def test_a_release_gets_scales(folder, monkeypatch):
         return choose_scales(*arguments)
 
     monkeypatch.setattr(scales_module, "choose_scales", choose)
-    path, command, summary = written(folder, "both", make_head(words=True))
+    release = write_word_vector_release(folder / "both.fala", make_head(words=True))
+    path, data = release.path, folder / "both.jsonl"
+    write_rows(data, verdicts(release, rows_each=32, people=22))
+    command = ("scales", "--release", path, "--data", data)
+    summary = done(*command)
     assert set(threads) == {1}  # more threads are slower on such small systems
     bundle = Bundle.open(path)
     assert bundle.manifest.details["scales"] == summary["scales"]
@@ -277,15 +259,6 @@ def test_a_release_gets_scales(folder, monkeypatch):
     assert "scales of a device's fit, by number of labels:\n    from 10   weights " in shown
     assert "chosen on 22 of 22 annotators" in shown
     assert path.read_bytes() == first
-
-
-def test_a_matcher_of_two_blocks_gets_scales(folder, monkeypatch):
-    monkeypatch.setattr(scales_module, "NUMBERS_OF_LABELS", (20, 200))
-    dimension = make_head().dimension
-    weight = np.random.default_rng(4).normal(size=(1, 2 * dimension)).astype(np.float32)
-    head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
-    _, _, summary = written(folder, "matcher", head, matching=True)
-    assert [len(row["blocks"]) for row in summary["scales"]] == [2]
 
 
 def test_too_few_annotators_are_refused_before_their_texts_are_embedded(folder, monkeypatch):

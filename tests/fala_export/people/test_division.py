@@ -119,7 +119,6 @@ def test_the_digest_is_of_the_public_rows_alone():
     [
         ([{"user": "x", "split": "train", "text": "a", "label": 1}], "no public rows"),
         ([{"split": "public", "text": "a", "label": 1}] * 2, "label 1"),
-        ([{"split": "public", "text": "a"}], "line 1"),
         (
             [
                 {"split": "public", "history": [], "candidate": "a", "label": label}

@@ -201,45 +201,17 @@ def test_a_column_is_for_one_field(columns):
 @pytest.mark.parametrize(
     ("header", "cells", "columns", "message"),
     [
-        (
-            ("posts", "label"),
-            ("a", 1),
-            Columns(),
-            "no column 'text'; its columns are posts, l",
-        ),
-        (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
+        (("posts", "label"), ("a", 1), Columns(), "no column 'text'; its columns are posts, l"),
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
         (("text", "label"), ("a",), Columns(), "line 2: has 1 cell, but the header has 2"),
-        (("text", "label", "text"), ("a", 1, "b"), Columns(), "has several columns 'text'"),
         ((), (), Columns(), "is empty"),
-        (("text", "label"), ("a", 1, 2), Columns(), "line 2: has 3 cells, but the header has 2"),
-        (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
-        (("text", "label", "split"), ("a", 1, "fold1"), Columns(), "line 2: split must be"),
         (("text", "label", "s"), ("a", 1, "x"), Columns(split="s"), "split is the column 's'"),
-        (
-            ("history", "candidate", "label"),
-            ("a", "b", 1),
-            Columns(),
-            "line 2: history must be a JSON",
-        ),
+        (("history", "candidate", "label"), ("a", "b", 1), Columns(), "history must be a JSON"),
     ],
 )
 def test_unusable_tables_are_rejected(tmp_path, header, cells, columns, message):
     with pytest.raises(DataError, match=message):
         file_rows(write(tmp_path / "x.csv", [cells], header), columns)
-
-
-def test_files_without_a_table_are_rejected(tmp_path):
-    for data in (b"", b"\xff\xfe", b"\0"):
-        (tmp_path / "x.csv").write_bytes(data)
-        with pytest.raises(DataError):
-            file_rows(tmp_path / "x.csv")
-    (tmp_path / "x.csv").write_text('text,label\n\na,1\n"b,1\nc,1\n')
-    with pytest.raises(RowError, match="line 4: no valid row of a table: unexpected end"):
-        file_rows(tmp_path / "x.csv")
-    (tmp_path / "x.xlsx").write_text("[")
-    with pytest.raises(RowError, match="line 1: the JSON array is cut short"):
-        file_rows(tmp_path / "x.xlsx")
 
 
 def test_latin_1_is_named(tmp_path):
@@ -280,15 +252,10 @@ SPLIT = ("text", "label", "split", "user")
 @pytest.mark.parametrize("user", ["", "u"])
 def test_splits_of_documents_are_understood(tmp_path, names, user):
     """The hub's splits are of documents: train and validation make the release, test rows none."""
-    rows = [
-        (
-            f"post {at}",
-            at % 2 if at % 5 != 4 else -1,
-            names[min(at % 5 // 2, 2)],
-            user and f"u{at % 7}",
-        )
-        for at in range(200)
-    ]
+    rows = []
+    for at in range(200):
+        split, label = names[min(at % 5 // 2, 2)], -1 if at % 5 == 4 else at % 2
+        rows.append((f"post {at}", label, split, user and f"u{at % 7}"))
     path = write(tmp_path / "x.csv", rows, SPLIT)
     if user and names[1] == "train":  # the splits of devices: nothing is public
         with pytest.raises(DataError, match=r'no public rows.* Write "public" for rows'):
@@ -309,19 +276,12 @@ def test_splits_of_documents_are_understood(tmp_path, names, user):
 def test_splits_of_documents_and_of_users_are_not_mixed(tmp_path):
     good = [("a post", 1, "public", ""), ("another", 0, "public", "u1")]
     for row, reason in (
-        (
-            ("a third", 1, "dev", "u1"),
-            'line 4: has the split "validation", and others have "public"',
-        ),
-        (("a third", 1, "train", ""), "line 4: a train or test row needs a user"),
-        (("a third", "", "test", ""), "line 4: a train or test row needs a user"),
-        (
-            ("a third", 1, "fold2", ""),
-            'line 4: split must be "public", "train" or "test"; got "fol',
-        ),
+        (("a third", 1, "dev", "u1"), 'has the split "validation", and others have "public"'),
+        (("a third", 1, "train", ""), "a train or test row needs a user"),
+        (("a third", 1, "fold2", ""), 'split must be "public", "train" or "test"; got "fol'),
     ):
         path = write(tmp_path / "x.csv", [*good, row], SPLIT)
-        with pytest.raises(RowError, match=reason):
+        with pytest.raises(RowError, match=f"line 4: {reason}"):
             file_rows(path)
         file = file_rows(path, Columns(skip_bad_rows=True))
         assert file.left_out == {"that cannot be read": 1} and len(file) == 2

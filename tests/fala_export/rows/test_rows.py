@@ -82,16 +82,13 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
     [
         ("{", "not JSON at column 2"),
         ('{"a": 1} x', "not JSON at column 10"),
-        ("[1]", "expected a JSON object, got a list"),
         ("NaN", "expected a JSON object, got NaN"),
         ("9" * 5000, "too long"),
         ("[" * 200_000, "nested too deep"),
         (b'{"text": "\xff"}', "byte 11 is not UTF-8"),
-        (b"\xff\xfe{\x00}\x00", "byte 1 is not UTF-8"),
         ('{"label": 0, "label": 1}', 'key "label" is repeated'),
         ("\ufeff" + json.dumps(text_row()), "not JSON at column 1"),
         (text_row(split="valid"), 'got "valid"'),
-        (text_row(split=["train"]), "got a list"),
         ({"user": "u1", "text": "a", "label": 0}, "it is missing"),
         (text_row(user=None), "a train row needs a user"),
         (text_row(user=["u"]), "user must be an integer or a string; got a list"),
@@ -101,7 +98,6 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (pair_row(["a", "b"], candidate="c"), "has pair as well as history or candidate"),
         (pair_row("ab"), "pair must be a list of two texts; got a text"),
         (pair_row(["a"]), "pair must be a list of two texts; got a list"),
-        (pair_row(["a", 1]), "pair[1] must be a string; got 1"),
         (pair_row(["a", " "]), "pair[1] is empty"),
         (pair_row(["a\x1eb", "c"]), "the pair's a has the character U+001E"),
         (text_row(text=None), "text must be a string; got null"),
@@ -110,14 +106,11 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (text_row(candidate="b"), "has text as well as history or candidate"),
         ({"user": "u1", "split": "train", "history": ["a"], "label": 0}, "has no candidate"),
         (match_row(history="a"), "got a text"),
-        (match_row(history=None), "got null"),
         (match_row(history=["a", 3]), "history[1] must be a string; got 3"),
         (match_row(candidate={}), "candidate must be a string; got an object"),
         (text_row(split="test", label=None), "a test row needs a label"),
-        (text_row(split="public", label=None), "a public row needs a label"),
         (text_row(split="test", label=float("nan")), "a test row needs a label"),
         (text_row(label=[0]), "got a list"),
-        (text_row(label=""), "label is empty"),
         (text_row(label=2**63), "64 bits"),
         (match_row(), "is a matching row, but line 1 is a classification row"),
     ],
@@ -159,22 +152,11 @@ def test_gather_rows_makes_a_data_set():
     assert [row.line for row in rows.users["u0"].test] == [6]
 
 
-def test_labels_sort_as_numbers_where_all_are_integers():
-    def labels(*values):
-        public = [text_row(user=None, split="public", label=value) for value in values]
-        users = [text_row(label=values[0]), text_row(label=values[0], split="test")]
-        return gather_rows(read_rows(lines(*public, *users)), "").labels
-
-    assert labels(10, 2, -1) == (-1, 2, 10)
-    assert labels("10", "2", "-1") == ("-1", "2", "10")
-    assert labels("10", "2", "a") == ("10", "2", "a")
-
-
 def test_labels_of_rows_and_of_a_head_are_in_the_same_order():
-    names = ["7", "10", "007", "-2"]
-    for labels in permutations(names):
-        head = fit_head(np.eye(8, dtype=np.float32), [*labels, *labels])
-        assert label_names(labels) == head.labels == ("-2", "007", "7", "10")
+    for names in (["-2", "007", "7", "10"], [-1, 2, 10], ["10", "2", "a"]):
+        for labels in permutations(names):
+            head = fit_head(np.eye(8, dtype=np.float32)[: 2 * len(names)], [*labels, *labels])
+            assert list(label_names(labels)) == list(head.names) == [*map(str, names)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import csv
 import gzip
 import random
-import time
 import tracemalloc
 from collections import Counter
 
@@ -12,7 +11,6 @@ import pytest
 
 from fala import Match
 from fala.model.links import LABELS
-from fala_export.people.division import divide
 from fala_export.rows import door
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.row_files import file_rows, undivided_rows
@@ -80,9 +78,6 @@ def test_a_door_keeps_documents_and_people_whole_however_rows_are_ordered(small_
     shuffled = random.Random(0).sample([*rows, rare], len(rows) + 1)
     again = sorted(drawn(shuffled)[0], key=lambda row: row.line)
     assert again == list(kept)
-    assert {row.example for row in kept.sample_documents(50)} == {
-        row.example for row in Rows.of(rows).sample_documents(50)
-    } | {"text 7"}
 
 
 def test_a_file_within_the_limits_is_kept_whole():
@@ -163,14 +158,3 @@ def test_some_users_are_taken_with_the_public_rows_on_their_documents():
     assert len(drawn.users) == 3 and list(drawn.users) == sorted(drawn.users)
     assert drawn == whole.of_users(drawn.users) == whole.drawn_users(3)
     assert whole.drawn_users(5).users == dict(whole.users)
-
-
-def test_an_even_division_of_many_documents_is_linear():
-    """Ten times the documents take ten times the time, and not a hundred times."""
-    seconds = []
-    for count in (4_000, 40_000):
-        rows = Rows.of(Row(None, "public", f"text {at}", at % 2, at) for at in range(count))
-        start = time.process_time()
-        assert divide(rows, 0, validation=True).by == "documents"
-        seconds.append(time.process_time() - start)
-    assert seconds[1] < 30 * seconds[0]
