@@ -56,7 +56,7 @@ def test_what_a_device_rejects_is_not_written(tmp_path):
         write_admitted(out, make)
     assert out.read_bytes() == before
     assert list(tmp_path.iterdir()) == [out]
-    summary = write_admitted(out, lambda path: {"name": str(write_backbone(path).name)})
+    summary = write_admitted(out, lambda path: {"name": write_backbone(path).name})
     assert summary["bundle"] == str(out) and Bundle.open(out).manifest.kind == layout.ONNX
 
 

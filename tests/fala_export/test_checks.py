@@ -49,13 +49,8 @@ def test_no_output_is_an_input(inputs, command):
         link.symlink_to(name)
         os.link(name, hard)
         # Another link to a file in a folder is renamed over, and the folder stays as it is.
-        for out in (
-            name,
-            inputs / name,
-            f"../inner/{name}",
-            link,
-            *([] if "/" in name else [hard]),
-        ):
+        linked = [link] if "/" in name else [link, hard]
+        for out in (name, inputs / name, f"../inner/{name}", *linked):
             assert "would overwrite" in failed(*words, "--out", out)
         link.unlink(), hard.unlink()
         assert (inputs / name).read_text() == name
@@ -90,20 +85,18 @@ def test_room_is_checked_on_the_disk_of_a_folder_to_come(tmp_path, monkeypatch):
 
 def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):
     folder = write_encoder(tmp_path / "tiny")
-    usage = shutil.disk_usage(tmp_path)
-
-    def work(*_, **__):
-        raise AssertionError
-
-    monkeypatch.setattr(Encoder, "encode", work)
-    monkeypatch.setattr(Encoder, "graph", work)
-    disks = {(temporary := Path(tempfile.gettempdir())): 5_000}
+    for work in ("encode", "graph"):
+        monkeypatch.setattr(Encoder, work, lambda *_, **__: pytest.fail("the work began"))
+    usage, disks = shutil.disk_usage(tmp_path), {}
     monkeypatch.setattr(
         checks.shutil, "disk_usage", lambda disk: usage._replace(free=disks.get(disk, 10**9))
     )
-    assert f"{temporary}: 0 MB are needed" in failed("backbone", folder, "--out", "x.fala")
-    disks = {tmp_path: 5_000}
-    assert "MB are needed there" in failed("backbone", folder, "--out", tmp_path / "x.fala")
     (inputs / "r.toml").write_text(f'name = "m"\n[backbone]\nsource = "{folder}"\n')
-    words = ("release", inputs / "r.toml", "--out", tmp_path / "x.fala")
-    fails(run(*words), "MB are needed there", notices=True)
+    out = ("--out", tmp_path / "x.fala")
+    for words, full in (
+        (("backbone", folder), Path(tempfile.gettempdir())), (("backbone", folder), tmp_path),
+        (("release", inputs / "r.toml"), tmp_path),
+    ):  # fmt: skip
+        disks.clear()
+        disks[full] = 5_000
+        fails(run(*words, *out), f"{full}: 0 MB are needed there", notices=True)

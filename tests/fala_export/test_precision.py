@@ -12,7 +12,7 @@ from fala.backbones import AdapterWeights, OnnxEncoder
 from fala_export.base.errors import ExportError
 from fala_export.embedding.tokens import pad
 from fala_export.graph.adapter_inputs import add_adapter_inputs
-from fala_export.graph.parity import speed
+from fala_export.graph.parity import compare_embeddings, speed
 from fala_export.graph.quantization import four_bits
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize
@@ -186,6 +186,12 @@ def test_a_model_with_infinite_activations_is_rejected():
     model.graph.output[0].name = "second"
     with pytest.raises(ExportError, match="infinity"):
         quantize(model, "int8", [[1, 2, 3]])
+
+
+def test_cosines_are_those_of_each_pair():
+    exported, reference = np.array([[1, 0], [1, 1]], "f4"), np.array([[2, 0], [1, 0]], "f4")
+    figures = compare_embeddings(exported, reference)
+    assert figures == {"texts": 2, "mean_cosine": 0.85355, "worst_cosine": 0.70711}
 
 
 def test_calibration_and_measurement_share_no_sentence():

@@ -142,12 +142,20 @@ def test_a_recipe_may_begin_with_static_embeddings(kitchen, tmp_path):
 
 def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):
     graph = write_onnx(kitchen / "graph.fala")
-    text = 'name = "g"\nversion = 2\ndata = "rows.jsonl"\n[backbone]\nsource = "graph.fala"\n'
+    text = """
+name = "g"
+product = "model"
+version = 2
+data = "rows.jsonl"
+[backbone]
+source = "graph.fala"
+"""
     path, out = recipe(kitchen, text, "bundled"), tmp_path / "g.fala"
     assert set(done(path, "--dry-run")["embed"]) == {"the release"}
     done(path, "--out", out)
     bundle = Bundle.open(out)
-    assert (bundle.manifest.name, bundle.manifest.version) == ("g", 2)
+    manifest = bundle.manifest
+    assert (manifest.name, manifest.product, manifest.version) == ("g", "model", 2)
     assert bundle.backbone_digest == graph.backbone_digest
     export_command.works("train", graph.path, "--frozen", "--data", kitchen / "rows.jsonl",
                          "--out", tmp_path / "same.fala")  # fmt: skip
@@ -157,32 +165,31 @@ def test_a_recipe_may_begin_with_a_bundle(kitchen, tmp_path):
         assert message in failed(recipe(kitchen, text + more, "bad"), "--out", out)
 
 
-CHECKED = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "v"\n[check]\n'
+PLAIN = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "vectors.txt"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('name = "x"', "either [backbone] or [word-vectors]"),
-        ('name = "x"\n[backbone]\nsource = "a"\n[word-vectors]\nsource = "b"', "needs either"),
         ('[backbone]\nsource = "tiny"', "name"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nmax_lenght = 3', "max_lenght"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nmax_length = "long"', "backbone.max_length"),
         ('name = "x"\n[backbone]\nsource = "tiny"\n[training]\nepochs = 3', "needs data"),
-        ('name = "x"\n[backbone]\nsource = "bert-base-uncased"', "40 hexadecimal digits"),
         ('name = "x"\n[backbone]\nsource = "bert-base-uncased"\nrevision = "main"', "40 hex"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nprecision = "int3"', "int3"),
-        ('name = "x"\n[backbone]\nsource = "tiny"\npooling = "max"', "max"),
         ('name = "x"\ndata = "none.jsonl"\n[backbone]\nsource = "tiny"', "none.jsonl"),
         ('name = "v"\nversion = 0\n[word-vectors]\nsource = "v"', ">= 1"),
-        ('name = "v"\nversion = 1.5\n[word-vectors]\nsource = "v"', "`int | null`"),
         ('name = "v"\nproduct = "A b"\n[word-vectors]\nsource = "v"', "matching"),
-        ('name = ""\n[word-vectors]\nsource = "v"', "name is empty"),
         ('name = "a\\nb"\n[word-vectors]\nsource = "v"', "name is empty, or has control"),
         ("name = ", "value"),
-        (f"{CHECKED}minimum_gain = nan", "check.minimum_gain: nan is not a finite number"),
-        (f"{CHECKED}maximum_worse = nan", "check.maximum_worse: nan is not a finite number"),
-        (f"{CHECKED}maximum_worse = 3", "check.maximum_worse: 3.0 is not in the range 0<=x<=1"),
+        (f"{PLAIN}[check]", "[check] needs from"),
+        (f"{PLAIN}[bridge]", "[bridge] needs from"),
+        (f"{PLAIN}[bridge]\nfrom = []", "names no bundle"),
+        (f"{PLAIN}[bridge]\nfrom = ['none.fala']", "none.fala"),
+        (f"{PLAIN}[sign]\nkey = 'other.pem'", "other.pem"),
+        (f"{PLAIN}[check]\nminimum_gain = nan", "check.minimum_gain: nan is not a finite number"),
+        (f"{PLAIN}[check]\nmaximum_worse = 3", "check.maximum_worse: 3.0 is not in the range"),
     ],
 )  # fmt: skip
 def test_an_invalid_recipe_ends_in_one_line_and_leaves_no_files(kitchen, tmp_path, text, message):
@@ -196,10 +203,7 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
         (f'name = "v"\nversion = {"9" * 5_000}{words}', "5000 digits"),
         (f'name = "v"\ndata = "/dev/zero"{words}', "/dev/zero: is a device or a pipe"),
         ('name = "v"\n[word-vectors]\nsource = "/dev/zero"', "/dev/zero: is a device or a pipe"),
-        (
-            'name = "v"\n[word-vectors]\nsource = "vectors.txt"\n[sign]\nkey = "/dev/zero"',
-            "/dev/zero: cannot be read as a private",
-        ),
+        (f'{PLAIN}[sign]\nkey = "/dev/zero"', "/dev/zero: cannot be read as a private"),
         ('name = "a\0b"\n', "x00"),
         (f"name = {'[' * 100_000}", "recursion"),
         (f'name = """{"a" * 300_000}"""', "more than 262144 bytes"),
@@ -211,20 +215,6 @@ def test_a_hostile_recipe_ends_at_once_in_one_line(kitchen, tmp_path):
         assert message in line and len(line) < 1_000
         assert time.perf_counter() - start < 2
     assert not list(tmp_path.iterdir())
-
-
-def test_a_recipe_sets_product_and_version(kitchen, tmp_path):
-    text = """
-name = "v"
-data = "rows.jsonl"
-product = "model"
-version = 3
-[word-vectors]
-source = "vectors.txt"
-"""
-    done(recipe(kitchen, text, "counted"), "--out", tmp_path / "v.fala")
-    manifest = Bundle.open(tmp_path / "v.fala").manifest
-    assert (manifest.task, manifest.product, manifest.version) == ("classification", "model", 3)
 
 
 def test_a_recipe_of_another_editor_is_read_or_named(kitchen):

@@ -1,8 +1,5 @@
 """The steps of a recipe from a table to a signed update, and their reuse."""
 
-import os
-import re
-
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -19,7 +16,6 @@ from fala_export.models.load import load as load_model
 from fala_export.recipe.file import read_recipe
 from fala_export.release import steps as steps_module
 from fala_export.release.steps import ReleaseSteps
-from fala_export.updates.repository import load_repository
 from fala_sim.playground.command import command as replace
 from file_server import FileServer
 from public_data import write_table
@@ -118,8 +114,6 @@ def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     devices = ["old_personal", "new_global", "instant", "fala"]
     for figure in ("error_rate", "negative_flips", "cross_entropy", "auc"):
         assert sorted(summary["check"][figure]) == sorted(devices)
-    assert 0 <= summary["check"]["error_rate"]["fala"] <= 100
-    assert 0 <= summary["check"]["negative_flips"]["fala"] <= 100
     assert summary["check"]["negative_flips"]["old_personal"] is None
     assert summary["published"]["version"] == 1
     with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
@@ -175,8 +169,7 @@ def test_the_last_head_is_fitted_to_all_rows(kitchen):
     summary = done("release", kitchen / "recipe.toml", "--users", 10)
     assert summary["check"]["devices"] == 10
     # The old release is made of all rows, those of the check's users, too.
-    for figure in ("error_rate", "negative_flips", "auc"):
-        assert summary["check"][figure]["old_personal"] is None
+    assert summary["check"]["auc"]["old_personal"] is None
     assert set(summary["check"]["negative_flips"].values()) == {None}
     walk = ("--old", kitchen / "old.fala", "--new", kitchen / "second.fala", "--users", "1")
     seen = CliRunner().invoke(replace, [*map(str, walk), "--data", str(kitchen / "posts.csv")])
@@ -204,22 +197,8 @@ def test_more_simulated_users_than_the_rows_allow_are_refused(kitchen):
     assert not (kitchen / "recipe.work").exists()
 
 
-def test_a_damaged_step_runs_again(kitchen, tmp_path):
+def test_a_damaged_step_runs_again(tmp_path):
     """A cut, empty or changed bundle or summary is never used, and never a traceback."""
-    write_recipe(kitchen, RECIPE.partition("[bridge]")[0])
-    release(kitchen)
-    bundles = (kitchen / "recipe.work/steps").glob("*.fala")
-    (bundle,) = (file for file in bundles if Bundle.open(file).head() is not None)
-    whole = bundle.read_bytes()
-    bundle.write_bytes(whole[:-100] + bytes(100))
-    assert dry_run(kitchen)["steps"] == {"backbone": "done", "head": "to do"}
-    assert release(kitchen).stderr.count("done before") == 1
-    assert bundle.read_bytes() == (kitchen / "second.fala").read_bytes() == whole
-    (bundle.parent / "folder").mkdir()
-    release(kitchen)  # a folder there is left alone
-    beside = bundle.parent / "x.fala"
-    assert "whose files are removed" in failed("release", kitchen / "recipe.toml", "--out", beside)
-
     made = ReleaseSteps(tmp_path / "steps")
     made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
     assert made[0].run() == {"rows": 10} and made[0].is_done()
@@ -230,19 +209,6 @@ def test_a_damaged_step_runs_again(kitchen, tmp_path):
             file.write_bytes(damaged)
             assert not made[0].is_done()
             assert made[0].run() == {"rows": 10} and file.read_bytes() == data
-
-
-def test_a_bundle_is_read_once_to_say_that_its_step_is_done(tmp_path, monkeypatch):
-    made, read = ReleaseSteps(tmp_path / "steps"), []
-    made.add("one", "", [1], lambda _, out: {"rows": out.write_bytes(b"0123456789")})
-    made[0].run()
-    for file in (made[0].bundle, made[0].summary_file):
-        os.utime(file, (1, 1))
-    monkeypatch.setattr(
-        steps_module, "digest_of_file", lambda file: read.append(file) or digest_of_file(file)
-    )
-    assert made[0].is_done() and made[0].is_done() and made[0].run() == {"rows": 10}
-    assert read == [made[0].bundle]
 
 
 def test_other_code_makes_other_steps(tmp_path, monkeypatch):
@@ -257,78 +223,53 @@ def test_other_code_makes_other_steps(tmp_path, monkeypatch):
     assert len({before, after, steps_module.code_digest.__wrapped__()}) == 3
 
 
-@pytest.mark.parametrize("has_revision", [False, True])
-def test_the_shells_folder_has_no_say_in_a_recipe(tmp_path, monkeypatch, has_revision):
+def test_the_shells_folder_has_no_say_in_a_recipe(tmp_path, monkeypatch):
     """What is not beside the recipe is a name on the hub, whatever lies where the command runs."""
     shell = tmp_path / "shell"
     (shell / "model").mkdir(parents=True)
     (shell / "model" / "config.json").write_text("{}")
-    (shell / "model" / "model.onnx").write_bytes(b"")
     monkeypatch.chdir(shell)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    revision = f'\nrevision = "{"0" * 40}"' if has_revision else ""
-    path = tmp_path / "recipe.toml"
-    path.write_text(f'name = "a"\n[backbone]\nsource = "model"{revision}\n')
-    if not has_revision:
-        with pytest.raises(
-            ExportError, match=r"model is not a folder here, beside the recipe, and"
-        ):
-            read_recipe(path)
-        return
+    plain, path = 'name = "a"\n[backbone]\nsource = "model"\n', tmp_path / "recipe.toml"
+    path.write_text(plain)
+    with pytest.raises(ExportError, match="model is not a folder here, beside the recipe, and"):
+        read_recipe(path)
+    path.write_text(f'{plain}revision = "{"0" * 40}"\n')
     recipe = read_recipe(path)
     with pytest.raises(ExportError, match="the hub"):
         load_model(recipe.source.model, "own", recipe.export)
     (tmp_path / "model").mkdir()
-    path.write_text('name = "a"\n[backbone]\nsource = "model"\n')
+    path.write_text(plain)
     assert read_recipe(path).source.model.source == str(tmp_path / "model")
 
 
-@pytest.mark.parametrize(
-    ("old", "words", "named"),
-    [
-        ("", ("--out", "recipe.toml"), "recipe.toml"),
-        ("", ("--out", "../{}/posts.csv"), "posts.csv"),
-        ("", ("--out", "link.fala"), "old.fala"),
-        ("", ("--out", "hard.fala"), "old.fala"),
-        ("", ("--out", "new.txt"), "new.txt"),
-        ("", ("--out", "vendor.pem"), "vendor.pem"),
-        ("vendor.pem", ("--out", "second.fala"), "second.fala.sig"),
-        ("", ("--work", "."), "recipe.toml"),
-    ],
-)
-def test_an_output_never_overwrites_an_input(kitchen, monkeypatch, old, words, named):
-    monkeypatch.chdir(kitchen)
-    (kitchen / "link.fala").symlink_to("old.fala")
-    (kitchen / "hard.fala").hardlink_to("old.fala")
-    if old:  # the signature would overwrite the key
-        (kitchen / old).rename(kitchen / named)
-        write_recipe(kitchen, RECIPE.replace(old, named))
-    before = {file.name: file.read_bytes() for file in kitchen.iterdir() if file.is_file()}
-    words = [word.format(kitchen.name) for word in words]
-    for dry in ((), ("--dry-run",)):
-        done = run("release", "recipe.toml", *words, *dry)
-        assert done.exit_code == 1 and "would overwrite" in done.stderr and named in done.stderr
-    assert before == {file.name: file.read_bytes() for file in kitchen.iterdir() if file.is_file()}
-    assert not (kitchen / "recipe.work").exists()
+def test_an_output_never_overwrites_an_input(kitchen):
+    (kitchen / "hard.fala").hardlink_to(kitchen / "old.fala")
+    before = {file.name: file.read_bytes() for file in kitchen.iterdir()}
+    command = ("release", kitchen / "recipe.toml")
+    for option, output, named in (
+        ("--out", "recipe.toml", "recipe.toml"), ("--out", "posts.csv", "posts.csv"),
+        ("--out", "hard.fala", "old.fala"), ("--out", "new.txt", "new.txt"),
+        ("--out", "vendor.pem", "vendor.pem"), ("--work", ".", "recipe.toml"),
+    ):  # fmt: skip
+        for dry in ((), ("--dry-run",)):
+            message = failed(*command, option, kitchen / output, *dry)
+            assert "would overwrite" in message and named in message
+    assert before == {file.name: file.read_bytes() for file in kitchen.iterdir()}
+    (kitchen / "vendor.pem").rename(kitchen / "second.fala.sig")
+    write_recipe(kitchen, RECIPE.replace("vendor.pem", "second.fala.sig"))
+    assert "second.fala.sig: would overwrite" in failed(*command)
+    steps = kitchen / "recipe.work" / "steps"
+    steps.mkdir(parents=True)
+    assert "whose files are removed" in failed(*command, "--out", steps / "x.fala")
 
 
 def test_a_dry_run_lists_the_steps(kitchen):
     before = sorted(kitchen.iterdir())
     plan = dry_run(kitchen)
     assert sorted(kitchen.iterdir()) == before
-    assert plan["steps"] == dict.fromkeys(
-        [
-            "backbone",
-            "head",
-            "bridge from posts (first)",
-            "scales",
-            "check",
-            "all rows",
-            "sign",
-            "publish",
-        ],
-        "to do",
-    )
+    names = ["backbone", "head", "bridge from posts (first)", "scales", "check", "all rows"]
+    assert plan["steps"] == dict.fromkeys([*names, "sign", "publish"], "to do")
     assert plan["users"] == 24
     assert plan["embed"]["posts (first)"] == plan["texts"] == plan["embed"]["the release"]
     assert plan["embed"]["the simulated users' devices"] == 3 * 36
@@ -343,57 +284,39 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
 
 
 def test_too_few_annotators_are_named_before_any_work(kitchen):
-    header, *rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
-    few = [row for row in rows if int(row.rpartition("u")[2]) < 12]
-    (kitchen / "posts.csv").write_text("".join([header, *few]))
-    write_recipe(kitchen, RECIPE)
+    rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
+    (kitchen / "posts.csv").write_text("".join(rows[: 1 + 12 * 36]))
     assert "scales need 20 of them" in release(kitchen, code=1).stderr
     assert not (kitchen / "recipe.work").exists()
 
 
-def test_a_release_that_cannot_be_published_is_named_before_any_work(kitchen):
-    only = RECIPE.partition("[bridge]")[0] + '\n[publish]\nrepository = "REPO"\n'
-    write_recipe(kitchen, f"version = 7\n{only}")
-    release(kitchen)
-    for text, message in (
-        (f"version = 6\n{only}", "version 6 of posts, and version 7 is published.*--republish"),
-        (f'version = 8\n{only}key = ["vendor.pem"]\n', "key"),
-    ):
-        write_recipe(kitchen, text)
-        done = release(kitchen, code=1)
-        assert re.search(message, done.stderr) and "step 1" not in done.stderr
-    for key in (kitchen / "REPO.keys").iterdir():
-        key.unlink()
-    write_recipe(kitchen, f"version = 7\n{only}")
-    again = release(kitchen).stdout
-    assert "published: nothing to do: this release is version 7 of posts" in again
-
-
 def test_an_old_recipe_does_not_publish_its_release_as_the_newest(kitchen):
     """Devices install the newest version, so an old one would replace its successor."""
-    tables = '[publish]\nrepository = "REPO"\n'
-    first = 'name = "posts"\ndata = "posts.csv"\n[word-vectors]\nsource = "old.txt"\n'
-    write_recipe(kitchen, first + tables)
-    second = first.replace("old.txt", "new.txt") + '[bridge]\nfrom = ["one.fala"]\n' + tables
-    (kitchen / "two.toml").write_text(second)
-    works("release", kitchen / "recipe.toml", "--out", kitchen / "one.fala")
-    works("release", kitchen / "two.toml")
-    assert Bundle.open(kitchen / "posts.fala").manifest.product == "posts"
-    repository = load_repository(kitchen / "REPO").release("posts/release.fala")[1]
-    assert repository.custom["version"] == 2
-
-    again = release(kitchen, "--out", kitchen / "one.fala").stdout
+    first = """
+name = "posts"
+data = "posts.csv"
+[word-vectors]
+source = "old.txt"
+[publish]
+repository = "REPO"
+"""
+    write_recipe(kitchen, first)
+    release(kitchen, "--out", kitchen / "one.fala")
+    write_recipe(kitchen, first.replace("old.txt", "new.txt") + '[bridge]\nfrom = ["one.fala"]\n')
+    assert "published: version 2 of posts" in release(kitchen).stdout
+    write_recipe(kitchen, f"version = 1\n{first}")
+    refused = release(kitchen, code=1).stderr
+    assert "version 1 of posts, and version 2 is published" in refused and "step 1" not in refused
+    write_recipe(kitchen, first)
+    again = release(kitchen).stdout
     assert "nothing to do: this release is version 1 of posts" in again
     assert "already, version 2 is the newest there" in again
     assert dry_run(kitchen)["steps"]["publish"] == "done"
-    assert load_repository(kitchen / "REPO").release("posts/release.fala")[1].custom["version"] == 2
     # A little change of the old recipe makes another release, which is older all the same.
-    write_recipe(kitchen, f"lexical = false\n{first}{tables}")
-    older = release(kitchen, "--out", kitchen / "other.fala", code=1).stderr
+    write_recipe(kitchen, f"lexical = false\n{first}")
+    older = release(kitchen, code=1).stderr
     assert "older than version 2 of posts" in older and "--republish" in older
-    write_recipe(kitchen, first + tables)
-    forced = release(kitchen, "--out", kitchen / "one.fala", "--republish").stdout
-    assert "published: version 3 of posts" in forced
+    assert "published: version 3 of posts" in release(kitchen, "--republish").stdout
 
 
 def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
@@ -414,26 +337,7 @@ def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen)
     assert told in release(kitchen, "--dry-run", code=1).stderr
     write_recipe(kitchen)
     why = "with labels 0, 1, and the rows are for classification with labels fine, rude;"
-    assert why in release(kitchen, "--dry-run", code=1).stderr
     assert why in release(kitchen, code=1).stderr
     words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
     assert why in failed(*words, "--out", kitchen / "r.toml")
     assert not (kitchen / "recipe.work").exists() and not (kitchen / "r.toml").exists()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('from = ["old.fala"]', "", "[bridge] needs from"),
-        ('from = ["old.fala"]', "from = []", "names no bundle"),
-        ('from = ["old.fala"]', 'from = ["none.fala"]', "none.fala"),
-        ('[bridge]\nfrom = ["old.fala"]', "", "[check] needs from"),
-        ('data = "posts.csv"', "", "needs data"),
-        ('"vendor.pem"', '"other.pem"', "other.pem"),
-    ],
-)
-def test_a_mistake_in_a_table_is_named_before_any_work(kitchen, old, new, message):
-    write_recipe(kitchen, RECIPE.replace(old, new))
-    done = release(kitchen, code=1)
-    assert message in done.stderr
-    assert not (kitchen / "recipe.work").exists()
