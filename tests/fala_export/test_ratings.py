@@ -6,7 +6,7 @@ from checkout import real_data
 from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.model.links import Rating
-from public_data import write_rows, write_table
+from public_data import write_table
 from vector_files import write_old_and_new
 
 pytestmark = pytest.mark.slow
@@ -42,22 +42,16 @@ def released(folder):
     works("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
         folder / "old.fala", "--publish", folder / "REPO")  # fmt: skip
     recipe = new.read_text().replace("[check]", "[check]\nusers = 2")
+    assert 'label = "stars"' in recipe and "ratings: 1 to 5" in recipe and "\n[scales]\n" in recipe
     new.write_text(recipe.replace("rating = [1, 5]", "rating = [1, 6]"))  # a wider range
     return done("release", new, "--out", new.with_suffix(".fala"))
 
 
-def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
-    recipe = (folder / "new.toml").read_text()
-    assert 'label = "stars"' in recipe and "ratings: 1 to 5" in recipe
-    assert "rating = [1, 5]" in (folder / "old.toml").read_text()
-    assert "\n[scales]\n" in recipe
-
-
 @pytest.mark.parametrize("stars", [["good", "bad"], ["0", "1"]])
 def test_a_column_of_names_or_of_two_numbers_is_of_labels(tmp_path, stars):
-    rows = [f"a film {at},{stars[at % 2]},u{at % 5}" for at in range(120)]
-    (tmp_path / "films.csv").write_text("\n".join(["text,rating,user", *rows]))
-    works("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
+    rows = [[f"a film {at}", stars[at % 2], f"u{at % 5}"] for at in range(120)]
+    data = write_table(tmp_path / "films.csv", ["text", "rating", "user"], rows)
+    works("init", data, "--out", tmp_path / "recipe.toml")
     assert 'label = "rating"' in (tmp_path / "recipe.toml").read_text()
 
 
@@ -89,16 +83,13 @@ def test_a_device_learns_is_updated_and_answers_in_stars(folder, released, tmp_p
 
 
 def test_words_and_scales_accept_ratings_and_training_rejects_them(folder, tmp_path):
-    rows = [
-        {"user": f"u{user}", "split": "public", "text": text, "label": stars}
-        for user in range(24) for text, stars in (rated(user, at) for at in range(32))
-    ]  # fmt: skip
-    data, out = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "out.fala"
-    works("word-vectors", folder / "new.txt", "--out", tmp_path / "words.fala")
-    words = ("train", tmp_path / "words.fala", "--data", data, "--out", out)
+    out, vectors = tmp_path / "out.fala", tmp_path / "words.fala"
+    works("word-vectors", folder / "new.txt", "--out", vectors)
+    data = ("--data", folder / "films.csv", "--text", "review", "--label", "stars")
+    words = ("train", vectors, *data, "--out", out)
     works(*words, "--frozen", "--no-lexical", "--rating", "0", "10")
     assert Bundle.open(out).head().link.high == 10
-    works("scales", "--release", out, "--data", data)
+    works("scales", "--release", out, *data)
     assert [row.labels for row in Bundle.open(out).scales] == [10, 20]
     message = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
     assert "not for the rating 'rating' from 1 to 5" in message

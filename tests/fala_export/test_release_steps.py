@@ -10,7 +10,6 @@ from fala import Bundle, Device
 from fala.model.heads import Head
 from fala_export import write_external
 from fala_export.base.errors import ExportError
-from fala_export.base.files import digest_of_file
 from fala_export.bundle.writing import write_again
 from fala_export.models.load import load as load_model
 from fala_export.recipe.file import read_recipe

@@ -5,6 +5,7 @@ import pytest
 from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.model.links import TAGS
+from fala_export.base.errors import RowError
 from fala_export.rows.columns import Columns
 from fala_export.rows.row_files import file_rows
 from public_data import write_table
@@ -17,7 +18,7 @@ WORDS = {"goal": ["sport"], "budget": ["money"], "transfer": ["sport", "money"],
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The same rows as a column of names and as a column a tag, and two files of word vectors."""
+    """The same rows with a column of names and with a column per tag, and two vector files."""
     folder = tmp_path_factory.mktemp("tags")
     write_old_and_new(folder, WORDS, "news 0 0 0.5")
     by_name, by_column = [], []
@@ -35,11 +36,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_column_of_names_and_a_column_a_tag_are_the_same_rows(folder):
+def test_a_column_of_names_and_a_column_per_tag_are_the_same_rows(folder, tmp_path):
     first = file_rows(folder / "names.csv", link=TAGS)
     second = file_rows(folder / "columns.csv", Columns(labels="sport, money"), link=TAGS)
     assert [row.label for row in first] == [row.label for row in second]
     assert frozenset() in {row.label for row in first}
+    wrong = write_table(tmp_path / "wrong.csv", ["text", "sport", "money"], [["goal", 2, 0]])
+    with pytest.raises(RowError, match="line 2: a column of a tag has 0 or 1; sport has '2'"):
+        file_rows(wrong, Columns(labels="sport, money"), link=TAGS)
 
 
 def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
@@ -69,13 +73,4 @@ def test_train_and_scales_accept_tags(folder, tmp_path):
     assert "several columns" in failed(*train, "--frozen")
     works(*train, "--frozen", "--tags")
     works("scales", "--release", out, *data)
-    message = failed(*train, "--tags", "--work", tmp_path / "work")
-    assert "not for tags money, sport" in message
-
-
-def test_a_tag_that_is_neither_0_nor_1_names_its_line(folder, tmp_path):
-    rows = (folder / "columns.csv").read_text().splitlines()
-    (tmp_path / "rows.csv").write_text("\n".join([*rows[:2], "goal,2,0,u1"]))
-    files = (tmp_path / "rows.csv", "--out", tmp_path / "r.toml")
-    message = failed("init", *files, "--tags", "--labels", "sport,money")
-    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in message
+    assert "not for tags money, sport" in failed(*train, "--tags", "--work", tmp_path / "work")

@@ -39,17 +39,13 @@ def test_headers_spaces_line_ends_and_byte_order_marks_are_accepted(tmp_path):
         assert exported_words(source, tmp_path / "g.fala") == list(WORDS), name
 
 
-@pytest.mark.parametrize("name", ["v.txt", "v.gz", "v.zip", "v.bin"])
-def test_packed_files_are_recognised_by_their_content(tmp_path, name):
+def test_packed_files_are_recognised_by_their_content(tmp_path):
     content = b"".join(line + b"\n" for line in good_lines())
-    plain, packed, zipped = (tmp_path / folder / name for folder in ("plain", "gzip", "zip"))
-    for path in (plain, packed, zipped):
-        path.parent.mkdir()
-    plain.write_bytes(content)
-    packed.write_bytes(gzip.compress(content))
-    write_zip(zipped, v_txt=content)
-    for path in (plain, packed, zipped):
-        assert exported_words(path, tmp_path / "g.fala") == list(WORDS)
+    (tmp_path / "v.zip").write_bytes(content)
+    (tmp_path / "v.txt").write_bytes(gzip.compress(content))
+    write_zip(tmp_path / "v.gz", v_txt=content)
+    for name in ("v.zip", "v.txt", "v.gz"):
+        assert exported_words(tmp_path / name, tmp_path / "g.fala") == list(WORDS)
 
 
 def test_a_zip_must_have_one_text_file(tmp_path):

@@ -1,7 +1,5 @@
 import gzip
 import io
-import os
-import pty
 import subprocess
 import sys
 import zipfile
@@ -50,26 +48,3 @@ def test_the_command_prints_json(tmp_path):
     assert (summary["words"], summary["damaged_lines"]) == (4, 1)
     assert summary["damage"].startswith("line 5:")
     assert "damaged lines left out: 1 (line 5: " in works(*arguments).stdout
-
-
-def test_a_missing_file_ends_in_one_line(tmp_path):
-    assert "none.txt" in failed("word-vectors", tmp_path / "none.txt", "--out", tmp_path / "g.fala")
-
-
-def test_large_files_show_progress_on_a_terminal(tmp_path):
-    source = write(tmp_path / "v.txt", [b"w%d 0.5 1.5" % i for i in range(30_000)])
-    terminal, its_end = pty.openpty()
-    process = subprocess.Popen(
-        [*PROGRAM, source, "--out", tmp_path / "g.fala"],
-        stdout=subprocess.PIPE,
-        stderr=its_end,
-        start_new_session=True,
-    )
-    os.close(its_end)
-    printed, _ = process.communicate(timeout=120)
-    shown = os.read(terminal, 1 << 16).decode()
-    os.close(terminal)
-    assert process.returncode == 0
-    assert b"words: 30000" in printed
-    assert "v.txt" in shown
-    assert "100%" in shown
