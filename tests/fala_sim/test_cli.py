@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fala_sim import cli
+from fala_sim.cli import runs
 from fala_sim.records.store import DATABASE
 from sim_command import failed, fails, run, works
 from sim_records import write_run
@@ -62,7 +62,7 @@ def test_a_figure_is_printed_as_text_and_drawn_with_out(results, name, tmp_path)
 
 def test_all_writes_the_tables_and_figures_that_have_records(results, tmp_path, monkeypatch):
     shutil.copyfile(results / DATABASE, tmp_path / DATABASE)
-    monkeypatch.setattr(cli, "_run", lambda *_: [])  # everything is recorded
+    monkeypatch.setattr(runs, "run_missing", lambda *_: [])  # everything is recorded
     done = works("all", "--results", tmp_path)
     written = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert {"tables/headline.md", "tables/table-2.json", "figures/pareto-films.svg"} <= written

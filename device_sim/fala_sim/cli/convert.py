@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Any
 
 import click
 
 from fala.cli import Command, Group
+from fala_export.recipe.options import Count, Options, PositionalArgument
+from fala_sim.cli.options import Json
 from fala_sim.data.catalogue import FORMATS
 from fala_sim.data.format import Format, Role
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.output import save
-from fala_sim.experiments.options import Option, count_option, with_options
 
 
 @click.group("convert", cls=Group)
@@ -26,62 +28,77 @@ def convert_group() -> None:
     """
 
 
-def _options(form: Format) -> tuple[Option, ...]:
-    """The options of a converter, with its data set's defaults."""
-    users = "How many of the busiest people are users; all others are the public."
-    half = (
-        "Take users only from the half of the people that the laboratory's tables show (test), or "
-        "from the half on which methods are chosen (validation)."
-    )
-    public = "The most public rows, drawn at random."
-    offers = form.offers
-    matching = () if offers is None else (
-        count_option("--history", offers.history, "How many of the latest texts are in a history."),
-        count_option("--negatives", offers.negatives, offers.negatives_help),
-    )  # fmt: skip
-    return (
-        click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
-        count_option("--users", form.users, users),
-        click.option("--half", type=click.Choice(get_args(Role)), help=half),
-        click.option(
-            "--seed", type=int, default=0, show_default=True, help="Of every random choice."
-        ),
-        count_option("--public", form.public, public, least=2),
-        click.option(
-            "--out", default="-", show_default=True, help="File to write; - is standard output."
-        ),
-        click.option(
-            "--json", "as_json", is_flag=True,
-            help="Print the counts as one JSON object on standard output. Needs --out FILE.",
-        ),
-        *matching,
-    )  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """The options of a converter.
+
+    Attributes:
+        folder: The data set's.
+        users: How many of the busiest people are users; all others are the public.
+        half: Take users only from the half of the people that the laboratory's tables show (test),
+            or from the half on which methods are chosen (validation).
+        seed: Of every random choice.
+        public: The most public rows, drawn at random.
+        out: File to write; - is standard output.
+        as_json: Print the counts as one JSON object on standard output. Needs --out FILE.
+    """
+
+    folder: Annotated[Path, PositionalArgument("DIR"), click.Path(path_type=Path)]
+    users: Count = 5
+    half: Role | None = None
+    seed: int = 0
+    public: Annotated[int | None, click.IntRange(2)] = None
+    out: str = "-"
+    as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingOptions(ConvertOptions):
+    """The options of a converter to matching rows.
+
+    Attributes:
+        history: How many of the latest texts are in a history.
+        negatives: Rows of label 0 for each of label 1.
+    """
+
+    history: Count
+    negatives: Count
 
 
 def _command(name: str, form: Format) -> click.Command:
-    def command(
-        folder: Path, users: int, half: Role | None, out: str, as_json: bool, **options: int | None
-    ) -> None:
-        if as_json and out == "-":
-            raise click.UsageError(
-                "--json needs --out FILE, because the rows go to standard output"
-            )
-        numbers = {option: value for option, value in options.items() if value is not None}
-        opened = form.open(folder, LeftOut())
-        conversion = opened.convert(users=opened.busiest(users, half), **numbers)
-        if out == "-":
-            sys.stdout.buffer.writelines(conversion.lines())
-            sys.stdout.buffer.flush()
-        else:
-            save(conversion.lines(), Path(out))
-        if as_json:
-            click.echo(json.dumps(conversion.counts()))
-        else:
-            for line in conversion.summary():
-                click.echo(line, err=True)
+    """The command of a format, with its data set's defaults."""
+    defaults = {"users": form.users, "public": form.public}
+    settings: type[ConvertOptions] = ConvertOptions
+    if form.offers is not None:
+        settings, defaults = MatchingOptions, defaults | asdict(form.offers)
+    options = Options(settings, defaults=defaults)
 
-    options = with_options(*_options(form))
-    return click.command(name, cls=Command, help=form.help)(options(command))
+    def run(**values: Any) -> None:  # noqa: ANN401
+        _convert(form, options.build(values))
+
+    return Command(name, callback=run, params=list(options.parameters()), help=form.help)
+
+
+def _convert(form: Format, options: ConvertOptions) -> None:
+    """Write the rows, and print their counts."""
+    if options.as_json and options.out == "-":
+        raise click.UsageError("--json needs --out FILE, because the rows go to standard output")
+    opened = form.open(options.folder, LeftOut())
+    numbers = {} if options.public is None else {"public": options.public}
+    if isinstance(options, MatchingOptions):
+        numbers |= {"history": options.history, "negatives": options.negatives}
+    users = opened.busiest(options.users, options.half)
+    conversion = opened.convert(users=users, seed=options.seed, **numbers)
+    if options.out == "-":
+        sys.stdout.buffer.writelines(conversion.lines())
+        sys.stdout.buffer.flush()
+    else:
+        save(conversion.lines(), Path(options.out))
+    if options.as_json:
+        click.echo(json.dumps(conversion.counts()))
+    else:
+        for line in conversion.summary():
+            click.echo(line, err=True)
 
 
 for _name, _form in FORMATS.items():

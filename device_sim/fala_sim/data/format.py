@@ -77,12 +77,10 @@ class Offers:
     Attributes:
         history: Number of latest texts in a history.
         negatives: Number of rows of label 0 for each of label 1.
-        negatives_help: Their description, for the command's help.
     """
 
     history: int
     negatives: int
-    negatives_help: str
 
 
 @dataclass(frozen=True)

@@ -60,15 +60,15 @@ def find_location(name: str, data_dir: Path | None) -> Location:
     Raises:
         DataError: If there is no such data set, or its folder is missing; says how to get it.
     """
-    if data_dir is not None and not data_dir.is_dir():
-        raise DataError(f"{data_dir}: no such folder (--data-dir, or FALA_DATA)")
+    folder = data_folder(data_dir)
+    if (data_dir is not None or os.environ.get("FALA_DATA")) and not folder.is_dir():
+        raise DataError(f"{folder}: no such folder (--data-dir, or FALA_DATA)")
     form, colon, path = name.partition(":")
     if colon and path and form in FORMATS:
         location = Location(FORMATS[form], Path(path).expanduser())
         location.format.paths(location.path)
         return location
     data_set = find_data_set(name)
-    folder = data_folder(data_dir)
     for candidate in (folder / name for name in data_set.folders):
         if candidate.is_dir():
             return Location(FORMATS[data_set.format], candidate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from fala import DataError
 from fala_sim.engine.job import Engine
 from fala_sim.engine.local import LocalEngine
@@ -10,17 +12,18 @@ from fala_sim.engine.spreading import spread
 __all__ = ["open_engine", "spread"]
 
 
-def open_engine(name: str, *, jobs: int, address: str | None) -> Engine:
+def open_engine(name: str, *, jobs: int | None, address: str | None) -> Engine:
     """The engine ``"local"`` or ``"ray"``.
 
     Args:
         name: Of the engine.
-        jobs: How many jobs run at once on this machine.
+        jobs: How many jobs run at once on this machine; None for as many as it has cores.
         address: Of a Ray cluster's head; None starts a cluster on this machine.
 
     Raises:
         DataError: The address is of another engine, or the cluster cannot be reached.
     """
+    jobs = jobs or os.cpu_count() or 1
     if name == "ray":
         from fala_sim.engine.cluster import RayEngine
 

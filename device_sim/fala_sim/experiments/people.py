@@ -17,7 +17,7 @@ from fala_sim.data.users import CLASSES
 from fala_sim.engine.job import TRAINING, Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.chosen import BySize, Chosen, chosen_settings
-from fala_sim.experiments.plan import Plan
+from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
 from fala_sim.prepare.releases import load_prepared, prepare_releases, release_inputs
@@ -54,7 +54,7 @@ class PeopleStudy:
         failures: A line for each data set that cannot be divided.
     """
 
-    def __init__(self, plan: Plan, log: Log) -> None:
+    def __init__(self, plan: PeoplePlan, log: Log) -> None:
         """Find the backbones; prepare nothing yet.
 
         Args:
@@ -358,7 +358,7 @@ class Experiment:
         return Job(str(key), make, partial(study.store.keys.issuperset, keys), needs)
 
 
-def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log) -> list[str]:
+def run(plan: PeoplePlan, experiments: Sequence[Experiment], engine: Engine, log: Log) -> list[str]:
     """Run the jobs of some experiments that are not recorded yet.
 
     Args:

@@ -1,39 +1,85 @@
-"""The options of a run, and its work folder."""
+"""The options of runs, as dataclasses, and families of experiments with the same options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import click
+
+from fala.cli import Named
+from fala_export.recipe.options import Count, FileOrFolder, Only, Options
+
+if TYPE_CHECKING:
+    from fala_sim.engine.job import Engine, Log
+    from fala_sim.records.store import RecordKind
+
+#: Makes the missing records of some kinds, or of all if none is named, by a plan; returns a line
+#: for each failure.
+RunFamily: TypeAlias = "Callable[[Any, Sequence[RecordKind], Engine, Log], list[str]]"
+
+
+def data_sets() -> dict[str, str]:
+    """The titles of the named data sets, by name."""
+    from fala_sim.data.catalogue import CATALOGUE
+
+    return {name: data_set.title for name, data_set in CATALOGUE.items()}
+
+
+def pretrained() -> dict[str, str]:
+    """The titles of the pre-trained backbones, by name."""
+    from fala_sim.data.models.catalogue import MODELS
+
+    return {name: model.title for name, model in MODELS.items()}
+
+
+def old_backbones() -> dict[str, str]:
+    """Backbones that simulated devices may have."""
+    from fala_sim.playground.releases import BUILT_IN
+
+    return {**pretrained(), **BUILT_IN}
+
+
+def _new_backbones() -> dict[str, str]:
+    """Backbones that may replace them."""
+    return {
+        **old_backbones(),
+        "tuned:minilm": "minilm, first trained on each data set's public",
+        "last:minilm": "minilm, with its own pooling of the last layer in place of three layers",
+    }
+
+
+class _DataSets(Named):
+    """Names of data sets, those of folders with their absolute path."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401
+        """The names."""
+        from fala_sim.data.location import full_name
+
+        return tuple(map(full_name, super().convert(value, param, ctx)))
+
+
+DataNames: TypeAlias = Annotated[tuple[str, ...], _DataSets(data_sets, several=True)]
+NewBackbone: TypeAlias = Annotated[str, Named(_new_backbones, files=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The options of a run; each family sets the fields that it reads.
+    """The options of a run; those of a family are fields of a subclass.
 
     Attributes:
         results: The run's folder: records, tables, and a work folder that may be deleted.
-        data: Data sets.
-        data_dir: Their folder; None uses the default.
-        users: Test users of each data set.
-        seeds: Number of divisions of the data, or of trainings. Methods that train a transformer
-            run on the first division only; where people take turns, on each.
-        old: The backbone that devices have.
-        new: The new backbone, or the one to train; after ``tuned:``, first trained on each data
-            set's public rows.
-        methods: The methods; empty for all.
-        method: Names of methods that files added, to run beside ``methods``.
     """
 
     results: Path
-    data: tuple[str, ...] = ()
-    data_dir: Path | None = None
-    users: int = 1
-    seeds: int = 1
-    old: str = ""
-    new: str = ""
-    methods: tuple[str, ...] = ()
-    method: Sequence[str] = ()
 
     def work(self) -> Path:
         """The folder of a run's intermediate files; it may be deleted."""
@@ -42,3 +88,59 @@ class Plan:
         work.mkdir(parents=True, exist_ok=True)
         (work / ".gitignore").write_text("*\n", encoding="utf-8")
         return work
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataPlan(Plan):
+    """The options of a run on people.
+
+    Attributes:
+        data: Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.
+        data_dir: Folder of the named data sets (default: FALA_DATA, or the folder of `fala-sim data
+            get`).
+        users: The busiest people, of the half of each data set's people that tables show, whose
+            models are compared.
+        seeds: How often everything is run, with another seed of divisions and trainings.
+    """
+
+    data: DataNames = ()
+    data_dir: FileOrFolder | None = None
+    users: Count = 1
+    seeds: Count = 1
+
+
+@dataclass(frozen=True)
+class Family:
+    """Experiments with the same options.
+
+    Attributes:
+        kinds: Of its records, in the order in which they are made; empty for the experiments on
+            people, which are found.
+        plan: The options. A family without any needs no data.
+        run: Makes the records.
+        fixed: Fields of the plan that are no options.
+    """
+
+    kinds: tuple[RecordKind, ...]
+    plan: type[Plan]
+    run: RunFamily
+    fixed: tuple[str, ...] = ()
+
+    def options(self) -> Iterator[click.Parameter]:
+        """The plan's fields on the command line, without the folder of the records."""
+        hidden = {"results", *self.fixed}
+        names = [field.name for field in fields(self.plan) if field.name not in hidden]
+        return Options(self.plan, Only(*names)).parameters()
+
+
+def run_of(module: str) -> RunFamily:
+    """The ``run`` of a module, which is imported when it is called.
+
+    So a command with a mistake fails at once.
+    """
+
+    def run(plan: Any, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:  # noqa: ANN401
+        failures: list[str] = import_module(module).run(plan, kinds, engine, log)
+        return failures
+
+    return run

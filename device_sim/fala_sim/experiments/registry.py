@@ -6,19 +6,22 @@ Each is a function of the records' frame; its decorator registers it. The functi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from fala import DataError
+from fala_export.recipe.options import Options
 from fala_sim.data.found import found
-from fala_sim.experiments.options import Family, Option
+from fala_sim.experiments.plan import Family
 from fala_sim.records.frame import read_frame
 from fala_sim.records.store import RecordKind
 
 if TYPE_CHECKING:
+    import click
     import pandas as pd
+    from _typeshed import DataclassInstance
 
     from fala_sim.report.plot import Plot
     from fala_sim.report.table import Table
@@ -40,7 +43,7 @@ class Registered(Generic[Shown]):
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
-        options: Options of its command, by the names of ``make``'s arguments.
+        options: A dataclass, whose fields are options and arguments of ``make``; None for none.
     """
 
     what: str
@@ -50,7 +53,11 @@ class Registered(Generic[Shown]):
     needs: tuple[RecordKind, ...]
     reads: tuple[RecordKind, ...] = ()
     family: Family | None = None
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: type[DataclassInstance] | None = None
+
+    def parameters(self) -> list[click.Parameter]:
+        """Its own options on the command line."""
+        return [] if self.options is None else list(Options(self.options).parameters())
 
     def of(self, results: Path, **options: Any) -> Shown:  # noqa: ANN401
         """Make it from a folder's records, reading only the kinds that it needs.
@@ -102,7 +109,7 @@ def table(
     caption: str = "",
     reads: tuple[RecordKind, ...] = (),
     family: Family | None = None,
-    options: Mapping[str, Option] | None = None,
+    options: type[DataclassInstance] | None = None,
 ) -> Callable[[Make[Table]], Make[Table]]:
     """Register a function as a table; its docstring's first line is its help.
 
@@ -113,12 +120,12 @@ def table(
         caption: What it shows, and how it was measured.
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
-        options: Options of its command, by the names of the function's arguments.
+        options: A dataclass of options, whose fields are arguments of the function.
     """
 
     def register(make: Make[Table]) -> Make[Table]:
         entry = entry_of("table", name, title, caption, make, needs, reads, family)
-        TABLES[name] = replace(entry, options=options or {})
+        TABLES[name] = replace(entry, options=options)
         return make
 
     return register

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.options import Family
+from fala_sim.experiments.plan import Family
 from fala_sim.experiments.registry import Make, Registered, entry_of
 from fala_sim.records.store import RecordKind
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
+from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.people import Experiment
-from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import outcome
 from fala_sim.experiments.search import SEARCH
@@ -43,6 +43,6 @@ EXPERIMENTS = (
 )
 
 
-def run(plan: Plan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
+def run(plan: PeoplePlan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the variants of a plan's people that are not recorded; see ``Family.run``."""
     return people.run(plan, EXPERIMENTS, engine, log)

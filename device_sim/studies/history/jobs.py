@@ -14,8 +14,8 @@ from fala.model.heads import PersonalModel
 from fala_sim.data.users import User
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
+from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.people import Experiment, Participants, PeopleStudy
-from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
@@ -166,7 +166,7 @@ EXPERIMENTS = (
 )
 
 
-def run(plan: Plan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
+def run(plan: PeoplePlan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the lives of a plan's people that are not recorded; see ``Family.run``.
 
     Raises:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fala_sim.experiments.families import PEOPLE_OPTIONS
-from fala_sim.experiments.options import Family, run_of
-from fala_sim.experiments.plan import Plan
+from fala_sim.experiments.families import people_family
+from fala_sim.experiments.plan import run_of
 from fala_sim.experiments.study import Study
 
-STUDY = Study("history", Family(("history",), PEOPLE_OPTIONS, run_of("studies.history.jobs"), Plan))
+STUDY = Study("history", people_family("history", run_of("studies.history.jobs")))

@@ -16,7 +16,6 @@ from fala import DataError
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.output import save
 from fala_sim.engine.job import Engine, Job, Log
-from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_job
 from fala_sim.prepare.sources import SHORT, RunBackbone, export_int8, find_source
@@ -26,7 +25,7 @@ from studies.houlsby import jobs
 from studies.houlsby.glue import SOURCES, convert_benchmark, find
 from studies.houlsby.jobs import Benchmark
 from studies.houlsby.rates import RateTrial, chosen, searches
-from studies.houlsby.study import STUDY
+from studies.houlsby.study import STUDY, BenchmarksPlan
 
 #: The adapters' size for spans and initial scales (the paper, section 3.6).
 SIZE = 64
@@ -64,7 +63,7 @@ def houlsby_trials(kind: RecordKind, layers: int) -> list[RateTrial]:
     return [RateTrial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
 
 
-def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
+def run(plan: BenchmarksPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
     """Run the missing trainings of a plan's benchmarks; see ``Family.run``.
 
     Raises:
@@ -101,7 +100,7 @@ def _adapters(kind: RecordKind, size: int) -> RateTrial:
 
 
 def _trainings(
-    plan: Plan, store: RecordStore, tasks: Sequence[Benchmark], kind: RecordKind
+    plan: BenchmarksPlan, store: RecordStore, tasks: Sequence[Benchmark], kind: RecordKind
 ) -> Iterator[Job]:
     """Every training of a kind, after the adapters that it is compared with."""
     rate_of = cache(partial(chosen, store))  # it reads all records
@@ -117,7 +116,7 @@ def _trainings(
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 
-def _spans(plan: Plan, store: RecordStore, tasks: Sequence[Benchmark]) -> Iterator[Job]:
+def _spans(plan: BenchmarksPlan, store: RecordStore, tasks: Sequence[Benchmark]) -> Iterator[Job]:
     """Tasks that leave every span of layers out, for every seed's adapters."""
     adapters = _adapters("adapter", SIZE)
     for seed in range(plan.seeds):
@@ -145,7 +144,7 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
 
 
 def _prepare(
-    plan: Plan, store: RecordStore, name: str, *, model: RunBackbone, base: Path
+    plan: BenchmarksPlan, store: RecordStore, name: str, *, model: RunBackbone, base: Path
 ) -> Benchmark:
     """The rows of a benchmark, in a folder of the run's work."""
     source, files = find(name, plan.data_dir)

@@ -1,13 +1,13 @@
-"""The study's entry in the laboratory: its kinds of record, and its options."""
+"""The study's entry in the benchmarks: its kinds of record, and its options."""
 
 from __future__ import annotations
 
-import click
+from dataclasses import dataclass
+from typing import Annotated
 
 from fala.cli import Named
-from fala_sim.experiments.families import TO_TRAIN, names_option, new_option, seeds_option
-from fala_sim.experiments.options import DATA_DIR, Family, run_of
-from fala_sim.experiments.plan import Plan
+from fala_export.recipe.options import Count, FileOrFolder
+from fala_sim.experiments.plan import Family, NewBackbone, Plan, run_of
 from fala_sim.experiments.study import Study
 
 #: The benchmarks by name, which is also that of its folder in ``--data-dir``.
@@ -16,22 +16,31 @@ BENCHMARKS = {
     "mrpc": "MRPC: pairs of sentences, paraphrases or not",
 }
 
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarksPlan(Plan):
+    """The options of a run.
+
+    Attributes:
+        data: Benchmarks, by name. Their files are in folders of these names.
+        data_dir: Folder of the named data sets (default: FALA_DATA, or the folder of `fala-sim data
+            get`).
+        seeds: How often everything is run, with another seed of divisions and trainings.
+        new: The backbone to train: minilm, mpnet, or a Hugging Face folder.
+    """
+
+    data: Annotated[tuple[str, ...], Named(lambda: BENCHMARKS, several=True)] = ("cola", "mrpc")
+    data_dir: FileOrFolder | None = None
+    seeds: Count = 3
+    new: NewBackbone = "minilm"
+
+
 STUDY = Study(
     "houlsby",
     Family(
         # Rates are searched first; spans reuse the comparison's trainings; then come the curves.
         ("adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init"),
-        (
-            click.option(
-                "--data", default="cola,mrpc", show_default=True, callback=names_option,
-                type=Named(lambda: BENCHMARKS, several=True),
-                help="Benchmarks, by name. Their files are in folders of these names.",
-            ),
-            DATA_DIR,
-            seeds_option(3),
-            new_option(TO_TRAIN),
-        ),
+        BenchmarksPlan,
         run_of("studies.houlsby.plan"),
-        Plan,
     ),
-)  # fmt: skip
+)

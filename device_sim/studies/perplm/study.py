@@ -1,56 +1,42 @@
-"""The study's entry in the laboratory: its kinds of record, and its options."""
+"""The study's entry in the benchmarks: its kinds of record, and its options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import click
+from typing import Annotated
 
 from fala.cli import Described
-from fala_sim.experiments.families import (
-    TO_TRAIN,
-    data_option,
-    new_option,
-    seeds_option,
-    users_option,
-)
-from fala_sim.experiments.options import DATA_DIR, Family, run_of
-from fala_sim.experiments.plan import Plan
+from fala_export.recipe.options import Count
+from fala_sim.experiments.plan import DataNames, DataPlan, Family, NewBackbone, run_of
 from fala_sim.experiments.study import Study
+
+_EXTENTS = {
+    "quick": "a slice of the data, for two cores and an hour or two",
+    "whole": "all of it",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritersPlan(Plan):
+class WritersPlan(DataPlan):
     """The options of a run.
 
     Attributes:
-        extent: How much of the data; a name of ``rows.EXTENTS``.
+        data: Data sets of people, by name, as FORMAT:DIR or rows:FILE.
+        users: The busiest people, of the half of each data set's people that tables show, whose
+            models are compared; half as many are new, without a prompt.
+        new: The backbone to train: minilm, mpnet, or a Hugging Face folder.
+        extent: How much of the data.
     """
 
-    extent: str = "quick"
+    data: DataNames = ("md-agreement",)
+    users: Count = 12
+    new: NewBackbone = "minilm"
+    extent: Annotated[str, Described(_EXTENTS)] = "quick"
 
 
 STUDY = Study(
     "perplm",
     Family(
-        ("prompt", "prompt-length", "prompt-training"),
-        (
-            data_option(
-                "md-agreement", "Data sets of people, by name, as FORMAT:DIR or rows:FILE."
-            ),
-            DATA_DIR,
-            users_option(12, "; half as many are new, without a prompt"),
-            seeds_option(1),
-            new_option(TO_TRAIN),
-            click.option(
-                "--extent", default="quick", show_default=True, help="How much of the data.",
-                type=Described({
-                    "quick": "a slice of the data, for two cores and an hour or two",
-                    "whole": "all of it",
-                }),
-            ),
-        ),
-        run_of("studies.perplm.plan"),
-        WritersPlan,
+        ("prompt", "prompt-length", "prompt-training"), WritersPlan, run_of("studies.perplm.plan")
     ),
-)  # fmt: skip
+)

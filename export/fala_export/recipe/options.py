@@ -8,6 +8,7 @@ line needs is in the annotation::
     lexical: Annotated[bool, "--lexical/--no-lexical"] = True
     source: Annotated[str, Argument("DIR_OR_NAME")]       # an argument
     texts: tuple[File, ...]                               # may be given again
+    data: Annotated[tuple[str, ...], NAMES]               # one text, which the type NAMES splits
     rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
     from_: File                                           # --from: a keyword of Python
     training: TrainingSettings                            # all options of another dataclass
@@ -105,9 +106,15 @@ class Options(Generic[T]):
     Args:
         settings: The dataclass.
         only: The fields to take; None takes all.
+        defaults: Other defaults of some fields, by name.
     """
 
-    def __init__(self, settings: type[T], only: Only | None = None) -> None:
+    def __init__(
+        self,
+        settings: type[T],
+        only: Only | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         self._settings = settings
         self._hints = get_type_hints(settings, include_extras=True)
         self._needed: list[str] = []
@@ -122,9 +129,10 @@ class Options(Generic[T]):
                 part = next((note for note in notes if isinstance(note, Only)), None)
                 self._parts[name] = Options(kind, part)
                 continue
-            if field.default is field.default_factory is MISSING:
+            default = (defaults or {}).get(name, field.default)
+            if default is field.default_factory is MISSING:
                 self._needed.append(name)
-            self._parts[name] = _parameter(field, kind, notes, helps[name])
+            self._parts[name] = _parameter(field, kind, notes, helps[name], default)
 
     def parameters(self) -> Iterator[click.Parameter]:
         """The options and arguments, in the order of the fields."""
@@ -227,8 +235,10 @@ def _parameter(
     kind: Any,  # noqa: ANN401
     notes: list[Any],
     help_text: str,
+    default: Any,  # noqa: ANN401
 ) -> click.Parameter:
-    parts = get_args(kind) if get_origin(kind) is tuple else ()
+    splits = any(isinstance(note, click.ParamType) for note in notes)
+    parts = get_args(kind) if get_origin(kind) is tuple and not splits else ()
     several, values = Ellipsis in parts, 1
     if several:
         kind, item_notes = _unwrap(parts[0])
@@ -238,12 +248,15 @@ def _parameter(
     declared = next((note for note in notes if isinstance(note, click.ParamType)), kind)
     if get_origin(declared) is Literal:
         declared = click.Choice(get_args(declared))
-    needed = field.default is field.default_factory is MISSING
+    needed = default is field.default_factory is MISSING
     for note in notes:
         if isinstance(note, PositionalArgument):
             return click.Argument([field.name], type=declared, metavar=note.metavar)
     names = [note for note in notes if isinstance(note, str)]
-    default = None if several or needed else field.default
+    if several or needed:
+        default = None
+    elif splits and isinstance(default, tuple):
+        default = ",".join(default)
     return click.Option(
         names or [f"--{_key(field.name).replace('_', '-')}"],
         type=None if kind is bool else declared,
@@ -258,8 +271,9 @@ def _parameter(
 
 
 def described_option(settings: type) -> dict[str, str]:
-    """The lines under ``Attributes:`` of a dataclass's docstring, by field."""
-    lines = (inspect.getdoc(settings) or "").partition("Attributes:\n")[2]
+    """The lines under ``Attributes:`` in the docstrings of a dataclass and its bases, by field."""
+    docs = [inspect.cleandoc(part.__doc__ or "") for part in reversed(settings.__mro__)]
+    lines = "\n".join(doc.partition("Attributes:\n")[2] for doc in docs)
     return {
         match[1]: " ".join(match[2].split()).replace("``", "") for match in _LINE.finditer(lines)
     }

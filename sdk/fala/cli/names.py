@@ -46,7 +46,7 @@ class Described(click.Choice[str]):
 class Named(click.types.StringParamType):
     """Text that may be a name of a registry, which is loaded when needed.
 
-    Any other text is left to the command: it may be a file or a folder.
+    Any other text is left to the command: it may be a file or a folder. Several names are a tuple.
     """
 
     def __init__(
@@ -65,6 +65,18 @@ class Named(click.types.StringParamType):
     def about(self) -> About:
         """Every name with its description."""
         return self._names()
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401
+        """Return the name, or a tuple of the names between commas."""
+        text = super().convert(value, param, ctx)
+        if not self._several:
+            return text
+        return tuple(name for part in text.split(",") if (name := part.strip()))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

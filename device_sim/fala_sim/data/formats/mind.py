@@ -232,11 +232,7 @@ FORMATS = {
         may be in histories.
         """,
         public=matching.PUBLIC,
-        offers=Offers(
-            HISTORY,
-            NEGATIVES,
-            "Candidates not opened, for each that was, of the same impression.",
-        ),
+        offers=Offers(HISTORY, NEGATIVES),
     )
 }
 

@@ -214,11 +214,7 @@ FORMATS = {
         nobody's train or public rows, but may be in histories.
         """,
         public=matching.PUBLIC,
-        offers=Offers(
-            HISTORY,
-            NEGATIVES,
-            "Films not rated, for each like, drawn as often as others rate them.",
-        ),
+        offers=Offers(HISTORY, NEGATIVES),
     )
 }
 

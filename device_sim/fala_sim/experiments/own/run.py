@@ -35,7 +35,7 @@ def run(plan: OwnPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) ->
     """Run the missing jobs; see ``Family.run``."""
     store = RecordStore(plan.results)
     failures: list[str] = []
-    for old in plan.olds:
+    for old in plan.old:
         for seed in range(plan.seeds):
             prepare = partial(_prepare, plan, old=old, seed=seed, log=log)
             paths, failed = prepare_all(plan.data, prepare, log)

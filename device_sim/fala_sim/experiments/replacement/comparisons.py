@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
@@ -31,10 +31,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_AGAINST = click.option(
-    "--against", metavar="METHOD",
-    help="Compare every method with this one. Default: FaLA as shipped with every other method.",
-)  # fmt: skip
+class _MethodName(click.types.StringParamType):
+    name = "method"
+
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """The options of the table.
+
+    Attributes:
+        against: Compare every method with this one. Default: FaLA as shipped with every other
+            method.
+    """
+
+    against: Annotated[str | None, _MethodName()] = None
 
 
 @table(
@@ -42,7 +52,7 @@ _AGAINST = click.option(
     "FaLA as shipped against each other method",
     "replacement",
     reads=("search",),
-    options={"against": _AGAINST},
+    options=ComparisonOptions,
     caption=(
         "The method's figure less that of the one it is against: mean over people [95 % t "
         "interval over people], over the people and seeds that both have. Error rate: how "

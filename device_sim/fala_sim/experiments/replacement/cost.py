@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fala_sim.experiments import paper
-from fala_sim.experiments.options import Family, run_of
-from fala_sim.experiments.plan import Plan
+from fala_sim.experiments.plan import Family, Plan, run_of
 from fala_sim.experiments.registry import table
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.records.frame import exploded
@@ -33,7 +32,7 @@ _TABLE_1 = ("full", "adapter", "lora", "fala-paper")
 _BATCH = ("forward", "backward", "cheaper")
 
 #: The experiment of Table 1, which needs no data.
-FLOPS = Family(("flops",), (), run_of("fala_sim.experiments.replacement.jobs"), Plan)
+FLOPS = Family(("flops",), Plan, run_of("fala_sim.experiments.replacement.jobs"))
 
 
 @table(
