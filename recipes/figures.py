@@ -167,13 +167,14 @@ def runs_of(study: str) -> Mapping[str, Mapping[str, pd.DataFrame]]:
 
 
 @cache
-def runs(study: str, data: str, method: str) -> pd.DataFrame:
-    """The replacements by a method; ``METHOD+blend`` is its blend.
+def runs(study: str, data: str, method: str, *, blended: bool = False) -> pd.DataFrame:
+    """The replacements by a method.
 
     Args:
         study: The study.
         data: A data set; ``"all"`` are those on which the method was run.
         method: The method.
+        blended: Whether its logits are blended; see ``blends``.
 
     Raises:
         fala.DataError: If there are none.
@@ -181,16 +182,15 @@ def runs(study: str, data: str, method: str) -> pd.DataFrame:
     if data == "all":
         sets = [each for each, methods in runs_of(study).items() if method in methods]
         return joined(*(runs(study, each, method) for each in sets))
-    plain, _, blend = method.partition("+")
     methods = runs_of(study).get(data, {})
-    if plain not in methods:
-        raise fala.DataError(f"{study}: no record of {plain} on {data}")
-    if not blend:
-        return methods[plain]
+    if method not in methods:
+        raise fala.DataError(f"{study}: no record of {method} on {data}")
+    if not blended:
+        return methods[method]
     records = recorded(study)
     records = records[records["data"] == data]
-    both = blends.with_blends(methods[plain], records)
-    return flips.with_flips(both[both["method"] == method], records)
+    both = blends.with_blends(methods[method], records)
+    return flips.with_flips(both[both["blended"]], records)
 
 
 @cache
@@ -225,14 +225,21 @@ def mean(runs: pd.DataFrame, figure: str) -> UserMean:
 
 
 def compared(
-    study: str, data: str, other: str, method: str = SHIPPED, figure: str = "auc"
+    study: str,
+    data: str,
+    other: str,
+    method: str = SHIPPED,
+    figure: str = "auc",
+    *,
+    blended: bool = False,
 ) -> PairedTest:
-    """A method's figure minus another's, on the people of both.
+    """A method's figure minus another's, which may be blended, on the people of both.
 
     Raises:
         fala.DataError: If they have no person in common.
     """
-    test = paired_test(runs(study, data, method), runs(study, data, other), FIGURES[figure][0])
+    others = runs(study, data, other, blended=blended)
+    test = paired_test(runs(study, data, method), others, FIGURES[figure][0])
     if test is None:
         raise fala.DataError(f"{study}: nobody on {data} has both {method} and {other}")
     return test
@@ -349,18 +356,19 @@ def beside() -> str:
     """AUC of FaLA minus that of each other method, a data set of a study a row."""
     rows: list[Row] = []
     for words, study in BESIDE.items():
-        blended = dict.fromkeys(BLENDED.get(study, ()), blends.SUFFIX)
         for data in runs_of(study):
-            rows += _beside(f"{words}: {SETS[data][0]}", study, data, dict.fromkeys(OTHERS, ""))
-            rows += _beside("the same, blended", study, data, blended)
+            rows += _beside(f"{words}: {SETS[data][0]}", study, data, list(OTHERS))
+            rows += _beside("the same, blended", study, data, BLENDED.get(study, ()), blended=True)
     return table(["people", *OTHERS.values()], rows)
 
 
-def _beside(title: str, study: str, data: str, methods: Mapping[str, str]) -> Iterator[Row]:
-    """A row of ``beside`` of some methods, if any was run; by name with the blend's suffix."""
+def _beside(
+    title: str, study: str, data: str, methods: Sequence[str], *, blended: bool = False
+) -> Iterator[Row]:
+    """A row of ``beside`` of some methods, or of their blends, if any was run."""
     tests = {
-        name: compared(study, data, name + blend)
-        for name, blend in methods.items()
+        name: compared(study, data, name, blended=blended)
+        for name in methods
         if name in runs_of(study)[data]
     }
     if not tests:

@@ -14,7 +14,7 @@ from types import ModuleType
 from fala import DataError
 from fala_sim.methods.method import Method
 
-#: A method's name: it stands between commas, and before a blend's plus sign.
+#: A method's name, which stands between commas on the command line.
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 

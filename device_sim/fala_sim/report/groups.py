@@ -95,9 +95,8 @@ def by_method(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     groups = dict(parts(runs, "method"))
     order = list(METHODS)
 
-    def position(name: str) -> tuple[int, str]:
-        plain, _, suffix = name.partition("+")
-        return order.index(plain) if plain in order else len(order), suffix
+    def position(name: str) -> int:
+        return order.index(name) if name in order else len(order)
 
     for name in sorted(groups, key=position):
         yield name, groups[name]

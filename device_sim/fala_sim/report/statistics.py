@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ AHEAD = 0.005
 #: Draws of a sign-flip test with too many users to enumerate.
 RESAMPLES = 9999
 
+Tested = TypeVar("Tested")
 UserOfData: TypeAlias = "tuple[str, str]"  # data set, name
 
 #: Methods are compared on the same data set, user and seed.
@@ -190,11 +191,11 @@ def paired_differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -
     return _finite(_by_user(first, first[figure].astype(float) - theirs))
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's correction: p values by name, as if each were the only test (Holm, 1979)."""
-    corrected: dict[str, float] = {}
+def holm(p_values: Mapping[Tested, float]) -> dict[Tested, float]:
+    """Holm's correction: p values by what is tested, as if each were the only test (Holm, 1979)."""
+    corrected: dict[Tested, float] = {}
     largest = 0.0
-    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
-        corrected[name] = largest
+    for rank, test in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[test]))
+        corrected[test] = largest
     return corrected

@@ -6,7 +6,8 @@ A blend uses the logits in records: the method's own, and the words' in the reco
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,14 +16,11 @@ from fala_sim.experiments.replacement.mixing import LogitMix, Weights, best
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.records.frame import as_logits, exploded, flat, joined
 from fala_sim.records.store import RecordContent
-from fala_sim.report.groups import grouped, having, of, parts, title
+from fala_sim.report.groups import by_method, grouped, having, of, parts, title
 from fala_sim.report.statistics import SPLIT
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: Suffix of a method's name.
-SUFFIX = "+blend"
 
 ABOUT = (
     "Blended: the method's logits with those of lexical features alone (a user's own fit of "
@@ -31,12 +29,31 @@ ABOUT = (
     "their logits."
 )
 
+
+class MethodRow(NamedTuple):
+    """What a row of a table is about.
+
+    Attributes:
+        method: The method's name.
+        blended: Whether its logits are blended.
+    """
+
+    method: str
+    blended: bool = False
+
+    def title(self, runs: pd.DataFrame) -> str:
+        """The title in tables, by the method's runs."""
+        return title(self.method, runs) + ", blended" * self.blended
+
+
 #: Columns that a blend replaces or drops.
 _REPLACED = ("scores.", "flips.", "logits", "logits_words", "logits_vendor")
 
 
 def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """Add rows to some runs: the peers' again, with words and the old model blended in.
+
+    The column ``blended`` distinguishes them.
 
     Args:
         runs: Of one kind. Our methods get no second row, nor do methods without a search.
@@ -50,14 +67,17 @@ def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
         weights = _weights(group, trials.get((setting.data, setting.new, method)))
         if method in WITH_WORDS or weights is None:
             continue
-        about = {
-            "method": method + SUFFIX,
-            "title": f"{title(method, group)}, blended",
-            "blend": weights._asdict(),
-        }
+        about = {"blended": True, "blend": weights._asdict()}
         rows: list[Any] = _with_logits(group, records).to_dict("records")
         blends += [_blended(run, weights, about) for run in rows]
-    return joined(runs, pd.DataFrame(blends))
+    return joined(runs.assign(blended=False), pd.DataFrame(blends))
+
+
+def by_row(runs: pd.DataFrame) -> Iterator[tuple[MethodRow, pd.DataFrame]]:
+    """Each method's runs of ``with_blends``, in the registry's order, and then its blends."""
+    for method, group in by_method(runs):
+        for blended, part in parts(group, "blended"):
+            yield MethodRow(method, bool(blended)), part
 
 
 def blend_cell(group: pd.DataFrame) -> str | None:

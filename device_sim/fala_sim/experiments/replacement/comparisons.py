@@ -11,11 +11,11 @@ import click
 from fala import DataError
 from fala_sim.experiments.registry import table
 from fala_sim.experiments.replacement import blends, flips
+from fala_sim.experiments.replacement.blends import MethodRow
 from fala_sim.methods.quality import DECIDED
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.report.groups import (
     by_data,
-    by_method,
     described,
     interval_only,
     measured,
@@ -80,11 +80,11 @@ def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
         )
     rows: list[TableRow] = []
     for data, new, part in by_data(runs):
-        methods = dict(by_method(part))
-        for ours, theirs in _pairs(list(methods), against):
-            if row := _row(methods[ours], methods[theirs]):
-                both = {"method": title(ours, methods[ours])} if against else {}
-                both["against"] = title(theirs, methods[theirs])
+        groups = dict(blends.by_row(part))
+        for ours, theirs in _pairs(list(groups), against):
+            if row := _row(groups[ours], groups[theirs]):
+                both = {"method": ours.title(groups[ours])} if against else {}
+                both["against"] = theirs.title(groups[theirs])
                 rows.append({"data": data, "new": new, **both, **row})
     nobody = "No person has an AUC of both methods of a comparison."
     made = Table.of(rows, described(runs), () if rows else (nobody,), measured(runs))
@@ -92,11 +92,11 @@ def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
     return replace(made, title=f"Each method against {name}") if against else made
 
 
-def _pairs(methods: Sequence[str], against: str | None) -> list[tuple[str, str]]:
-    """The methods to compare, each with its other."""
-    if against is None:
-        return [(SHIPPED, name) for name in methods if name != SHIPPED and SHIPPED in methods]
-    return [(name, against) for name in methods if name != against and against in methods]
+def _pairs(rows: Sequence[MethodRow], against: str | None) -> list[tuple[MethodRow, MethodRow]]:
+    """The rows to compare, each with its other."""
+    fixed = MethodRow(against or SHIPPED)
+    others = [row for row in rows if row != fixed and fixed in rows]
+    return [(other, fixed) if against else (fixed, other) for other in others]
 
 
 def _row(ours: pd.DataFrame, theirs: pd.DataFrame) -> TableRow:

@@ -16,9 +16,10 @@ from fala_sim.experiments.replacement import (
     cost,  # noqa: F401 - it registers the tables of costs
     flips,
 )
+from fala_sim.experiments.replacement.blends import MethodRow
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.quality import DECIDED
-from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, VENDOR
+from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, VENDOR
 from fala_sim.records.frame import joined
 from fala_sim.report.groups import (
     MB,
@@ -70,7 +71,7 @@ def headline(records: pd.DataFrame) -> Table:
     rows: list[TableRow] = [
         {
             "data": setting.data,
-            "method": title(name, group),
+            "method": row.title(group),
             **{
                 words: interval_only(mean_cell(group, figure))
                 for words, figure in flips.FELT_WITH_FLIPS.items()
@@ -82,7 +83,8 @@ def headline(records: pd.DataFrame) -> Table:
             "seconds": plain_mean(group, "cost.total.seconds"),
             "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
         }
-        for setting, name, group in grouped(runs)
+        for setting, part in by_setting(runs)
+        for row, group in blends.by_row(part)
     ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
@@ -107,30 +109,29 @@ def table_2(records: pd.DataFrame) -> Table:
     rows: list[TableRow] = []
     notes: list[str] = []
     for setting, part in by_setting(runs):
-        methods = dict(by_method(part))
+        groups = dict(blends.by_row(part))
         best = _best_baseline(part)
-        compared = [name for name in methods if name != best]
-        tests = _tests({name: methods[name] for name in compared}, methods.get(best))
-        corrected = holm({name: test.p for name, test in tests.items()})
+        tests = _tests(groups, best)
+        corrected = holm({row: test.p for row, test in tests.items()})
         rows += [
             {
                 "data": setting.data,
                 "new": setting.new,
-                "method": title(name, group),
+                "method": row.title(group),
                 "seeds": group["seed"].nunique() or None,
                 **score_cells(group),
                 flips.TITLE: plain_mean(group, flips.COLUMN),
                 "vendor right, wrong now": plain_mean(group, "flips.vendor.share", 0.01),
                 "blended": blends.blend_cell(group),
-                "p": "best baseline" if name == best else tests[name].p if name in tests else None,
-                "p (Holm)": corrected.get(name),
+                "p": "best baseline" if row == best else tests[row].p if row in tests else None,
+                "p (Holm)": corrected.get(row),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
-                **paper.paper_cells("2", setting.task, name),
+                **paper.paper_cells("2", setting.task, "" if row.blended else row.method),
             }
-            for name, group in methods.items()
+            for row, group in groups.items()
         ]
-        if tests:
-            notes.append(_note(setting.data, title(best, methods[best]), tests))
+        if best is not None and tests:
+            notes.append(_note(setting.data, best.title(groups[best]), tests))
     return Table.of(rows, described(runs), notes)
 
 
@@ -347,17 +348,20 @@ def _of_task(
     """
     runs = of_tasks(records, "replacement", [task])
     budgets = of_tasks(records, "frontier", [task])
-    beside = budgets[budgets["variant"] == _BESIDE].assign(
-        method=f"{SHIPPED}+{_BESIDE}", title=f"{title(SHIPPED)}, {_BESIDE} passes"
-    )
+    beside = budgets[budgets["variant"] == _BESIDE]
     rows: list[TableRow] = []
     for setting, part in by_setting(joined(runs, beside)):
-        groups = dict(by_method(part))
-        vendor = next((groups[name] for name in VENDOR if name in groups), part.iloc[:0])
+        groups = {
+            (name, kind): group
+            for name, of_method in by_method(part)
+            for kind, group in parts(of_method, "kind", sort=False)
+        }
+        replaced = {name: group for (name, kind), group in groups.items() if kind == "replacement"}
+        vendor = next((replaced[name] for name in VENDOR if name in replaced), part.iloc[:0])
         rows += [
             {
                 "data": setting.data,
-                "method": title(name, group),
+                "method": title(name, group) + f", {_BESIDE} passes" * (kind == "frontier"),
                 **quality(group, vendor),
                 "people": group["user"].nunique(),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
@@ -366,34 +370,38 @@ def _of_task(
                 "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
                 "settings": _settings(group),
             }
-            for name, group in groups.items()
+            for (name, kind), group in groups.items()
         ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-def _best_baseline(runs: pd.DataFrame) -> str:
+def _best_baseline(runs: pd.DataFrame) -> MethodRow | None:
     """The baseline with the highest mean AUC, among those with the most users."""
-    plain = runs["method"].str.partition("+")[0]
-    baselines = runs[plain.isin(BASELINES) | ~plain.isin(list(METHODS))]
-    best, highest = "", (0, 0.0)
-    for name, group in by_method(comparable(baselines)):
+    method = runs["method"]
+    baselines = runs[method.isin(BASELINES) | ~method.isin(list(METHODS))]
+    best, highest = None, (0, 0.0)
+    for row, group in blends.by_row(comparable(baselines)):
         value = mean_over_users(group, "scores.auc")
         if value is not None and (value.n, value.mean) > highest:
-            best, highest = name, (value.n, value.mean)
+            best, highest = row, (value.n, value.mean)
     return best
 
 
 def _tests(
-    methods: Mapping[str, pd.DataFrame], other: pd.DataFrame | None
-) -> dict[str, PairedTest]:
-    """Each method's AUC against another's, if they share users."""
-    if other is None:
+    groups: Mapping[MethodRow, pd.DataFrame], best: MethodRow | None
+) -> dict[MethodRow, PairedTest]:
+    """The AUC of each row's runs against those of the best, if they share users."""
+    if best is None:
         return {}
-    tests = {name: paired_test(group, other, "scores.auc") for name, group in methods.items()}
-    return {name: test for name, test in tests.items() if test is not None}
+    tests = {
+        row: paired_test(group, groups[best], "scores.auc")
+        for row, group in groups.items()
+        if row != best
+    }
+    return {row: test for row, test in tests.items() if test is not None}
 
 
-def _note(data: str, best: str, tests: dict[str, PairedTest]) -> str:
+def _note(data: str, best: str, tests: dict[MethodRow, PairedTest]) -> str:
     users = min(test.difference.n for test in tests.values())
     smallest = max(test.smallest_p for test in tests.values())
     word = "user" if users == 1 else "users"
