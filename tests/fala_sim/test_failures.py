@@ -12,8 +12,8 @@ from fala_sim.engine.job import Job
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments import people
 from fala_sim.experiments.chosen import chosen_settings
+from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.labels import jobs as by_labels
-from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.experiments.runner import time_left
 from fala_sim.records.store import RecordKey, RecordStore, read_records
@@ -36,7 +36,7 @@ def options(results, *data, users=1):
 
 def plan_of(results, folder, methods):
     data = (f"lewidi:{folder}",)
-    return Plan(results=results, data=data, users=2, old="glove", new="bert", methods=methods)
+    return PeoplePlan(results=results, data=data, users=2, old="glove", new="bert", methods=methods)
 
 
 def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fala.cli import Named
 from fala_export.recipe.options import Count, FileOrFolder
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "cola": "CoLA: sentences of linguists, acceptable or not",
     "mrpc": "MRPC: pairs of sentences, paraphrases or not",
 }
+BenchmarkNames: TypeAlias = Annotated[tuple[str, ...], Named(lambda: BENCHMARKS, several=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class BenchmarksPlan(Plan):
         new: The backbone to train: minilm, mpnet, or a Hugging Face folder.
     """
 
-    data: Annotated[tuple[str, ...], Named(lambda: BENCHMARKS, several=True)] = ("cola", "mrpc")
+    data: BenchmarkNames = ("cola", "mrpc")
     data_dir: FileOrFolder | None = None
     seeds: Count = 3
     new: NewBackbone = "minilm"
