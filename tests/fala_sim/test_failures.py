@@ -12,8 +12,8 @@ from fala_sim.engine.job import Job
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments import people
 from fala_sim.experiments.chosen import chosen_settings
-from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.labels import jobs as by_labels
+from fala_sim.experiments.plan import PeoplePlan
 from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.experiments.runner import time_left
 from fala_sim.records.store import RecordKey, RecordStore, read_records

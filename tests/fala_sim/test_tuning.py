@@ -19,8 +19,8 @@ from fala_export.rows.user_rows import Row
 from fala_sim.data.conversion import folded
 from fala_sim.data.division import Partition
 from fala_sim.data.users import distinct_texts, example_texts
-from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.people import PeopleStudy
+from fala_sim.experiments.plan import PeoplePlan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.training.transformer import open_encoder

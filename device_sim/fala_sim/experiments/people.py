@@ -17,7 +17,7 @@ from fala_sim.data.users import CLASSES
 from fala_sim.engine.job import TRAINING, Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
 from fala_sim.experiments.chosen import BySize, Chosen, chosen_settings
-from fala_sim.experiments.families import PeoplePlan
+from fala_sim.experiments.plan import PeoplePlan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.registry import ALL_TASKS, FILES, FIXED, METHODS, TRAINED, with_methods
 from fala_sim.prepare.releases import load_prepared, prepare_releases, release_inputs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import click
 
 from fala.cli import Named
-from fala_export.recipe.options import Count, FileOrFolder, Only, Options
+from fala_export.recipe.options import Count, File, FileOrFolder, Only, Options
 
 if TYPE_CHECKING:
     from fala_sim.engine.job import Engine, Log
@@ -49,6 +49,15 @@ def _new_backbones() -> dict[str, str]:
         **old_backbones(),
         "tuned:minilm": "minilm, first trained on each data set's public",
         "last:minilm": "minilm, with its own pooling of the last layer in place of three layers",
+    }
+
+
+def _methods() -> dict[str, str]:
+    """The first line of each method's docstring, by name."""
+    from fala_sim.methods.registry import METHODS
+
+    return {
+        name: (method.__doc__ or method.title).splitlines()[0] for name, method in METHODS.items()
     }
 
 
@@ -109,6 +118,29 @@ class DataPlan(Plan):
     seeds: Count = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class PeoplePlan(DataPlan):
+    """The options of the experiments that replace people's backbone.
+
+    Attributes:
+        seeds: How often everything is run, with another seed of divisions and trainings. Methods
+            that train a transformer run on the first only.
+        old: The backbone that devices have.
+        new: The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3
+            cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data set's
+            public rows; last:NAME, or last:FOLDER, pools its last layer, not three.
+        methods: Some methods only, by name.
+        method: Add the method that a file defines, and run it, beside --methods or beside fala.
+    """
+
+    data: DataNames = ("md-agreement", "hs-brexit", "movielens")
+    users: Count = 5
+    old: Annotated[str, Named(old_backbones, files=True)] = "glove"
+    new: NewBackbone = "minilm"
+    methods: Annotated[tuple[str, ...], Named(_methods, several=True)] = ()
+    method: tuple[File, ...] = ()
+
+
 @dataclass(frozen=True)
 class Family:
     """Experiments with the same options.
@@ -131,6 +163,11 @@ class Family:
         hidden = {"results", *self.fixed}
         names = [field.name for field in fields(self.plan) if field.name not in hidden]
         return Options(self.plan, Only(*names)).parameters()
+
+
+def people_family(kind: RecordKind, run: RunFamily) -> Family:
+    """The family of an experiment on people whose methods are fixed."""
+    return Family((kind,), PeoplePlan, run, fixed=("methods", "method"))
 
 
 def run_of(module: str) -> RunFamily:

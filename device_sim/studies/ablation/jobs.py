@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
-from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.people import Experiment
+from fala_sim.experiments.plan import PeoplePlan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import outcome
 from fala_sim.experiments.search import SEARCH

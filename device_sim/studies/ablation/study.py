@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fala_sim.experiments.families import people_family
-from fala_sim.experiments.plan import run_of
+from fala_sim.experiments.plan import people_family, run_of
 from fala_sim.experiments.study import Study
 
 STUDY = Study("ablation", people_family("ablation", run_of("studies.ablation.jobs")))

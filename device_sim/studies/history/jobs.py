@@ -14,8 +14,8 @@ from fala.model.heads import PersonalModel
 from fala_sim.data.users import User
 from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments import people
-from fala_sim.experiments.families import PeoplePlan
 from fala_sim.experiments.people import Experiment, Participants, PeopleStudy
+from fala_sim.experiments.plan import PeoplePlan
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
