@@ -3,29 +3,30 @@
     python benchmarks/threads.py
     python benchmarks/threads.py --seconds 20 --readers 4 --seed 1 --json
 
-Eight threads predict and decide; four others learn, replace the backbone (over a bridge, back, and
-without one), forget, and roll back or refine. Every prediction must come from one complete model:
-the active one before and after it or, if that has changed, an earlier active one. At the end the
-device must contain exactly the examples learned and not forgotten, and its folder must open with
-the same predictions. Failures are printed, and the command fails.
+Eight threads predict and decide; four others call an app's methods at random: learn, remember,
+replace the backbone (over a bridge, back, and without one), refine, roll back, confirm and forget.
+Every prediction must come from one complete model: the active one before and after it or, if that
+has changed, an earlier active one. At the end the device must contain exactly the examples that
+were kept, and its folder must open with the same predictions. Failures are printed, and the command
+fails.
 
 A replacement that meets another one raises fala.DeviceChangedError: that is counted as no failure.
 """
 
 from __future__ import annotations
 
-import random
 import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from support.calls import Calls, call_at_random
 from support.measuring import benchmark
 
 import fala
@@ -33,36 +34,26 @@ import fala_export
 from fala.testing import labels_of, texts, write_releases
 
 LEARNED, PROBES = texts()[:40], texts()[100:112]
-
+WRITERS = 4
 #: Largest difference from a model's logits: sums are in another order.
 TOLERANCE = 1e-4
 
 
-class Run:
-    """One device, and its threads' failures.
+class Readers:
+    """Threads that compare predictions with the models of a device.
 
     Args:
-        folder: The folder of the releases and the device.
-        seed: The seed of the draws.
+        device: The device.
+        releases: Releases of the backbones that it may have.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.releases = write_releases(folder)
-        self.folder = folder / "device"
-        self.device = fala.Device.create(self.folder, self.releases["glove"])
-        self.device.learn(LEARNED, labels_of(LEARNED))
-        self.seed = seed
-        self.done: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self.ended = threading.Event()
-        self._lock = threading.Lock()
+    def __init__(self, device: fala.Device, releases: list[Path]) -> None:
+        self.device = device
         self.models: list[fala_export.PersonalModel] = []
-        self.learned: dict[str, int] = {}
-        self.forgotten: set[str] = set()
+        self._lock = threading.Lock()
         self._embeddings = {}
-        for name in ("glove", "bert"):
-            backbone = fala.Bundle.open(self.releases[name]).backbone()
-            vectors = backbone.encode(PROBES)
+        for release in releases:
+            vectors = fala.Bundle.open(release).backbone().encode(PROBES)
             self._embeddings[vectors.shape[1]] = dict(zip(PROBES, vectors, strict=True))
 
     def logits_of(self, model: fala_export.PersonalModel) -> np.ndarray[Any, Any]:
@@ -79,7 +70,7 @@ class Run:
                 self.models.append(model)
         return model
 
-    def predict(self, _: random.Random) -> str:
+    def predictions(self) -> None:
         """One prediction, compared with its model."""
         before = self.model()
         probabilities = self.device.predict_proba(PROBES)[:, 1]
@@ -88,9 +79,8 @@ class Run:
         candidates = [before, after] if before is after else self.models[::-1]
         if not any(np.abs(self.logits_of(each) - logits).max() < TOLERANCE for each in candidates):
             raise AssertionError("a mixed prediction")
-        return "predictions"
 
-    def decide(self, _: random.Random) -> str:
+    def decisions(self) -> None:
         """One decision, compared with its model if that has not changed."""
         model = self.model()
         decided = self.device.predict(PROBES)
@@ -99,72 +89,40 @@ class Run:
             positions = np.array([model.head.labels.index(label) for label in decided])
             if (positions != (margin > 0))[np.abs(margin) > TOLERANCE].any():
                 raise AssertionError("a mixed decision")
-        return "decisions"
 
-    def read(self, draw: random.Random) -> str:
-        """Predict or decide."""
-        return draw.choice((self.predict, self.decide))(draw)
-
-    def learn(self, draw: random.Random) -> str:
-        """Learn a new text."""
-        time.sleep(0.01)
-        text = f"{draw.choice(texts())} Number {len(self.learned)}."
-        self.device.learn([text], labels_of([text]))
-        self.learned[text] = 1
-        return "learned"
-
-    def forget(self, draw: random.Random) -> str:
-        """Forget some texts if there are many."""
-        time.sleep(0.1)
-        learned = [each for each in self.device.examples() if each.example in self.learned]
-        if len(learned) < 12:
-            return "too few to forget"
-        chosen = draw.sample(learned, 6)
-        self.device.forget(each.id for each in chosen)
-        self.forgotten.update(str(each.example) for each in chosen)
-        return "forgotten"
-
-    def replace(self, draw: random.Random) -> str:
-        """Install any release."""
-        time.sleep(0.05)
-        release = self.releases[draw.choice(sorted(self.releases))]
-        self.device.replace(release, fala.Budget(draw.choice((0, 5, 20))))
-        return "replaced"
-
-    def turn(self, draw: random.Random) -> str:
-        """Roll back, or refine."""
-        time.sleep(0.1)
-        if draw.random() < 0.5 and self.device.status().can_roll_back:
-            self.device.rollback()
-            return "rolled back"
-        self.device.refine(fala.Budget(5))
-        return "refined"
-
-    def loop(self, number: int, act: Callable[[random.Random], str]) -> None:
-        """Repeat an action until the end."""
-        draw = random.Random(f"{self.seed} {number}")
-        while not self.ended.is_set():
+    def read(self, until: float) -> list[tuple[str, str, float]]:
+        """Predict and decide in turn; returns notes."""
+        notes = []
+        for act in cycle((self.predictions, self.decisions)):
+            if time.time() >= until:
+                return notes
             try:
-                done = act(draw)
-            except fala.DeviceChangedError:
-                done = "changed meanwhile"
-            except Exception as error:
-                self.wrong.append("".join(traceback.format_exception(error)[-9:]))
-                done = "wrong"
-            with self._lock:
-                self.done[done] += 1
+                act()
+                notes.append(("done", act.__name__, 0.0))
+            except Exception:
+                notes.append(("failed", traceback.format_exc(), 0.0))
+        return notes
 
-    def finish(self) -> None:
-        """Check the examples, and open the folder again."""
-        valid = {*LEARNED, *self.learned} - self.forgotten
-        stored = {str(each.example) for each in self.device.examples()}
-        if stored != valid:
-            self.wrong.append(f"{len(valid - stored)} examples lost, {len(stored - valid)} extra")
-        probabilities = self.device.predict_proba(PROBES)
-        self.device.close()
-        with fala.Device.open(self.folder) as device:
-            if np.abs(device.predict_proba(PROBES) - probabilities).max() > TOLERANCE:
-                self.wrong.append("other predictions after the folder was opened again")
+
+def write(
+    device: fala.Device, releases: list[Path], until: float, seed: int
+) -> list[tuple[str, str, float]]:
+    """Call methods at random; returns notes."""
+    notes: list[tuple[str, str, float]] = []
+    call_at_random(device, releases, "", until, seed, lambda *note: notes.append(note))
+    return notes
+
+
+def check(device: fala.Device, folder: Path, calls: Calls) -> None:
+    """Compare the examples with those that were kept, and open the folder again."""
+    kept, stored = {*LEARNED} | calls.kept, {str(each.example) for each in device.examples()}
+    if stored != kept:
+        calls.wrong.append(f"{len(kept - stored)} examples lost, {len(stored - kept)} extra")
+    probabilities = device.predict_proba(PROBES)
+    device.close()
+    with fala.Device.open(folder) as again:
+        if np.abs(again.predict_proba(PROBES) - probabilities).max() > TOLERANCE:
+            calls.wrong.append("other predictions after the folder was opened again")
 
 
 @benchmark
@@ -173,26 +131,25 @@ class Run:
 def main(seconds: float, readers: int, seed: int) -> dict[str, Any]:
     """Run the threads, and count calls and failures."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        run = Run(Path(temporary), seed)
-        acts = [run.read] * readers + [run.learn, run.forget, run.replace, run.turn]
-        threads = [
-            threading.Thread(target=run.loop, args=(number, act)) for number, act in enumerate(acts)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            time.sleep(seconds)
-        finally:
-            run.ended.set()
-            for thread in threads:
-                thread.join()
-        run.finish()
+        folder, releases = Path(temporary, "device"), write_releases(temporary)
+        device = fala.Device.create(folder, releases["glove"])
+        device.learn(LEARNED, labels_of(LEARNED))
+        reading = Readers(device, [releases["glove"], releases["bert"]])
+        calls, until, paths = Calls(), time.time() + seconds, list(releases.values())
+        with ThreadPoolExecutor(readers + WRITERS) as pool:
+            running = [pool.submit(reading.read, until) for _ in range(readers)]
+            for number in range(WRITERS):
+                caller = WRITERS * seed + number
+                running.append(pool.submit(write, device, paths, until, caller))
+        for each in running:
+            calls.add(each.result())
+        check(device, folder, calls)
     return {
-        "models": len(run.models),
-        "done": dict(sorted(run.done.items())),
-        "answers": run.done["predictions"] + run.done["decisions"],
-        "wrong": len(run.wrong),
-        "what": run.wrong[:20],
+        "models": len(reading.models),
+        "done": dict(sorted(calls.counts.items())),
+        "answers": calls.counts["predictions"] + calls.counts["decisions"],
+        "wrong": len(calls.wrong),
+        "what": calls.wrong[:20],
     }
 
 

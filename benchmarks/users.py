@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,7 +28,7 @@ from typing import Any
 
 import click
 import numpy as np
-from support.many_users import Make, copy, disk_kilobytes, pool_of
+from support.many_users import disk_kilobytes, make_user, pool_of
 from support.measuring import benchmark, resident_megabytes, timed
 
 import fala
@@ -36,6 +38,14 @@ import fala_sim
 TEMPLATES, MEASURED, WARM = 8, 60, 5
 #: Labels that a user learns at once.
 FEW = 5
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Copy a user's file; a bundle is a link to the release that all users share."""
+    if source.endswith(".fala"):
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
 
 
 def few(number: int, mark: str = "") -> list[str]:
@@ -119,14 +129,15 @@ def main(
 ) -> dict[str, Any]:
     """Make users, and measure what they cost."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
-        root, learned = Path(temporary), Path(temporary, "learned")
-        release = release or fala_sim.sample_release("bert")
-        fala.Releases(root / "releases").add(release)
-        make = Make(learned, root / "releases", release, pool_of(rows, 5_000, seed), labels)
-        templates = [learned / f"user-{make(number):06}" for number in range(TEMPLATES)]
+        root, releases = Path(temporary), fala.Releases(Path(temporary, "releases"))
+        release, pool = release or fala_sim.sample_release("bert"), pool_of(rows, 5_000, seed)
+        releases.add(release)
         folders = [root / "users" / f"{number:06}" for number in range(users)]
         for number, folder in enumerate(folders):
-            copy((templates[number % TEMPLATES], folder))
+            if number < TEMPLATES:
+                make_user(folder, releases.path, release, pool, labels)
+            else:
+                shutil.copytree(folders[number % TEMPLATES], folder, copy_function=link_or_copy)
         files = sum(file.suffix != ".fala" for file in (root / "users").rglob("*"))
         first, *measured = folders[-MEASURED:]
         record = {"users": users, "kilobytes": disk_kilobytes(folders), "files": files / users}
