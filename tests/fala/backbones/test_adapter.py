@@ -40,20 +40,6 @@ def test_optional_inputs_are_read_from_the_graph(encoder):
     assert encoder.optional_inputs == {DOWN: (WIDTH, None), UP: (None, WIDTH)}
 
 
-def test_an_adapter_is_immutable():
-    array = numbers(WIDTH, 2)
-    stored = AdapterWeights({DOWN: array})
-    copy = stored.inputs[DOWN].copy()
-    array[:] = 7
-    np.testing.assert_array_equal(stored.inputs[DOWN], copy)
-    with pytest.raises(ValueError, match="read-only"):
-        stored.inputs[DOWN][:] = 0
-    with pytest.raises(TypeError):
-        stored.inputs[UP] = array
-    with pytest.raises(AttributeError):
-        stored.inputs = {}
-
-
 def coded(seed):
     """An adapter's quantized weights and their steps, as a bundle has them."""
     draw = np.random.default_rng(seed)

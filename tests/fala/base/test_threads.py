@@ -33,10 +33,6 @@ def test_the_limit_is_one_inside_and_restored_outside():
             assert set(threads()) == {1}
         assert set(threads()) == {1}
     assert threads() == before
-
-
-def test_the_limit_is_restored_after_an_error():
-    before = threads()
     with pytest.raises(KeyboardInterrupt), one_blas_thread():
         raise KeyboardInterrupt
     assert threads() == before

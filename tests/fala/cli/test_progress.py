@@ -38,15 +38,6 @@ def test_a_log_has_a_line_after_two_seconds_and_every_half_minute(clock, capsys)
     ]
 
 
-def test_a_log_needs_no_thread(clock, capsys, monkeypatch):
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(module.threading.Thread, "start", start)
-    steps(clock, seconds=1, count=4)
-    assert capsys.readouterr().err == "embedding texts: 50%\n"
-
-
 def test_a_short_step_prints_nothing_in_a_log(clock, capsys):
     steps(clock, seconds=0.1, count=15)
     steps(clock, seconds=5, count=1)  # ends before the first line

@@ -5,7 +5,6 @@ import pytest
 
 import bundles
 from fala.base.errors import (
-    BundleError,
     BundleFormatError,
 )
 from fala.bundle import format as layout
@@ -139,31 +138,21 @@ MATRIX, OFFSET, VARIANCE = (f"{FOLDER}/{name}" for name in layout.BRIDGE_FILES)
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("changes", "error"),
+    "changes",
     [
-        ({MATRIX: b"not an array"}, BundleFormatError),
-        ({MATRIX: array_bytes(np.zeros(D, np.float16))}, BundleFormatError),
-        ({MATRIX: array_bytes(np.full((5, D), np.inf, np.float16))}, BundleFormatError),
-        ({MATRIX: array_bytes(np.full((5, D), 1e300))}, BundleFormatError),
-        ({OFFSET: array_bytes(np.zeros(D + 1, np.float16))}, BundleFormatError),
-        ({OFFSET: None}, BundleFormatError),
-        ({VARIANCE: None}, BundleFormatError),
-        ({VARIANCE: array_bytes(np.full(D, -1, np.float16))}, BundleFormatError),
-        (
-            {
-                MATRIX: array_bytes(np.zeros((5, 3), np.float16)),
-                OFFSET: array_bytes(np.zeros(3, np.float16)),
-                VARIANCE: array_bytes(np.zeros(3, np.float16)),
-            },
-            BundleFormatError,
-        ),
+        {MATRIX: np.zeros(D)},
+        {MATRIX: np.full((5, D), np.inf)},
+        {MATRIX: np.full((5, D), 1e300)},
+        {OFFSET: np.zeros(D + 1)},
+        {OFFSET: None},
+        {VARIANCE: None},
+        {VARIANCE: np.full(D, -1.0)},
+        {MATRIX: np.zeros((5, 3)), OFFSET: np.zeros(3), VARIANCE: np.zeros(3)},
     ],
 )
-def test_wrong_bridge_files_are_rejected(release, tmp_path, changes, error):
+def test_wrong_bridge_files_are_rejected(release, tmp_path, changes):
     add_bridge(release.path, release, make_bridge(), {})
     bad = tmp_path / "bad.fala"
-    bad.write_bytes(bundles.repacked(release.path, changes))
-    with pytest.raises(BundleError) as caught:
-        Bundle.open(bad)
-    assert type(caught.value) is error
-    assert str(bad) in str(caught.value)
+    files = {name: None if data is None else array_bytes(data) for name, data in changes.items()}
+    bad.write_bytes(bundles.repacked(release.path, files))
+    bundles.refused(bad, BundleFormatError, "")

@@ -2,11 +2,9 @@
 
 import contextlib
 import errno
-import gc
 import os
 import shutil
 import sqlite3
-import subprocess
 
 import pytest
 
@@ -121,29 +119,6 @@ def test_a_broken_disk_is_an_error_of_sqlite(tmp_path):
     assert errors_of_sqlite(tmp_path, 5, errno.EIO) == "disk I/O error"
 
 
-def test_a_simulated_full_disk_equals_a_real_one(tmp_path):
-    """The layer's errors are those of a small file system."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", small]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("no right to mount a file system")
-    try:
-        with contextlib.closing(sqlite3.connect(small / "a.sqlite3", isolation_level=None)) as db:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("CREATE TABLE numbers (number)")
-            with pytest.raises(sqlite3.OperationalError) as full:
-                db.execute("INSERT INTO numbers VALUES (randomblob(100000))")
-        with pytest.raises(OSError) as written:
-            (small / "file").write_bytes(bytes(100_000))
-    finally:
-        subprocess.run(["umount", small], check=True)
-    assert errors_of_sqlite(tmp_path, 5, errno.ENOSPC) == str(full.value)
-    with failing_disk(tmp_path, 2, errno.ENOSPC), pytest.raises(OSError) as failed:
-        (tmp_path / "file").write_bytes(bytes(100_000))
-    assert failed.value.errno == written.value.errno == errno.ENOSPC
-
-
 def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
     def work(report):
         with counted(tmp_path) as operations:
@@ -155,24 +130,3 @@ def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
     with failing_disk(tmp_path, 10**6) as fault:
         pass
     assert fault.count == 0
-
-
-def test_a_fork_runs_no_finalizer_of_its_parent(tmp_path):
-    """A session in a reference cycle: its finalizer may wait for threads of the parent."""
-
-    class Session:
-        def __init__(self):
-            self.itself = self
-
-        def __del__(self):
-            (tmp_path / str(os.getpid())).touch()
-
-    gc.disable()
-    try:
-        Session()
-        run_apart(lambda _: gc.collect())
-        assert not list(tmp_path.iterdir())
-        gc.collect()
-        assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())]
-    finally:
-        gc.enable()

@@ -5,9 +5,7 @@ import zlib
 
 import pytest
 
-import fala
 from fala.base.errors import DownloadError, UntrustedUpdateError
-from fala.updates.limits import UpdateLimits
 from vendors import target_in
 
 pytestmark = pytest.mark.slow
@@ -111,15 +109,6 @@ def test_the_file_and_the_cause_are_named(device, vendor, server, headers, body,
     assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
 
 
-def test_a_wrong_length_names_the_file(device, vendor, server):
-    path = "metadata/timestamp.json"
-    data = server.files[path]
-    for length, error in ((len(data) - 9, UntrustedUpdateError), (len(data) + 9, DownloadError)):
-        server.special[path] = sends(data, length=length)
-        with pytest.raises(error, match=f"{server.address}/{path}: "):
-            device.update(server.address, root=vendor.root)
-
-
 @pytest.mark.parametrize(
     "response",
     [
@@ -138,22 +127,3 @@ def test_a_host_without_the_next_root_may_send_a_page(device, vendor, server, re
     server.special["metadata/3.root.json"] = response
     assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
     assert (NEXT_ROOT, None) in server.requests
-
-
-def test_a_page_in_place_of_a_release_keeps_its_part(device, vendor, server):
-    path = target_in(server.files)
-    data = server.files[path]
-    server.special[path] = sends(data[:2_000], length=len(data))
-    limits = UpdateLimits(attempts=2)  # the first may be of a connection that the server closed
-    with pytest.raises(fala.UpdateError):
-        device.update(server.address, root=vendor.root, limits=limits)
-    (part,) = (device._folder.path / "updates").glob("*.part")
-    begun = part.read_bytes()
-    assert begun == data[:2_000]
-    server.special[path] = sends(PAGE)
-    with pytest.raises(DownloadError, match=f"{path}: the server sends an HTML page"):
-        device.update(server.address, root=vendor.root)
-    assert part.read_bytes() == begun
-    server.special.clear()
-    assert device.update(server.address, root=vendor.root).new == "model v1 (mid)"
-    assert server.requests[-1] == (path, "bytes=2000-")
