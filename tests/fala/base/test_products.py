@@ -7,8 +7,6 @@ import pytest
 
 from fala.base import products
 from fala.base.products import gram, product
-from fala.solver.fit import fit
-from training_sets import answers, make_training
 
 RANDOM = np.random.default_rng(0)
 
@@ -52,26 +50,3 @@ def test_overflow_is_infinity_without_a_warning(has_blas, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert np.isinf(product(large, large)).all() and np.isinf(gram(large)).all()
-
-
-@pytest.mark.parametrize(
-    ("case", "digits"),
-    [
-        ({"n": 150, "d": 20}, 1e-7),
-        ({"n": 90, "d": 150}, 1e-7),
-        ({"n": 120, "d": 12, "classes": 3}, 1e-7),
-        ({"n": 150, "d": 20, "words": 90, "targets": "some"}, 1e-7),
-        ({"n": 520, "d": 30, "words": 700}, 1e-6),  # products are float32
-    ],
-    ids=str,
-)
-def test_a_fit_is_that_of_a_blas(case, digits, monkeypatch):
-    training = make_training(**case)
-    monkeypatch.setattr(products, "_HAS_BLAS", True)
-    expected = fit(training)
-    monkeypatch.setattr(products, "_HAS_BLAS", False)
-    fitted = fit(training)
-    np.testing.assert_allclose(answers(training, fitted), answers(training, expected), atol=digits)
-    near = digits if digits < 1e-6 else 1e-4  # their factor is float32, too
-    np.testing.assert_allclose(fitted.full.left_out, expected.full.left_out, atol=near)
-    assert np.abs(answers(training, expected) - training.vendor_logits()).max() > 0.1

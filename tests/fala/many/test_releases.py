@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import fala
 from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, sql, state
@@ -309,25 +308,6 @@ def test_a_backbone_that_the_app_keeps_stays_loaded(transformers, shared, create
     assert is_loaded(transformers["bert"]) and len(kept.encode(PROBES)) == len(PROBES)
     del kept
     assert not is_loaded(transformers["bert"])
-
-
-def test_a_release_is_read_and_validated_once(tmp_path, transformers, shared, monkeypatch):
-    shared.add(transformers["bert"])
-    read = []
-    original = Bundle.verified.__func__
-
-    def counted(cls, *arguments, **named):
-        read.append(arguments)
-        return original(cls, *arguments, **named)
-
-    monkeypatch.setattr(Bundle, "verified", classmethod(counted))
-    monkeypatch.setattr(fala.slots.validation, "validate_in_child", None)
-    kept = shared[digest(transformers["bert"])].path
-    read.clear()
-    for user in range(3):
-        Device.create(tmp_path / f"{user}", kept, releases=shared).close()
-        Device.open(tmp_path / f"{user}", releases=shared).close()
-    assert read == []
 
 
 def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transformers, create):

@@ -155,4 +155,4 @@ def test_wrong_bridge_files_are_rejected(release, tmp_path, changes):
     bad = tmp_path / "bad.fala"
     files = {name: None if data is None else array_bytes(data) for name, data in changes.items()}
     bad.write_bytes(bundles.repacked(release.path, files))
-    bundles.refused(bad, BundleFormatError, "")
+    bundles.refused(bad, BundleFormatError, "bridge")

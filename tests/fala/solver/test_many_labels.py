@@ -42,16 +42,7 @@ def test_the_fit_equals_the_exact_softmax(classes, n, d):
     assert scores[0] > 1.5 / classes
     assert scores[0] >= scores[1] - 0.005
     assert (ours == theirs).mean() > 0.95
-
-
-def test_twenty_labels_need_no_factor_over_all_labels():
-    """A Hessian over all labels has 20 * 384 columns."""
-    x, y = planted(20, 1000, 384)
-    fitted = fit(training_of(x[:1000], y[:1000], 20), Scales((1.0,), slope=1.0, bias=1.0))
-    assert fitted.work.size <= 384 + 1 and fitted.work.factors <= 3
-    assert np.isfinite(fitted.full.left_out).all()
-    ours = (x[1000:] @ fitted.full.weights[0].T + fitted.full.bias).argmax(axis=1)
-    assert (ours == y[1000:]).mean() > 3 / 20  # three times chance
+    assert fitted.work.size <= d + 1  # no factor is over the columns of all labels
 
 
 @pytest.mark.parametrize(("classes", "n"), [(3, 30), (5, 30), (5, 110)])

@@ -1,8 +1,6 @@
 """Ctrl-C, or another signal's exception, at any call: the object and the folder stay usable."""
 
 import contextlib
-import signal
-import sqlite3
 import sys
 import threading
 
@@ -81,63 +79,6 @@ def test_an_interrupt_anywhere_frees_the_folder_at_once(pair, operation):
     thread.start()
     thread.join(10)
     assert taken
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="a system without timers")
-@pytest.mark.parametrize("operation", ["learn", "forget"])
-def test_a_signal_while_another_program_writes(pair, operation):
-    """SQLite waits in C, so that the exception comes when the transaction has begun."""
-    device, other = pair
-    call = {
-        "learn": lambda: device.learn(["a text"], ["rude"]), "forget": lambda: device.forget([1]),
-    }[operation]  # fmt: skip
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    writer = sqlite3.connect(
-        device._folder.store.path, isolation_level=None, check_same_thread=False
-    )
-    with contextlib.closing(writer):
-        writer.execute("BEGIN IMMEDIATE")
-        timer = threading.Timer(0.2, writer.execute, ["ROLLBACK"])
-        timer.start()
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with pytest.raises(KeyboardInterrupt):
-                call()
-        finally:
-            signal.signal(signal.SIGALRM, before)
-            timer.join()
-    other.remember(["another"])
-    device.remember(["one more"])
-    assert {"another", "one more"} <= {row.example for row in other.examples()}
-
-
-def test_a_block_releases_what_it_holds_although_the_traceback_is_kept():
-    lock, ended = threading.Lock(), []
-
-    @interruptible
-    def held():
-        try:
-            with lock:
-                yield "held"
-        finally:
-            ended.append(lock.locked())
-
-    def hold():
-        with held() as value:
-            assert value == "held" and lock.locked()
-
-    calls = interrupted(hold)
-    kept = []
-    for at in range(1, calls + 1):
-        with pytest.raises(KeyboardInterrupt) as caught:
-            interrupted(hold, at)
-        kept.append(caught)
-        assert not lock.locked()
-    assert len(kept) == calls > 5 and not any(ended)
 
 
 def test_a_block_deals_with_errors_as_its_generator_does():
