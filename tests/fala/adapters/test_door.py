@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+import fala
 from adapter_releases import (
     NAMES,
     PROBES,
@@ -17,19 +18,7 @@ from adapter_releases import (
 )
 from bundles import DIMENSION, repacked, write_word_vector_release
 from devices import sql
-from fala import (
-    Bundle,
-    BundleError,
-    BundleFormatError,
-    BundleMismatchError,
-    BundleSignatureError,
-    DataError,
-    Device,
-    MissingAdapterError,
-    Pair,
-    UnknownAdapterError,
-    UsageError,
-)
+from fala import Bundle, Device, Pair
 from fala.backbones import OnnxEncoder
 from fala.model.heads import Head
 from fala.model.links import Rating
@@ -90,49 +79,51 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         lambda: device.delete_adapter("four"),
     ):
         with pytest.raises(
-            UnknownAdapterError,
+            fala.UnknownAdapterError,
             match="no adapter of this name is loaded; there are one, three, two",
         ):
             call()
-    with pytest.raises(DataError, match="an adapter's name is of a-z"):
+    with pytest.raises(fala.DataError, match="an adapter's name is of a-z"):
         device.predict_proba(["a"], adapter="../one")
     for name in (None, "", 5):
-        with pytest.raises(DataError, match="an adapter's name is of a-z"):
+        with pytest.raises(fala.DataError, match="an adapter's name is of a-z"):
             device.delete_adapter(name)
-    with pytest.raises(DataError, match="an adapter's name is of a-z"):
+    with pytest.raises(fala.DataError, match="an adapter's name is of a-z"):
         device.load_adapter(old[0], name="a/b")
-    with pytest.raises(DataError, match="there is an adapter one already"):
+    with pytest.raises(fala.DataError, match="there is an adapter one already"):
         device.load_adapter(old[0])
-    with pytest.raises(DataError, match="positive is one of 0, 1"):
+    with pytest.raises(fala.DataError, match="positive is one of 0, 1"):
         device.load_adapter(old[0], name="other", positive="2")
-    with pytest.raises(BundleError, match=r"nowhere: no such file$"):  # no hint at a release
+    with pytest.raises(fala.BundleError, match=r"nowhere: no such file$"):  # no hint at a release
         device.load_adapter("nowhere")
-    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
+    with pytest.raises(fala.BundleMismatchError, match="an adapter for the backbone"):
         device.load_adapter(new[0], name="other")
     lying = tmp_path / "lying.fala"
     lying.write_bytes(repacked(old[0], dimension=16))
-    with pytest.raises(BundleFormatError):
+    with pytest.raises(fala.BundleFormatError):
         device.load_adapter(lying, name="other")
     broken = tmp_path / "broken.fala"
     broken.write_bytes(old[0].read_bytes()[:-100])
-    with pytest.raises(BundleFormatError):
+    with pytest.raises(fala.BundleFormatError):
         device.load_adapter(broken, name="other")
-    with pytest.raises(BundleSignatureError):
+    with pytest.raises(fala.BundleSignatureError):
         device.load_adapter(old[0], name="other", trust=bytes(32))
-    with pytest.raises(BundleMismatchError, match="a release, not an adapter"):
+    with pytest.raises(fala.BundleMismatchError, match="a release, not an adapter"):
         device.load_adapter(releases["new"])
-    with pytest.raises(MissingAdapterError, match=r"no adapter for three, two; .*delete it first"):
+    with pytest.raises(
+        fala.MissingAdapterError, match=r"no adapter for three, two; .*delete it first"
+    ):
         device.replace(releases["new"], adapters=new[:1])
-    with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
+    with pytest.raises(fala.BundleMismatchError, match="an adapter for the backbone"):
         device.replace(releases["new"], adapters=old)
-    with pytest.raises(UnknownAdapterError, match="this device has no adapter of its name"):
+    with pytest.raises(fala.UnknownAdapterError, match="this device has no adapter of its name"):
         device.replace(releases["new"], adapters={"four": new[0]})
-    with pytest.raises(DataError, match="a second adapter for one"):
+    with pytest.raises(fala.DataError, match="a second adapter for one"):
         device.replace(releases["new"], adapters=[new[0], new[0]])
-    with pytest.raises(DataError, match="adapters"):
+    with pytest.raises(fala.DataError, match="adapters"):
         device.replace(releases["new"], adapters=5)
     words = write_word_vector_release(tmp_path / "words.fala")
-    with pytest.raises(MissingAdapterError):
+    with pytest.raises(fala.MissingAdapterError):
         device.replace(words.path)
     assert equal(answers(device), before)
     assert len(list((tmp_path / "device" / "bundles").iterdir())) == 4
@@ -157,7 +148,9 @@ def test_word_vectors_take_no_adapter(tmp_path):
     base = write_word_vector_release(tmp_path / "words.fala")
     write_task(tmp_path / "task.fala", base, "task", layers=1, size=3)
     with Device.create(tmp_path / "device", base.path) as device:
-        with pytest.raises(BundleFormatError, match="an adapter for a backbone that takes none"):
+        with pytest.raises(
+            fala.BundleFormatError, match="an adapter for a backbone that takes none"
+        ):
             device.load_adapter(tmp_path / "task.fala")
         assert device.status().adapters == () and len(device.predict(PROBES)) == len(PROBES)
 
@@ -173,11 +166,11 @@ def test_a_task_of_ratings_lives_beside_labels(device, releases, tmp_path):
     device.learn(TEXTS[:40], [1.0 + at % 5 for at in range(40)], adapter="stars")
     before = device.predict(PROBES, adapter="stars")
     assert 1 <= before.min() < before.max() <= 5
-    with pytest.raises(UsageError, match="predict returns its values"):
+    with pytest.raises(fala.UsageError, match="predict returns its values"):
         device.predict_proba(PROBES, adapter="stars")
     others = releases["new adapters"]
     labels = dict(zip((*NAMES, "stars"), (*others, others[0]), strict=True))
-    with pytest.raises(BundleMismatchError, match=r"this device does .* 'stars' from 1 to 5"):
+    with pytest.raises(fala.BundleMismatchError, match=r"this device does .* 'stars' from 1 to 5"):
         device.replace(releases["new"], adapters=labels)
     report = device.replace(releases["new"], adapters=[*others, paths["new"]])
     assert set(report.adapters["stars"].scores) <= {"rmse", "rank_correlation"}
@@ -189,7 +182,7 @@ def test_processes_see_each_others_tasks(folder, releases):
     with Device.open(folder) as device, Device.open(folder) as second:
         answers(second)
         device.delete_adapter("two")
-        with pytest.raises(UnknownAdapterError):
+        with pytest.raises(fala.UnknownAdapterError):
             second.predict_proba(PROBES, adapter="two")
         device.load_adapter(releases["old adapters"][1])
         assert second.status(adapter="two").examples == 0

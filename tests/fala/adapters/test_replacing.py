@@ -15,9 +15,8 @@ from adapter_releases import (
     write_adapter_for,
 )
 from bundles import make_head
-from fala import Budget, Bundle, Device, DeviceError, WorseModelError
+from fala import Budget, Bundle, Device, DeviceError, WorseModelError, replace_all
 from fala.backbones import OnnxEncoder
-from fala.many.replacing import replace_all
 from fala.model.heads import Head
 from fala.slots.validation import EDGE_CASES
 from fala_export import add_bridge, write_release

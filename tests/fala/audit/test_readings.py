@@ -5,11 +5,10 @@ import pytest
 pytest.importorskip("onnx")
 
 from changed_wires import Part, changed, compared, joined, parts_of, varied_model, varint
+from fala import Bundle, BundleError, BundleFormatError
 from fala.audit import messages
 from fala.audit.model import audit_model, check_onnx
-from fala.base.errors import BundleError, BundleFormatError
 from fala.bundle.format import ONNX_MODEL
-from fala.bundle.reading import Bundle
 from fala.testing.releases import write_releases
 
 _INT32, _INT64 = 1 << 32, 1 << 64

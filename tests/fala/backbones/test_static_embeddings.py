@@ -13,12 +13,10 @@ from bundles import (
     static_settings,
     write_static_release,
 )
-from fala import Pair
+from fala import Bundle, BundleFormatError, Pair
 from fala.audit.limits import WORDPIECE
 from fala.backbones import StaticEmbeddings
-from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
-from fala.bundle.reading import Bundle
 
 TOKENS = ["[UNK]", "good", "film", "un", "##heard", "##of", "", "[CLS]", "!"]
 VECTORS = np.random.default_rng(0).normal(size=(len(TOKENS), 4)).astype(np.float32)

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from bundles import make_head, refused, repacked
-from fala import (
-    BundleFormatError,
-    BundleMismatchError,
-    Device,
-)
+from fala import BundleFormatError, BundleMismatchError, Device
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from tasks import FORM, make_inputs, write_task

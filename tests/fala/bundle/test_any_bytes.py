@@ -6,10 +6,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bundles import archive_of, entries_of, repacked
-from fala.base.errors import BundleError
+from fala import Bundle, BundleError
 from fala.bundle import format as layout
 from fala.bundle.manifest import Manifest
-from fala.bundle.reading import Bundle
 
 SETTINGS = settings(
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]

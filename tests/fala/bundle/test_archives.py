@@ -5,10 +5,9 @@ import zlib
 import pytest
 
 from bundles import archive_of, entries_of, refused, renamed, write_word_vector_release
-from fala.base.errors import BundleDigestError, BundleError, BundleFormatError
+from fala import Bundle, BundleDigestError, BundleError, BundleFormatError
 from fala.bundle import archive as archive_module
 from fala.bundle import format as layout
-from fala.bundle.reading import Bundle
 
 
 def test_other_bytes_and_added_bytes_are_rejected(release, bad):

@@ -17,12 +17,8 @@ from bundles import (
     write_word_vectors,
 )
 from checkout import SUPPORT
-from fala.base.errors import (
-    BundleFormatError,
-    DataError,
-)
+from fala import Bundle, BundleFormatError, DataError
 from fala.bundle import format as layout
-from fala.bundle.reading import Bundle
 from fala_export import write_bundle, write_external, write_release
 from fala_export.bundle.writing import add_version
 

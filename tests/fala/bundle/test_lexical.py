@@ -9,8 +9,7 @@ from bundles import (
     write_word_vector_release,
 )
 from checkout import SUPPORT
-from fala.base.errors import BundleFormatError
-from fala.bundle.reading import Bundle
+from fala import Bundle, BundleFormatError
 from fala.bundle.writing import lexical_files, rounded
 from fala.model.heads import Head, Lexical
 from fala.model.scales import Scales, scales_at

@@ -4,10 +4,9 @@ import pytest
 pytest.importorskip("onnx")
 
 from bundles import onnx_model, refused, repacked, tokenizer_json
+from fala import Bundle, BundleFormatError
 from fala.backbones import OnnxEncoder
-from fala.base.errors import BundleFormatError
 from fala.bundle import format as layout
-from fala.bundle.reading import Bundle
 from optional_graphs import stored
 
 

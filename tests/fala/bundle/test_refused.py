@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 from bundles import DIMENSION, archive_of, entries_of, make_head, refused, repacked
-from fala.base.errors import (
-    BundleDigestError,
-    BundleFormatError,
-    BundleVersionError,
-)
+from fala import Bundle, BundleDigestError, BundleFormatError, BundleVersionError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import read_json
-from fala.bundle.reading import Bundle
 from fala.text.ngrams import BUCKETS
 
 

@@ -11,16 +11,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+import fala
 from bundles import make_head, repacked, write_onnx_release, write_word_vector_release
-from fala.base.errors import (
-    BundleDigestError,
-    BundleFormatError,
-    BundleSignatureError,
-    DataError,
-    MissingExtraError,
-)
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Bundle, Device
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 
@@ -41,7 +34,7 @@ def signed(tmp_path, keys):
     return path
 
 
-def refused(tmp_path, path, trust, match, error=BundleSignatureError):
+def refused(tmp_path, path, trust, match, error=fala.BundleSignatureError):
     with pytest.raises(error, match=match) as caught:
         Device.create(tmp_path / "device", path, trust=trust)
     assert type(caught.value) is error
@@ -85,17 +78,17 @@ def flip_a_byte(path, _):
 @pytest.mark.parametrize(
     ("change", "match", "error"),
     [
-        (signed_by_another_key, "signed by another key", BundleSignatureError),
+        (signed_by_another_key, "signed by another key", fala.BundleSignatureError),
         (forge_key_name, "not of this bundle",
-         BundleSignatureError),
+         fala.BundleSignatureError),
         # A valid bundle with right digests: only the signature is wrong.
         (lambda path, _: write_word_vector_release(path, make_head(seed=9)), "not of this bundle",
-         BundleSignatureError),
+         fala.BundleSignatureError),
         # Fields that this SDK does not read are signed, too: a later one may read them.
         (lambda path, _: path.write_bytes(repacked(path, more="x")), "not of this bundle",
-         BundleSignatureError),
-        (flip_a_byte, "SHA-256", BundleDigestError),
-        (lambda path, _: path.write_bytes(b"no zip" * 10), "not a bundle", BundleFormatError),
+         fala.BundleSignatureError),
+        (flip_a_byte, "SHA-256", fala.BundleDigestError),
+        (lambda path, _: path.write_bytes(b"no zip" * 10), "not a bundle", fala.BundleFormatError),
     ],
 )  # fmt: skip
 def test_other_bundles_are_rejected(tmp_path, signed, keys, change, match, error):
@@ -140,7 +133,7 @@ def test_wrong_keys_are_rejected(tmp_path, signed, keys):
     pem = curve.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     private = (keys / "vendor.pem").read_bytes()
     for trust in (3, b"", b"x" * 31, "no/such.pub", "a\0b", pem, private, object()):
-        refused(tmp_path, signed, trust, "trust", DataError)
+        refused(tmp_path, signed, trust, "trust", fala.DataError)
 
 
 def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys):
@@ -151,15 +144,15 @@ def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys
     sign_file(other, keys / "other.pem")
     with Device.create(folder, signed, trust=keys / "vendor.pub") as device:
         for call in (device.replace, device.preview):
-            with pytest.raises(BundleSignatureError, match="not signed"):
+            with pytest.raises(fala.BundleSignatureError, match="not signed"):
                 call(new)
     (keys / "vendor.pub").rename(keys / "moved.pub")  # the device has the key itself
     with Device.open(folder) as device:
-        with pytest.raises(BundleSignatureError, match="not signed"):
+        with pytest.raises(fala.BundleSignatureError, match="not signed"):
             device.replace(new)
-        with pytest.raises(BundleSignatureError, match="signed by another key"):
+        with pytest.raises(fala.BundleSignatureError, match="signed by another key"):
             device.replace(other)
-        with pytest.raises(BundleSignatureError, match="not signed"):
+        with pytest.raises(fala.BundleSignatureError, match="not signed"):
             device.load_adapter(new)
         assert device.status().release == "tiny vectors"
         assert device.replace(other, trust=keys / "other.pub").new == "tiny encoder"  # another key
@@ -177,8 +170,8 @@ def test_verifying_needs_the_extra(tmp_path, signed, keys, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "fala.updates.client", raising=False)
     with Device.create(tmp_path / "device", signed) as device:
-        with pytest.raises(MissingExtraError, match=r"pip install .*\[ota\]"):
+        with pytest.raises(fala.MissingExtraError, match=r"pip install .*\[ota\]"):
             device.replace(signed, trust=keys / "vendor.pub")
-        with pytest.raises(MissingExtraError, match=r"pip install .*\[ota\]"):
+        with pytest.raises(fala.MissingExtraError, match=r"pip install .*\[ota\]"):
             device.update("http://localhost", root=b"{}")
         assert device.replace(signed).new == "tiny vectors"

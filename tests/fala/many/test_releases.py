@@ -9,20 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import fala
 from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, sql, state
-from fala import (
-    Budget,
-    Bundle,
-    BundleDigestError,
-    BundleError,
-    DataError,
-    Device,
-    DeviceError,
-    ReleaseInUseError,
-    Releases,
-)
+from fala import Budget, Bundle, Device, Releases
 from fala.slots import release as loaded
 from fala.testing import PowerCuts, write_releases
 
@@ -89,11 +80,11 @@ def test_a_device_is_opened_without_the_folder(tmp_path, releases, shared, creat
 def test_a_used_release_is_not_deleted(releases, shared, create):
     old, mid, new = map(digest, (releases["old"], releases["mid"], releases["new"]))
     with create("a", releases["old"]) as device:
-        with pytest.raises(ReleaseInUseError, match="is used by 1 device"):
+        with pytest.raises(fala.ReleaseInUseError, match="is used by 1 device"):
             shared.remove(old)
         device.replace(releases["mid"], Budget(0))
         for each in (old, mid):  # the device can go back to the first
-            with pytest.raises(ReleaseInUseError):
+            with pytest.raises(fala.ReleaseInUseError):
                 shared.remove(each)
         device.replace(releases["new"], Budget(0))
         shared.remove(old)
@@ -122,7 +113,7 @@ def test_the_command_lists_releases_and_deletes_unused_ones(tmp_path, releases, 
 def test_what_is_no_digest_is_an_error(shared, value):
     assert value not in shared
     for call in (shared.remove, shared.devices, shared.backbone, shared.__getitem__):
-        with pytest.raises(DataError, match="no release of the digest"):
+        with pytest.raises(fala.DataError, match="no release of the digest"):
             call(value)
 
 
@@ -137,12 +128,12 @@ def test_a_release_that_cannot_be_trusted_is_not_kept(tmp_path, releases, shared
         lambda: shared.add(releases["old"], trust=bytes(32)),  # it has no signature
         lambda: create("a", damaged),
     ):
-        with pytest.raises(BundleError):
+        with pytest.raises(fala.BundleError):
             call()
     assert list(shared) == [] and not (tmp_path / "a").exists()
-    with pytest.raises(DataError, match="releases is fala"):
+    with pytest.raises(fala.DataError, match="releases is fala"):
         Device.create(tmp_path / "a", releases["old"], releases="releases")
-    with pytest.raises(DeviceError, match="damaged"):
+    with pytest.raises(fala.DeviceError, match="damaged"):
         Releases(damaged)
 
 
@@ -158,7 +149,7 @@ def test_a_device_gets_its_file_again(tmp_path, releases, shared, create, found)
     elif found != "missing":
         file.write_bytes(releases["old"].read_bytes() if found == "a copy" else b"no bundle")
     if found != "a copy":
-        with pytest.raises(BundleError, match="doctor"):
+        with pytest.raises(fala.BundleError, match="doctor"):
             Device.open(tmp_path / "a")
     with Device.open(tmp_path / "a", releases=shared) as device:
         assert same(state(device), before)
@@ -271,7 +262,7 @@ def test_devices_of_a_release_have_one_backbone(tmp_path, transformers, create):
             assert is_loaded(transformers["bert"])
             device.close()
         assert not is_loaded(transformers["bert"])
-        with pytest.raises(DeviceError, match="closed"):
+        with pytest.raises(fala.DeviceError, match="closed"):
             devices[0].predict(PROBES)
         del device, devices
     finally:
@@ -318,6 +309,6 @@ def test_a_changed_file_is_noticed_although_the_release_is_open(tmp_path, transf
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-        with pytest.raises(BundleDigestError):
+        with pytest.raises(fala.BundleDigestError):
             Device.open(tmp_path / "copy")
         device.predict(PROBES)

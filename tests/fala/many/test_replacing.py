@@ -12,21 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+import fala
 from bridged import TEXTS, write_releases
 from checkout import SUPPORT
 from device_command import done, failed, run
 from devices import embedded, sql, state
-from fala import (
-    Budget,
-    Bundle,
-    BundleDigestError,
-    BundleError,
-    DataError,
-    Device,
-    DeviceError,
-    Releases,
-    replace_all,
-)
+from fala import Budget, Bundle, Device, Releases, replace_all
 from fala.base.files import FULL_DISK
 from fala.many import replacing
 from fala.model.heads import Head
@@ -183,10 +174,10 @@ def test_each_user_may_have_a_key(tmp_path, releases):
 
 
 def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypatch):
-    with pytest.raises(BundleError):
+    with pytest.raises(fala.BundleError):
         replace_all(users, tmp_path / "none.fala", workers=2)
     copy = shutil.copy(releases["mid"], tmp_path / "copy.fala")
-    with pytest.raises(BundleDigestError, match="changed meanwhile"):
+    with pytest.raises(fala.BundleDigestError, match="changed meanwhile"):
         replace_all(
             users, copy, workers=1,
             progress=lambda stage, done, total: done and shutil.copy(releases["new"], copy),
@@ -194,11 +185,11 @@ def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypa
     assert active(users) == ["mid", "old", "old", "old"]
 
     def full(*args, **kwargs):
-        raise DeviceError(f"the folder: no space left on device; {FULL_DISK}")
+        raise fala.DeviceError(f"the folder: no space left on device; {FULL_DISK}")
 
     monkeypatch.setattr(replacing, "_MOST_FULL", 2)
     monkeypatch.setattr(Device, "replace", full)
-    with pytest.raises(DeviceError, match=r"no space left.*3 of 4 devices are done, run it"):
+    with pytest.raises(fala.DeviceError, match=r"no space left.*3 of 4 devices are done, run it"):
         replace_all(users, releases["mid"], workers=1)
 
 
@@ -214,7 +205,7 @@ def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypa
     ],
 )
 def test_an_argument_that_cannot_be_used_is_an_error(releases, named, message):
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(fala.DataError, match=message):
         replace_all(**{"devices": [], "release": releases["mid"], **named})
 
 

@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 import bundles
-from fala.base.errors import (
-    BundleFormatError,
-)
+from fala import Bundle, BundleFormatError
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
-from fala.bundle.reading import Bundle
 from fala.model.bridge import Bridge
 from fala_export import add_bridge, write_release
 

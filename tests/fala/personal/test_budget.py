@@ -6,11 +6,8 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state, vendor_of
-from fala.base.errors import CancelledError
+from fala import Budget, CancelledError, Device, Stopped
 from fala.base.examples import unique_texts
-from fala.device import Device
-from fala.personal.run import Budget
-from fala.report import Stopped
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,8 @@ import pytest
 
 from bridged import TEXTS
 from devices import embedded, fitted, halved, loss, refine_all, same, sql, state
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Budget, Bundle, Device
 from fala.personal.refine import BATCH
-from fala.personal.run import Budget
 
 HALF = 45
 

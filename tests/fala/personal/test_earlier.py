@@ -5,8 +5,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from devices import sql, vendor_of
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, Device
 
 HALF = 45
 

@@ -23,8 +23,7 @@ from devices import (
     state,
     vendor_of,
 )
-from fala import Budget, DataError, Device, DeviceError, Item, Match, UnknownAdapterError
-from fala.report import Forgotten
+from fala import Budget, DataError, Device, DeviceError, Forgotten, Item, Match, UnknownAdapterError
 from fala.testing import PowerCuts, counted, failing_disk
 
 

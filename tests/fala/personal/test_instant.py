@@ -10,10 +10,8 @@ import bridged
 import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, fitted, halved, loss, vendor_of
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Budget, Bundle, Device
 from fala.model.bridge import Bridge
-from fala.personal.run import Budget
 from fala.slots.validation import FEW_EDGE_CASES
 from fala_export import add_bridge, write_release
 

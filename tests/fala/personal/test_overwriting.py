@@ -10,9 +10,7 @@ import pytest
 
 from bridged import TEXTS
 from devices import everything, left_of, sql
-from fala.device import Device
-from fala.personal.run import Budget
-from fala.report import Forgotten
+from fala import Budget, Device, Forgotten
 from fala.testing import PowerCuts
 
 pytestmark = pytest.mark.slow

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 import bridged
+import fala
 from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, state
-from fala.base.errors import FalaError, WorseModelError
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Budget, Bundle, Comparison, Correlation, Device, Difference
 from fala.model.heads import Head
 from fala.personal.compare import refuse_worse
-from fala.personal.run import Budget
-from fala.report import MIN_REAL, Comparison, Correlation, Difference
+from fala.report import MIN_REAL
 from fala.report.comparison import comparison_in_words
 from fala.slots.validation import PROBES as PROBE_COUNT
 from fala_export import write_release
@@ -89,12 +87,12 @@ def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt):
     preview, before = device.preview(blunt, Budget(30)), state(device)
     losses = preview.comparison
     advice = r'worse for this user than the active model.*pass accept="always"'
-    with pytest.raises(WorseModelError, match=advice) as caught:
+    with pytest.raises(fala.WorseModelError, match=advice) as caught:
         device.replace(blunt, Budget(30), accept="better-than-old")
     assert caught.value.before == pytest.approx(losses.old)
     assert caught.value.after == pytest.approx(losses.carried)
     assert f"{losses.carried:.3f} against {losses.old:.3f}" in str(caught.value)
-    assert isinstance(caught.value, FalaError) and str(blunt) in str(caught.value)
+    assert isinstance(caught.value, fala.FalaError) and str(blunt) in str(caught.value)
     assert not device.status().can_roll_back and len(list((path / "bundles").iterdir())) == 1
     with Device.open(path) as again:
         assert same(state(again), before) and same(state(device), before)
@@ -130,7 +128,7 @@ def test_a_verdict_needs_a_significant_difference(mean, examples, worse):
     assert comparison.worse is worse
     for accept in ("better-than-old", "better-than-vendor"):
         if worse:
-            with pytest.raises(WorseModelError, match=r"0\.410 against 0\.4"):
+            with pytest.raises(fala.WorseModelError, match=r"0\.410 against 0\.4"):
                 refuse_worse(comparison, accept, "x.fala")
         else:
             refuse_worse(comparison, accept, "x.fala")
@@ -153,7 +151,7 @@ def test_releases_that_contradict_or_are_unrelated(correlation, contradicts, unr
     refuse_worse(comparison, "better-than-vendor", "x.fala")
     if contradicts or unrelated:
         verb = "contradicts" if contradicts else "does not agree with"
-        with pytest.raises(WorseModelError, match=f"{verb}.*of {correlation.examples} of"):
+        with pytest.raises(fala.WorseModelError, match=f"{verb}.*of {correlation.examples} of"):
             refuse_worse(comparison, "better-than-old", "x.fala")
     else:
         refuse_worse(comparison, "better-than-old", "x.fala")
@@ -184,7 +182,7 @@ def doubtful(rise, old_with_labels, correlation=0.2, to_old=None):
 def test_labels_decide_about_releases_that_do_not_agree(comparison, worse):
     assert comparison.worse is worse
     if worse:
-        with pytest.raises(WorseModelError) as caught:
+        with pytest.raises(fala.WorseModelError) as caught:
             refuse_worse(comparison, "better-than-old", "x.fala")
         assert comparison_in_words(comparison, "the active model") in str(caught.value)
     else:
@@ -205,7 +203,7 @@ def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, l
         correlation = preview.comparison.releases
         assert (correlation.examples, correlation.real) == (30, False) and correlation.value < -0.9
         assert preview.worse
-        with pytest.raises(WorseModelError, match="contradicts"):
+        with pytest.raises(fala.WorseModelError, match="contradicts"):
             device.replace(negated, Budget(0), accept="better-than-old")
         assert device.status().release == "old" and not device.status().can_roll_back
         right = device.preview(releases["mid"], Budget(0))

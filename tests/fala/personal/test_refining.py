@@ -8,13 +8,9 @@ import pytest
 import bridged
 from bridged import TEXTS
 from devices import embedded, fitted, halved, refine_all, same, state
+from fala import Budget, Bundle, DataError, Device, Stopped
 from fala.backbones import OnnxEncoder
-from fala.base.errors import DataError
-from fala.bundle.reading import Bundle
-from fala.device import Device
 from fala.personal.refine import BATCH
-from fala.personal.run import Budget
-from fala.report import Stopped
 
 pytestmark = pytest.mark.slow
 

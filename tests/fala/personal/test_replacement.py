@@ -5,8 +5,7 @@ import shutil
 import bridged
 from bridged import PROBES, TEXTS
 from devices import loss, same, sql, state
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, Device
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):

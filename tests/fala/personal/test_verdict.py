@@ -5,11 +5,9 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from devices import loss, refine_all, vendor_of
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Budget, Bundle, Device
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.personal.run import Budget
 from fala_export import add_bridge, write_release
 
 

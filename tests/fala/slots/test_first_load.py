@@ -10,10 +10,9 @@ import pytest
 pytest.importorskip("onnx")
 
 import bundles
-from fala import BundleError, BundleFormatError, Device
+from fala import Bundle, BundleError, BundleFormatError, Device
 from fala.backbones import OnnxEncoder
 from fala.backbones.onnx_encoder import RUN_TOKENS
-from fala.bundle.reading import Bundle
 from fala.slots import validation
 from fala.slots.child import FORBIDDEN
 from fala.slots.validation import check_edge_cases, validate

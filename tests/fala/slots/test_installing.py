@@ -3,8 +3,7 @@
 import pytest
 
 from bundles import write_word_vector_release
-from fala.base.errors import BundleDigestError
-from fala.bundle.reading import Bundle
+from fala import Bundle, BundleDigestError
 from fala.slots.installing import BUNDLES, COPIES
 
 

@@ -10,8 +10,7 @@ pytest.importorskip("cryptography")
 
 from bridged import TEXTS
 from devices import damaged_pages, sql, unchecked
-from fala import Device
-from fala.base.errors import BundleSignatureError, DataError, DeviceError
+from fala import BundleSignatureError, DataError, Device, DeviceError
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from bridged import TEXTS
-from fala.base.errors import DeviceError
-from fala.device import Device
+from fala import Device, DeviceError
 from fala.slots.folder import STORE
 from fala.store.access import integrity
 from fala.testing import counted, failing_disk

@@ -12,9 +12,7 @@ import pytest
 
 from bridged import TEXTS
 from devices import closest, same, sql, state, unchecked
-from fala.base.errors import DeviceError
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, Device, DeviceError
 from fala.slots.folder import STORE
 from fala.store.store import Store
 

@@ -8,8 +8,7 @@ import pytest
 
 from bridged import TEXTS
 from devices import sql
-from fala.base.errors import DeviceError
-from fala.device import Device
+from fala import Device, DeviceError
 from fala.store.schema import TABLES, VERSION
 from fala.store.store import Store
 from fala.testing import PowerCuts

@@ -5,8 +5,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from fala.base.errors import DeviceError
-from fala.base.examples import Match
+from fala import DeviceError, Match
 from fala.store.slots import SlotRecord
 from fala.store.store import Store
 

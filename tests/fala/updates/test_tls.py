@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from fala.base.errors import DownloadError, SlowDownloadError
-from fala.updates.limits import UpdateLimits
+from fala import DownloadError, SlowDownloadError, UpdateLimits
 from file_server import FileServer
 from vendors import Sender
 

@@ -7,22 +7,11 @@ import threading
 import numpy as np
 import pytest
 
+import fala
 from bridged import PROBES
 from bundles import with_pattern, write_onnx_release, write_word_vector_release
 from devices import same, state
-from fala.base.errors import (
-    BudgetError,
-    BundleSignatureError,
-    CancelledError,
-    DataError,
-    DeviceError,
-    DownloadError,
-    UpdateError,
-    WorseModelError,
-)
-from fala.device import Device
-from fala.personal.run import Budget
-from fala.updates.limits import UpdateLimits
+from fala import Budget, Device, UpdateLimits
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 from fala_sim.playground.releases import sample_release
@@ -63,7 +52,7 @@ class TestVersions:
         vendor.publish(special)
         server.files = vendor.files()
         with Device.create(tmp_path / "signed", release, trust=tmp_path / "key.pub") as device:
-            with pytest.raises(BundleSignatureError, match="not signed"):
+            with pytest.raises(fala.BundleSignatureError, match="not signed"):
                 device.replace(special, Budget(0))
             report = device.update(server.address, root=vendor.root, budget=Budget(0))
             assert report.new == "model v2 (tiny encoder)"
@@ -109,11 +98,11 @@ class TestVersions:
         """The rejected release stays on the disk; it is not downloaded twice."""
 
         def refuse(*_, **__):
-            raise WorseModelError("worse", 0.4, 0.5)
+            raise fala.WorseModelError("worse", 0.4, 0.5)
 
         monkeypatch.setattr("fala.personal.replace.refuse_worse", refuse)
         before = state(device)
-        with pytest.raises(WorseModelError):
+        with pytest.raises(fala.WorseModelError):
             device.update(server.address, root=vendor.root, accept="better-than-old")
         assert same(state(device), before)
         server.requests.clear()
@@ -150,7 +139,7 @@ class TestConnections:
             monkeypatch.delenv(name)
         monkeypatch.setenv(variable, address)
         scheme = variable.lower().partition("_")[0]
-        with pytest.raises(DownloadError, match=variable) as caught:
+        with pytest.raises(fala.DownloadError, match=variable) as caught:
             device.update(f"{scheme}://fala.invalid", root=vendor.root)
         assert "secret" not in str(caught.value)
 
@@ -181,7 +170,7 @@ class TestInterrupted:
 
     def test_without_ranges_the_download_starts_again(self, device, vendor, server):
         server.cut_after, server.ranges = 150_000, False
-        with pytest.raises(DownloadError, match="broke"):
+        with pytest.raises(fala.DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
         assert device.status().release == "old"
         server.cut_after = None
@@ -200,7 +189,7 @@ class TestInterrupted:
             )
 
         server.special[path] = wrong_range
-        with pytest.raises(DownloadError, match="other bytes than those from 1000 on"):
+        with pytest.raises(fala.DownloadError, match="other bytes than those from 1000 on"):
             device.update(server.address, root=vendor.root)
 
     def test_a_cancelled_download_resumes(self, device, vendor, server):
@@ -212,7 +201,7 @@ class TestInterrupted:
 
         before = os.umask(0)
         try:
-            with pytest.raises(CancelledError):
+            with pytest.raises(fala.CancelledError):
                 device.update(server.address, root=vendor.root, progress=progress)
         finally:
             os.umask(before)
@@ -247,7 +236,7 @@ class TestInterrupted:
             handler.wfile.write(f"HTTP/1.1 {status}\r\n{head}\r\n\r\nx".encode())
 
         server.special[path] = send_one_byte
-        with pytest.raises(DownloadError, match="broke"):
+        with pytest.raises(fala.DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
         assert offsets == [0, 1, 2, 3, 4]
 
@@ -267,7 +256,7 @@ def test_a_second_concurrent_update_is_rejected(device, vendor, server):
     thread.start()
     try:
         assert started.wait(20)
-        with pytest.raises(UpdateError, match="another update is running"):
+        with pytest.raises(fala.UpdateError, match="another update is running"):
             device.update(server.address, root=vendor.root)
     finally:
         finish.set()
@@ -278,34 +267,38 @@ def test_a_second_concurrent_update_is_rejected(device, vendor, server):
 
 def test_a_full_disk_is_reported_before_the_download(device, vendor, server, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 3_000}))
-    with pytest.raises(DeviceError, match="3000 are free"):
+    with pytest.raises(fala.DeviceError, match="3000 are free"):
         device.update(server.address, root=vendor.root)
     assert not [path for path, _ in server.requests if path.startswith("targets/")]
 
 
 ARGUMENTS = [
-    ({"url": "ftp://example.org/x"}, DataError, "repository's address"),
-    ({"url": "file:///etc"}, DataError, "repository's address"),
-    ({"url": "http://"}, DataError, "repository's address"),
-    ({"url": "http://host:port/"}, DataError, "repository's address"),
-    ({"url": "http://host/a b"}, DataError, "repository's address"),
-    ({"url": "http://host/?x"}, DataError, "repository's address"),
-    ({"url": None}, DataError, "repository's address"),
-    ({"url": "http://me:word@host"}, DataError, "repository's address, .* not a text of 19 ch"),
-    ({"root": None}, DataError, "trusted root"),
-    ({"root": "no/such/file"}, DataError, "no/such/file"),
-    ({"root": "a\0b"}, DataError, "root"),
-    ({"root": b"{}"}, DataError, "these bytes are not the root.json of a repository"),
-    ({"root": b"\xff" * 99}, DataError, "these bytes are not the root.json of a repository"),
-    ({"root": sample_release("glove")}, DataError, "glove.fala is not the root.json"),
-    ({"product": "News"}, DataError, "product is a name"),
-    ({"product": "../x"}, DataError, "product is a name"),
-    ({"product": 3}, DataError, "product is a name"),
-    ({"product": "other"}, UpdateError, "no release of this product"),
-    ({"accept": "on"}, DataError, '"better-than-vendor", not a text of 2 characters'),
-    ({"budget": 5}, BudgetError, "Budget"),
-    ({"limits": 5}, BudgetError, "UpdateLimits"),
-    ({"progress": 5}, DataError, "progress"),
+    ({"url": "ftp://example.org/x"}, fala.DataError, "repository's address"),
+    ({"url": "file:///etc"}, fala.DataError, "repository's address"),
+    ({"url": "http://"}, fala.DataError, "repository's address"),
+    ({"url": "http://host:port/"}, fala.DataError, "repository's address"),
+    ({"url": "http://host/a b"}, fala.DataError, "repository's address"),
+    ({"url": "http://host/?x"}, fala.DataError, "repository's address"),
+    ({"url": None}, fala.DataError, "repository's address"),
+    (
+        {"url": "http://me:word@host"},
+        fala.DataError,
+        "repository's address, .* not a text of 19 ch",
+    ),
+    ({"root": None}, fala.DataError, "trusted root"),
+    ({"root": "no/such/file"}, fala.DataError, "no/such/file"),
+    ({"root": "a\0b"}, fala.DataError, "root"),
+    ({"root": b"{}"}, fala.DataError, "these bytes are not the root.json of a repository"),
+    ({"root": b"\xff" * 99}, fala.DataError, "these bytes are not the root.json of a repository"),
+    ({"root": sample_release("glove")}, fala.DataError, "glove.fala is not the root.json"),
+    ({"product": "News"}, fala.DataError, "product is a name"),
+    ({"product": "../x"}, fala.DataError, "product is a name"),
+    ({"product": 3}, fala.DataError, "product is a name"),
+    ({"product": "other"}, fala.UpdateError, "no release of this product"),
+    ({"accept": "on"}, fala.DataError, '"better-than-vendor", not a text of 2 characters'),
+    ({"budget": 5}, fala.BudgetError, "Budget"),
+    ({"limits": 5}, fala.BudgetError, "UpdateLimits"),
+    ({"progress": 5}, fala.DataError, "progress"),
 ]
 
 
@@ -316,7 +309,9 @@ def test_another_file_than_the_root_is_not_blamed_on_the_server(device, vendor, 
         root = json.loads(vendor.root.read_bytes())
         file = tmp_path / name
         file.write_text(json.dumps({**root, "signatures": []}))
-    with pytest.raises(DataError, match=f"{name} is not the root.json of a repository") as caught:
+    with pytest.raises(
+        fala.DataError, match=f"{name} is not the root.json of a repository"
+    ) as caught:
         device.update("http://fala.invalid", root=file)
     assert "fala.invalid" not in str(caught.value)
 
@@ -337,13 +332,13 @@ def test_wrong_arguments_are_rejected(device, vendor, server):
                {"silent_seconds": True}, {"total_seconds": float("inf")}],
 )  # fmt: skip
 def test_wrong_limits_are_rejected(limits):
-    with pytest.raises(BudgetError, match=next(iter(limits))):
+    with pytest.raises(fala.BudgetError, match=next(iter(limits))):
         UpdateLimits(**limits)
 
 
 def test_an_unreachable_server_is_reported(device, vendor, server):
     address = server.address
     server.__exit__()
-    with pytest.raises(DownloadError, match="cannot be reached"):
+    with pytest.raises(fala.DownloadError, match="cannot be reached"):
         device.update(address, root=vendor.root)
     assert np.isfinite(device.predict_proba(PROBES)).all()
