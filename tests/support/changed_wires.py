@@ -54,6 +54,11 @@ def varint(value: int, length: int = 1) -> bytes:
     return bytes([*data, value])
 
 
+def field(number: int, content: bytes) -> bytes:
+    """A field that holds bytes."""
+    return Part(number, BYTES, content).bytes()
+
+
 def joined(parts: list[Part]) -> bytes:
     return b"".join(part.bytes() for part in parts)
 

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from bundles import onnx_model
+from changed_wires import field, varint
 from fala.audit.model import audit_model
 from fala.base.errors import BundleError
 from optional_graphs import optional_model
@@ -31,18 +32,6 @@ def test_any_bytes_are_a_graph_or_are_rejected(model):
             audit_model(bytes(data))
         except BundleError as error:
             assert str(error).isprintable()
-
-
-def varint(value):
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
-
-
-def field(number, content):
-    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def tensor(dims=(), kind=1, raw=b"", **lists):

@@ -12,6 +12,7 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 from bundles import onnx_model
+from changed_wires import field
 from fala.audit.limits import GRAPH
 from fala.audit.model import audit_model
 from fala.audit.operators import OPERATORS
@@ -296,22 +297,13 @@ def test_hostile_graphs_are_audited_quickly(nodes, constants, harmless):
     pytest.fail(f"{seconds} seconds against {harmless} for harmless operators")
 
 
-def message(number, content):
-    """A field of a protocol buffer that holds bytes."""
-    length, size = bytearray(), len(content)
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([number << 3 | 2, *length, size]) + content
-
-
 @pytest.mark.parametrize("fields", [(7, 5, 1), (7, 1, 5, 8)], ids=["dimensions", "an attribute"])
 def test_long_lists_of_numbers_are_not_read(fields, harmless):
     """No writer packs lists so; each number would take an object."""
     *around, last = fields
-    content = message(last, b"\1" * 32_000) * 250
+    content = field(last, b"\1" * 32_000) * 250
     for number in reversed(around):
-        content = message(number, content)
+        content = field(number, content)
     started = time.process_time()
     with pytest.raises(BundleFormatError, match=r"too many dimensions|list of numbers is too long"):
         audit_model(content)
@@ -322,6 +314,6 @@ def test_messages_nested_without_end_are_rejected():
     """Branches in branches: fewer are read than Python can call functions."""
     content = b""
     for _ in range(5_000):
-        content = message(1, message(5, message(6, content)))
+        content = field(1, field(5, field(6, content)))
     with pytest.raises(BundleFormatError, match="nested too deeply"):
-        audit_model(message(7, content))
+        audit_model(field(7, content))
