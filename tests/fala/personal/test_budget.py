@@ -7,12 +7,6 @@ import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state, vendor_of
 from fala import Budget, CancelledError, Device, Stopped
-from fala.base.examples import unique_texts
-
-
-@pytest.fixture(scope="module")
-def matching(tmp_path_factory):
-    return bridged.write_releases(tmp_path_factory.mktemp("m"), task="matching", bridges=False)
 
 
 @pytest.mark.parametrize(
@@ -35,20 +29,6 @@ def test_forward_passes_never_exceed_the_budget(tmp_path, unbridged, encoded, pa
         personal = labelled and any(y for y, t in zip(labels, TEXTS, strict=True) if t in encoded)
         assert report.decision == "vendor" or personal
         assert (report.decision == "vendor") == device.model.is_vendor
-
-
-@pytest.mark.parametrize("passes", [0, 5, 20, 60])
-def test_a_matchers_texts_count_once_each(tmp_path, matching, encoded, passes):
-    examples = bridged.matches(30)
-    with Device.create(tmp_path / "device", matching["old"]) as device:
-        device.learn(examples, ["0", "1"] * 15)
-        report = device.replace(matching["mid"], Budget(passes))
-        assert report.forward_passes == len(encoded) - report.counts.probes <= passes
-        encoded_texts = embedded(tmp_path / "device", matching["mid"])
-        complete = [each for each in set(examples) if set(unique_texts([each])) <= encoded_texts]
-        assert report.counts.representatives == report.examples == len(complete)
-        if passes >= len(unique_texts(examples)):
-            assert report.waiting == 0
 
 
 def test_word_vectors_cost_no_forward_pass(tmp_path, unbridged, encoded):

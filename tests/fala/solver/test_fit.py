@@ -7,7 +7,7 @@ import pytest
 
 from fala.base.errors import DataError
 from fala.model import links
-from fala.model.losses import cross_entropy, probabilities
+from fala.model.losses import probabilities
 from fala.model.scales import Scales
 from fala.solver import factors, gaussian, minimum
 from fala.solver.fit import default_scales, fit, scales_for
@@ -265,28 +265,6 @@ def test_labels_of_one_class_stay_finite(n, classes):
     fitted_p = probabilities(answers(training, fitted))[:, which]
     plain = probabilities(fitted.vendor)[:, which]
     assert fitted_p.mean() > plain.mean()
-
-
-@pytest.mark.parametrize("tiny", [0.0, 1e-40])
-@pytest.mark.parametrize("zeros", [[0], [1, 3], list(range(D))], ids=str)
-def test_weights_that_the_vendor_does_not_use_may_move(tiny, zeros):
-    training = make_training(seed=8)
-    (block,) = training.blocks
-    weight = block.weight.copy()
-    weight[0, zeros] = tiny
-    block = replace(block, weight=weight)
-    # The labels depend on the coordinates that the vendor does not use.
-    labels = (dense(block)[:, zeros].sum(axis=1, keepdims=True) > 1).astype(float)
-    partial = labels.copy()
-    partial[30:] = np.nan
-    fitted = fit(replace(training, blocks=(block,), labels=partial))
-    assert np.abs(fitted.full.weights[0][0, zeros]).min() > 0.05
-    # Left-out logits of examples without evidence are those that a device computes.
-    training = replace(training, blocks=(block,))
-    z = answers(training, fitted)
-    np.testing.assert_allclose(z[30:], fitted.full.left_out[30:], atol=1e-6)
-    plain = fitted.vendor
-    assert cross_entropy(labels[30:], z[30:]).mean() < cross_entropy(labels, plain)[30:].mean()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

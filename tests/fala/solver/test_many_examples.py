@@ -1,4 +1,6 @@
-"""Fits to more examples than fit in a matrix: the same minimum, in few steps."""
+"""Fits to more examples than fit in a matrix, and examples that are added to a fit."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,11 +9,13 @@ from fala.model.losses import cross_entropy
 from fala.model.scales import Scales
 from fala.solver import fit as fitting
 from fala.solver import minimum
-from fala.solver.fit import fit
-from training_sets import answers, make_training
+from fala.solver.fit import State, fit
+from fala.solver.training import Inputs
+from training_sets import answers, logits_of, make_training, part
 
 
-def lower(monkeypatch, largest):
+def low(monkeypatch, largest):
+    """Lower the number of examples from which on there is no matrix over them."""
     for module in (minimum, fitting):
         monkeypatch.setattr(module, "LARGEST", largest)
 
@@ -25,7 +29,7 @@ def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
     training = make_training(n=120, words=40, **case)
     scales = Scales((1.0, 3.0), slope=1.0, bias=1.0)
     few = fit(training, scales)
-    lower(monkeypatch, 60)
+    low(monkeypatch, 60)
     many = fit(training, scales)
     np.testing.assert_allclose(answers(training, many), answers(training, few), atol=1e-6)
     assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
@@ -34,7 +38,7 @@ def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
 def test_several_logits_take_few_directions(monkeypatch):
     """What all logits share is preconditioned: it has no curvature under a softmax."""
     training = make_training(n=600, words=300, classes=3, d=20)
-    lower(monkeypatch, 200)
+    low(monkeypatch, 200)
     assert fit(training).work.directions < 100
 
 
@@ -43,7 +47,7 @@ def test_leave_one_out_uses_a_sample_of_many_examples(monkeypatch):
     training = make_training(n=200, words=40)
     scales = Scales((1.0, 1.0), slope=1.0, bias=1.0)
     few = fit(training, scales)
-    lower(monkeypatch, 150)
+    low(monkeypatch, 150)
     many = fit(training, scales)
     z, plain = answers(training, many), many.full.left_out
     labels = training.labels
@@ -55,7 +59,132 @@ def test_leave_one_out_uses_a_sample_of_many_examples(monkeypatch):
 
 def test_left_out_only_gives_equal_logits_at_less_cost(monkeypatch):
     training = make_training(n=200, words=40)
-    lower(monkeypatch, 60)
+    low(monkeypatch, 60)
     whole, alone = fit(training), fit(training, left_out_only=True)
     np.testing.assert_array_equal(alone.full.left_out, whole.full.left_out)
     assert alone.work.numbers < whole.work.numbers  # only the sample is read
+
+
+def still(training):
+    """A fit without a slope, since its mean depends on further examples."""
+    return fit(training, Scales((1.0,) * len(training.blocks), slope=0.0, bias=1.0))
+
+
+CASES = [
+    {}, {"classes": 3}, {"targets": "some"}, {"blocks": 2}, {"classes": 3, "tags": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("added", [1, 10])
+def test_added_examples_are_close_to_a_refit(case, added):
+    training = make_training(**{**case, "n": 240 + added})
+    for block in training.blocks:
+        if not isinstance(block.inputs, Inputs):
+            continue
+        # The Gaussian is centred on the mean input, which does not change here.
+        rows = block.inputs.coordinates
+        rows[240:] += rows[:240].mean(axis=0) - rows[240:].mean(axis=0)
+    first = still(part(training, slice(240)))
+    state = first.state.more(part(training, slice(240, None)))
+    refit = answers(training, fit(training, first.scales))
+    # Lengths are measured again: a small difference.
+    moved = np.abs(logits_of(state, training) - refit)
+    assert moved.max() < 0.02
+    assert np.abs(answers(training, first) - refit).max() > 3 * moved.max()
+
+
+@pytest.mark.parametrize("case", [{}, {"classes": 3}], ids=str)
+def test_a_changed_label_replaces_the_old_one(case):
+    training = make_training(**{**case, "n": 240})
+    first = still(training)
+    labels = training.labels.copy()
+    labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
+    changed = replace(training, labels=labels)
+    state = first.state.more(part(changed, [7]), [7])
+    # The second change replaces the example that was added.
+    again = state.more(part(training, [7]), [240])
+    refit = fit(changed, first.scales)
+    np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
+    assert np.abs(answers(training, refit) - answers(training, first)).max() > 1e-2
+    np.testing.assert_allclose(logits_of(again, training), answers(training, first), atol=1e-4)
+
+
+LARGE = [
+    {}, {"classes": 3}, {"words": 300}, {"words": 300, "classes": 3},
+    {"words": 300, "classes": 3, "tags": True}, {"targets": "some"},
+]  # fmt: skip
+
+
+def restored(training, fitted, trust=1.0):
+    """The state of a fit, from its model's logits in float32."""
+    logits = answers(training, fitted).astype(np.float32)
+    return State.of_model(training, fitted.scales, logits, trust)
+
+
+@pytest.mark.parametrize("largest", [2_000, 100], ids=["examples", "blocks"])
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_a_state_is_restored_from_the_models_logits(case, largest, monkeypatch):
+    """As in an opened device: the same minimum, near which few steps are enough."""
+    low(monkeypatch, largest)
+    training = make_training(**{**case, "n": 240})
+    first = still(training)
+    state = restored(training, first)
+    np.testing.assert_allclose(logits_of(state, training), answers(training, first), atol=2e-4)
+    assert state.minimum.work.steps <= first.work.steps
+    assert state.count == 240
+
+
+@pytest.mark.parametrize("trust", [0.5, 0.0])
+def test_a_state_is_restored_from_a_model_of_less_trust(trust):
+    training = make_training(n=240, words=100)
+    first = still(training)
+    chosen = first.personal(trust)
+    logits = sum(
+        replace(block, weight=weight.astype(np.float32)).logits()
+        for block, weight in zip(training.blocks, chosen.weights, strict=True)
+    )
+    state = State.of_model(training, first.scales, logits + chosen.bias, trust)
+    np.testing.assert_allclose(logits_of(state, training), answers(training, first), atol=2e-4)
+
+
+@pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}], ids=str)
+def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
+    """Without n-grams up to a hundredth of the rows are added in the metric, then all together."""
+    low(monkeypatch, 300)
+    training = make_training(**{**case, "n": 660})
+    first = still(part(training, slice(600)))
+    state, quick = first.state, 0
+    for index in range(600, 660):
+        state = state.more(part(training, [index]))
+        quick += state.point is not None
+        if index % 8:
+            continue
+        refit = fit(part(training, slice(index + 1)), first.scales)
+        at = part(training, [index])
+        moved = np.abs(logits_of(state, at) - answers(at, first)).max()
+        missed = np.abs(logits_of(state, at) - answers(at, refit)).max()
+        assert missed < max(0.02, 0.3 * moved)
+    assert (quick, state.count) == (0 if case else 52, 660)
+
+
+@pytest.mark.parametrize("largest", [2_000, 200], ids=["examples", "blocks"])
+@pytest.mark.parametrize("case", [{"classes": 3}, {}], ids=str)
+def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monkeypatch):
+    """At the same scales, with the slope: no error adds up over relabelled examples."""
+    low(monkeypatch, largest)
+    training = make_training(**{"n": 400, "words": 100, **case})
+    first = fit(training)
+    labels, state = training.labels.copy(), first.state
+    positions = {row: row for row in range(400)}
+    for count, row in enumerate(range(0, 400, 16)):
+        labels[row] = np.roll(labels[row], 1) if "classes" in case else 1 - labels[row]
+        changed = replace(training, labels=labels)
+        state = state.more(part(changed, [row]), [positions[row]])
+        positions[row] = 400 + count
+    assert state.count == 425
+    refit = fit(replace(training, labels=labels), first.scales)
+    missed = np.abs(logits_of(state, training) - answers(training, refit))
+    # With n-grams beside very many each change ends after a step or two.
+    assert missed.max() < (5e-3 if largest == 2_000 else 3e-2)
+    assert np.abs(answers(training, refit) - answers(training, first)).max() > 0.5

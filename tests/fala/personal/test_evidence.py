@@ -1,0 +1,172 @@
+"""What a replacement is fitted to, and what it decides by little evidence."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import bridged
+from bridged import PROBES, TEXTS
+from devices import loss, refine_all, same, sql, state, vendor_of
+from fala import Budget, Bundle, Device
+from fala.model.bridge import Bridge
+from fala.model.heads import Head
+from fala_export import add_bridge, write_release
+
+
+def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
+    """Old logits of texts without a label are fitted to beside labels."""
+    truth = bridged.planted_labels(unbridged["old"], PROBES)
+    folder = tmp_path / "device"
+    with Device.create(folder, unbridged["old"]) as device:
+        device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
+    # Most labels are removed: only the old logits reflect them.
+    sql(folder, "UPDATE examples SET label = NULL WHERE id > 12")
+    losses = []
+    for forget in (False, True):
+        copy = shutil.copytree(folder, tmp_path / str(forget))
+        with Device.open(copy) as device:
+            if forget:
+                device.forget([row.id for row in device.examples(labelled=False)])
+            report = device.replace(unbridged["mid"], Budget(90))
+            assert report.labelled == 12
+            losses.append(loss(device, truth))
+    assert losses[0] < losses[1]
+
+
+def test_stored_embeddings_cost_nothing(tmp_path, unbridged, encoded):
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
+        device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
+        device.replace(unbridged["mid"], Budget(20))
+        first = state(device)
+        device.rollback()
+        assert not same(state(device), first)
+        encoded.clear()
+        report = device.replace(unbridged["mid"], Budget(0))
+        assert report.forward_passes == len(encoded) - report.counts.probes == 0
+        assert report.counts.representatives == 20
+        # The first fit, too, was to the float16 numbers that embeddings are kept in.
+        assert same(state(device), first)
+
+
+def test_a_replacement_is_deterministic(tmp_path, unbridged):
+    with Device.create(tmp_path / "device", unbridged["old"]) as device:
+        device.learn(TEXTS, ["0", "1", None] * 30)
+    states = []
+    for name in "ab":
+        with Device.open(shutil.copytree(tmp_path / "device", tmp_path / name)) as device:
+            device.replace(unbridged["mid"], Budget(25))
+            states.append(state(device))
+    assert same(*states)
+
+
+HALF = 45
+
+
+def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases):
+    device.close()
+    sql(path, "UPDATE examples SET label = NULL")
+    with Device.open(path) as device:
+        before = device.predict_proba(PROBES)
+        report = device.replace(releases["mid"], Budget(0))
+        assert (report.labelled, report.examples, report.counts.measure) == (0, len(TEXTS), "")
+        assert report.decision == "personal"
+        # It is nearer to the user's model than the vendor's is.
+        vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
+        assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.5 * vendor
+        assert device.refine(Budget(30)).forward_passes > 0
+        assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.5 * vendor
+        # Labels that are learned later are fitted to beside the old logits.
+        report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
+        assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("examples", "user_labels"),
+    [
+        (["zzz", "qqq"], ["0", "1"]), (["good"], ["1"]), ([".", "good"], ["1", "0"]),
+        (["good"] * 5, ["1", "0", "1", "0", "1"]), (TEXTS[:30], ["1"] * 30), (TEXTS[:1], None),
+    ],
+    ids=["unknown", "one", "empty", "one text", "one class", "no label"],
+)  # fmt: skip
+def test_little_evidence_leaves_probabilities_finite(
+    tmp_path, releases, unbridged, examples, user_labels
+):
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(examples, user_labels)
+        decision = "vendor" if user_labels is None else "personal"
+        for passes in (0, 20):
+            report = device.replace(releases["mid"], Budget(passes))
+            assert report.decision == decision
+            assert np.isfinite(device.predict_proba(PROBES)).all()
+            # A few labels do not lead to extreme probabilities.
+            assert np.abs(device.predict_proba(PROBES) - vendor_of(releases["mid"])).max() < 0.95
+            device.rollback()
+        device.rollback()  # to the new release, where without evidence no pass is made
+        count = 0 if user_labels is None else len(set(examples))
+        assert device.refine(Budget(20)).counts.representatives == count
+
+
+def with_useless_bridge(folder, release, bias=0.0):
+    """A release like this one, with a bridge that maps all texts to the same embedding."""
+    bundle, path = Bundle.open(release), folder / "useless.fala"
+    (bridge,) = bundle.bridges().values()
+    head = bundle.head()
+    head = Head(head.task, head.labels, head.weight, np.array([bias], np.float32))
+    write_release(path, bundle, head, {})
+    parts = (np.zeros_like(bridge.matrix), np.zeros_like(bridge.offset), np.ones(12, np.float32))
+    add_bridge(path, Bundle.open(path), Bridge(bridge.source, *parts), {})
+    return path
+
+
+def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
+    device, path, tmp_path, releases, truth
+):
+    release = with_useless_bridge(tmp_path, releases["mid"])
+    report = device.replace(release, Budget(0))
+    assert report.decision == report.instant.decision == "vendor" and device.model.is_vendor
+    assert report.losses["calibrated"] > report.losses["vendor"]
+    assert report.losses["vendor"] == pytest.approx(np.log(2), abs=1e-6)
+    assert report.reason.endswith("more than a standard error")
+    np.testing.assert_array_equal(
+        ranking(device.predict_proba(PROBES)), ranking(vendor_of(release))
+    )
+    before = loss(device, truth)
+    refine_all(device)
+    report = device.refine(Budget(1))
+    assert report.decision == "personal" and report.losses["personal"] < report.losses["vendor"]
+    assert not device.model.is_vendor and loss(device, truth) < before
+
+
+def drawn_labels(release, seed, shift):
+    """Labels by the vendor's own probabilities, but for their base rate."""
+    p = vendor_of(release, TEXTS)[:, 1]
+    shares = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + shift)))
+    chances = np.random.default_rng(seed).random(len(TEXTS))
+    return ["1" if chance < share else "0" for chance, share in zip(chances, shares, strict=True)]
+
+
+def test_a_user_who_differs_in_the_base_rate_alone_keeps_the_vendors_ranking(
+    device, path, releases, labels, truth
+):
+    vendor = vendor_of(releases["mid"])
+    device.learn(TEXTS, drawn_labels(releases["mid"], seed=3, shift=1.5))
+    report = device.replace(releases["mid"], Budget(0))
+    assert report.decision == "calibrated" and not device.model.is_vendor
+    p = device.predict_proba(PROBES)
+    np.testing.assert_array_equal(ranking(p), ranking(vendor))
+    # The user says yes more often than the vendor's model does.
+    assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
+    ratio = device.model.weight / device.model.head.weight
+    np.testing.assert_allclose(ratio, np.full_like(ratio, ratio[0, 0]), rtol=1e-4)
+    with Device.open(path) as again:
+        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
+    # With better labels the model is personal again.
+    before = loss(device, truth)
+    assert device.learn(TEXTS, labels).decision == "personal"
+    assert loss(device, truth) < before
+
+
+def ranking(probabilities):
+    return np.argsort(probabilities[:, 1], kind="stable")
