@@ -1,6 +1,6 @@
 """The lives of four devices with NumPy alone: no runtime, no tokenizer, no command line.
 
-    pip install --no-deps fala-sdk numpy
+    pip install --no-deps numpy ./fala_sdk-0.1.0-py3-none-any.whl
     python recipes/numpy_alone.py FOLDER
 
 Their releases have word vectors, a head of words alone, or the app's own encoder. Each device

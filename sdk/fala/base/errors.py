@@ -218,8 +218,8 @@ class BudgetError(FalaError):
 def install_hint(extra: str) -> str:
     """Return the command that adds an extra to FaLA, from the place FaLA was installed from.
 
-    pip cannot find a clone, a wheel's file or an address by name in an index. Installers note them
-    in ``direct_url.json`` (PEP 610), so a package without that note was found by its name.
+    No index has FaLA under its name. Installers note the clone, the wheel's file or the address in
+    ``direct_url.json`` (PEP 610). Without that note, the hint is to install the wheel.
 
     Args:
         extra: The extra's name in ``pyproject.toml``.
@@ -244,8 +244,9 @@ def install_hint(extra: str) -> str:
             url += f"#subdirectory={folder_of}"
     elif file:
         return f"pip install {shlex.quote(f'{file}[{extra}]')}"
-    named = f"{_DISTRIBUTION}[{extra}]"
-    return f"pip install {shlex.quote(f'{named} @ {url}' if url else named)}"
+    if not url:
+        return f"install the wheel of {_DISTRIBUTION} with its extra [{extra}]"
+    return f"pip install {shlex.quote(f'{_DISTRIBUTION}[{extra}] @ {url}')}"
 
 
 def _path_of(url: str) -> str:
