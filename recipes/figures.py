@@ -29,7 +29,8 @@ from fala_sim.report.value import UserMean
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS = Path(__file__).parents[1] / "device_sim" / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "device_sim" / "results"
 
 Row: TypeAlias = Sequence[str]
 
@@ -515,6 +516,18 @@ def benchmark(name: str) -> str:
     return table(header, rows)
 
 
+def demo() -> str:
+    """The error rates of the demo's picture: its reader in one order, and the mean over the orders.
+
+    Each is of the new model alone, and of the personal model after the page's batches.
+    """
+    orders = json.loads((ROOT / "recipes" / "readers.json").read_text(encoding="utf-8"))[0]
+    means = [round(sum(column) / len(orders)) for column in zip(*orders, strict=True)]
+    (new, *_, later, _), (mean_new, *_, mean_later, _) = orders[0], means
+    in_the_mean = f"in the mean over {len(orders)} orders from {mean_new} to {mean_later} %"
+    return f"from {new} to {later} %, and {in_the_mean}"
+
+
 def error_rate_table(study: str, *names: str) -> str:
     """Error rates in percent, a data set a row; beside a method that trains, what both cost."""
     groups = [together(study, data, names) for data in runs_of(study)]
@@ -615,4 +628,5 @@ BLOCKS: Mapping[str, Callable[..., str]] = {
     "own": own,
     "own-difference": own_difference,
     "benchmark": benchmark,
+    "demo": demo,
 }

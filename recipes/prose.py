@@ -13,12 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-#: What has no sentences: code, comments, HTML, equations, front matter, headings and tables.
+#: What has no sentences: code, HTML, front matter, headings, tables and directives.
 _OTHER = re.compile(
-    r"^( *)```.*?^\1```$|^---\n.*?^---$|<!--.*?-->|<(div|figure).*?</\2>|<[^>]+>"
-    r"|^(?:#|\||:::|\{|    \w+:).*?$",
+    r"^( *)```.*?^\1```$|^---\n.*?^---$|^<(div|figure).*?</\2>|^(?:#|\||:::|\{|    \w+:).*?$",
     re.MULTILINE | re.DOTALL,
 )
+_TAG = re.compile(r"<!--.*?-->|<[^>\n]+>", re.DOTALL)  # within a sentence, as of generated figures
 _LABEL = re.compile(r"^[\W\d]*\*\*[^*]+[.:]\*\*", re.MULTILINE)  # "**Precision.**" before an item
 _ITEM = re.compile(r"^ *(?:[-*]|\d+\.) +", re.MULTILINE)
 _END = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!vs)[.!?][)”\"*]*(?=\s+[^a-z\s]|\s*$)")
@@ -27,7 +27,7 @@ _SHORT = 8
 
 def sentences(page: str) -> list[str]:
     """Return the sentences of a page, without marks of Markdown."""
-    text = _OTHER.sub("\n\n", page)
+    text = _TAG.sub("", _OTHER.sub("\n\n", page))
     text = re.sub(r"!?\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])", r"\1", text)
     text = _ITEM.sub("\n\n", _LABEL.sub("\n\n", text))
     found = []

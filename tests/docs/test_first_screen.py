@@ -1,56 +1,89 @@
-"""README answers a stranger's questions before its first list of links, in few words."""
+"""README is short, and what it shows a stranger first is true.
+
+Other tests hold its figures to the records (``test_figures.py``), run its snippets and its command
+(``test_snippets.py``), and find the files that it links (``test_pages.py``).
+"""
 
 import re
 
 import pytest
 
+import fala
+import fala_sim
 from checkout import ROOT
+from snippets import PAGES, blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SCREEN = README[: README.index("\n## Documentation")]
 
-#: What a stranger asks, and what the answer has.
-QUESTIONS = {
-    "What is it for?": r"^\*\*Upgrade the text encoder in your app without losing",
-    "Who needs it?": r"You ship a better encoder, and politics is back",
-    "How do I install it?": r"^pip install -e \.",
-    "How do I try it?": r"fala-replace --old glove --new bert",
-    "What does an app call?": r"^ +device\.replace\(",
-    "What is a release, and who makes it?": r"\*release\* is the file that a vendor ships",
-    "Must I have a vendor?": r"An app that has an encoder needs no release",
-    "Is it for my kind of app?": r"photo libraries, mail, feed readers",
-    "And my search index?": r"A search index has nothing to carry\s+over",
-    "Do labels leave the device?": r"texts and\s+labels never leave the device",
-    "What if power fails?": r"If the process is killed",
-    "What if the new model is worse?": r"`device\.rollback\(\)`",
-    "When is it not for me?": r"^## When to use something else",
-}
+
+def words(text):
+    """The number of words, without code, tables and comments."""
+    text = re.sub(r"^```.*?^```$|^\|.*?$|<!--.*?-->", " ", text, flags=re.MULTILINE | re.DOTALL)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_is_answered_from_the_first_screen(question):
-    assert re.search(QUESTIONS[question], SCREEN, re.MULTILINE)
-
-
-def test_a_question_has_its_next_page():
-    for page in ("docs/paths/app.md", "docs/paths/vendor.md", "docs/paths/researcher.md"):
-        assert f"]({page})" in README
-
-
-def test_the_table_says_whether_it_beats_the_new_and_the_old_model():
-    (table,) = re.findall(r"(?:^\|.+\n)+", SCREEN, re.MULTILINE)
-    header, _, *rows = [
-        [cell.strip(" *") for cell in line.strip("|").split("|")] for line in table.splitlines()
-    ]
-    assert header[1:4] == ["new model alone", "old personal model", "FaLA"]
-    assert len(rows) >= 3
-    for row in rows:
-        new, _, ours = map(float, row[1:4])
-        difference, low, high = map(float, re.findall(r"[-+]?\d+\.\d", row[4]))
-        assert difference == pytest.approx(ours - new, abs=0.11) and low < difference < high
+def anchors(page):
+    """The anchors of a page's headings."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", each.lower())) for each in headings}
 
 
 def test_the_first_screen_is_short():
-    text = re.sub(r"<!--.*?-->", "", SCREEN)
-    assert sum(bool(re.search(r"\w", word)) for word in text.split()) < 650
+    assert words(SCREEN) < 460
     assert README.index("pip install") < README.index("\n|")  # before any figure
+
+
+def test_its_names_are_public():
+    """Each call of the package, of a device and of the samples exists."""
+    for owner, name in re.findall(r"\b(fala|fala_sim|Device|device)\.(\w+)", SCREEN):
+        scope = {"fala": fala, "fala_sim": fala_sim}.get(owner, fala.Device)
+        assert hasattr(scope, name), f"{owner}.{name}"
+
+
+def test_its_extras_exist():
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = re.findall(
+        r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.M
+    )
+    named = re.findall(r"'\.\[(\w+)\]'", README)
+    assert {"demo", "docs", "dev"} <= set(named) <= set(extras)
+
+
+def test_its_links_lead_to_headings():
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", README):
+        assert anchor in anchors(ROOT / (target or "README.md")), f"{target}#{anchor}"
+
+
+def test_each_reader_has_a_next_page():
+    for page in ("app", "vendor", "researcher"):
+        assert f"](docs/paths/{page}.md)" in README
+
+
+def test_the_table_agrees_with_the_sentences_below_it():
+    """On how many sets FaLA is better, on how many beyond noise, and its differences."""
+    (table,) = re.findall(r"(?:^\|.+\n)+", SCREEN, re.MULTILINE)
+    header, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()
+    ]
+    assert header[1:4] == ["new model alone", "old personal model", "FaLA"]
+    better_than_new, resolved, better_than_old = [], [], []
+    for row in rows:
+        new, old, ours = map(float, row[1:4])
+        difference, low, high = map(float, re.findall(r"[-+]?\d+\.\d", row[4]))
+        assert difference == pytest.approx(ours - new, abs=0.11) and low < difference < high
+        assert row[4].startswith("**") == (low * high > 0)
+        better_than_new.append(ours < new)
+        resolved.append(low * high > 0)
+        better_than_old.append(ours < old)
+    counts = [int(count) for count in re.findall(r"-->on (\d+)(?: of \d+ sets)?<!--", SCREEN)]
+    assert counts == [sum(better_than_new), sum(resolved), sum(better_than_old)]
+
+
+def test_no_page_installs_from_an_index_that_does_not_have_it():
+    lines = [line for block in blocks("sh", "text", "console") for line in block.text.splitlines()]
+    lines += [
+        line for page in PAGES for line in re.findall(r"`([^`\n]+)`", page.read_text("utf-8"))
+    ]
+    assert [line for line in lines if re.search(r"pip install[^#]* fala-sdk", line)] == []
