@@ -98,14 +98,14 @@ def check_name(value: str, name: str) -> str:
 def check_adapter_name(value: str) -> str:
     """Return an adapter's name."""
     if not isinstance(value, str) or not PRODUCT.fullmatch(value):
-        raise DataError(f"an adapter's name is of a-z, 0-9, - and _, not {shown(value)}")
+        raise DataError(f"an adapter's name must consist of a-z, 0-9, - and _, not {shown(value)}")
     return value
 
 
 def check_product(value: str | None) -> str | None:
     """Return a product's name, or None."""
     if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
-        raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
+        raise DataError(f"product must be a name of a-z, 0-9, - and _, not {shown(value)}")
     return value
 
 
@@ -113,7 +113,7 @@ def check_threshold(value: float) -> float:
     """Return a probability."""
     number = math.nan if isinstance(value, str) else number_of(value)
     if not 0 <= number <= 1:
-        raise DataError(f"threshold is a probability from 0 to 1, not {shown(value)}")
+        raise DataError(f"threshold must be a probability from 0 to 1, not {shown(value)}")
     return number
 
 
@@ -121,7 +121,7 @@ def check_top(value: int | None) -> int | None:
     """Return how many candidates are wanted; None for all."""
     top = None if value is None else _whole(value)
     if value is not None and (top is None or top < 0):
-        raise DataError(f"top is a whole number from 0, not {shown(value)}")
+        raise DataError(f"top must be a whole number of 0 or more, not {shown(value)}")
     return top
 
 
@@ -334,8 +334,8 @@ def check_own_labels(
     names = check_names(labels or (), "labels")
     if len(names) < 2:
         raise DataError(
-            f"labels are two or more names or integers, not {len(names)}; tags= takes one or more "
-            "that an example may have at the same time"
+            f"labels must be two or more names or integers, not {len(names)}; tags= takes one or "
+            "more that an example may have at the same time"
         )
     return names, LABELS
 
@@ -344,7 +344,7 @@ def check_names(values: Iterable[OneLabel], name: str) -> tuple[HeadLabel, ...]:
     """Return the labels or tags that an app makes, all strings or all integers."""
     given = listed(values, name)
     if not 1 <= len(given) <= MAX_LABELS:
-        raise DataError(f"{name} are up to {MAX_LABELS} names or integers, not {len(given)}")
+        raise DataError(f"{name} must be up to {MAX_LABELS} names or integers, not {len(given)}")
     for position, value in enumerate(given):
         number = None if is_missing(value) else integer_of(value)
         whole = number is not None and LEAST_INTEGER <= number <= LARGEST_INTEGER
@@ -510,6 +510,6 @@ def check_own_encoder(encoder: Functions | None, dimension: int | None) -> OwnEn
     length = None if isinstance(dimension, bool) else integer_of(dimension)
     if length is None or not 1 <= length <= MAX_DIMENSION:
         raise DataError(
-            f"dimension is a whole number from 1 to {MAX_DIMENSION}, not {shown(dimension)}"
+            f"dimension must be a whole number from 1 to {MAX_DIMENSION}, not {shown(dimension)}"
         )
     return OwnEncoder(name or default_name(encoder, length), length, encoder)

@@ -802,7 +802,7 @@ class Device:
             ['buy my coins now', 'you absolute clown']
         """
         if not isinstance(labelled, bool | None):
-            raise DataError(f"labelled is True, False or None, not {type_of(labelled)}")
+            raise DataError(f"labelled must be True, False or None, not {type_of(labelled)}")
         head = self._snapshot(adapter).head
         stored = label_to_find(label, head)
         store = self._learner(adapter).store

@@ -48,21 +48,21 @@ EXAMPLES = [None, 5, "one", b"one", Dumb(), [None], [HUGE], ["a\ud800"], [Match(
 #: Calls with one wrong argument: the values, the error, and what its message says.
 WRONG = {
     "folder": (lambda device, new, release, value: Device.create(value, release),
-               [None, *PATHS], DataError, "path is a path, not"),
+               [None, *PATHS], DataError, "path must be a path, not"),
     "open": (lambda device, new, release, value: Device.open(value),
-             [None, *PATHS], DataError, "path is a path, not"),
+             [None, *PATHS], DataError, "path must be a path, not"),
     "examine": (lambda device, new, release, value: Device.examine(value),
-                [None, *PATHS], DataError, "path is a path, not"),
+                [None, *PATHS], DataError, "path must be a path, not"),
     "repair": (lambda device, new, release, value: Device.repair(value),
-               [None, *PATHS], DataError, "path is a path, not"),
+               [None, *PATHS], DataError, "path must be a path, not"),
     "release": (lambda device, new, release, value: Device.create(new, value),
-                [b"", *PATHS], DataError, "bundle is a path, not"),
+                [b"", *PATHS], DataError, "bundle must be a path, not"),
     "sample": (lambda device, new, release, value: Device.create(new, value),
                ["bert"], BundleError, "an app needs none: pass your own labels= and encoder="),
     "replacement": (lambda device, new, release, value: device.replace(value),
-                    [b"", *PATHS], DataError, "bundle is a path, not"),
+                    [b"", *PATHS], DataError, "bundle must be a path, not"),
     "positive": (lambda device, new, release, value: Device.create(new, release, positive=value),
-                 ["2", HUGE, math.nan, Dumb(), ["1"]], DataError, "positive is one of 0, 1"),
+                 ["2", HUGE, math.nan, Dumb(), ["1"]], DataError, "positive must be one of 0, 1"),
     "budget": (lambda device, new, release, value: device.replace(release, value),
                [5, "5", (5,), Dumb(), True], BudgetError, r"budget is a fala\.Budget"),
     "progress": (lambda device, new, release, value: device.refine(progress=value),
@@ -76,15 +76,15 @@ WRONG = {
             [None, 5, "12", [None], [1.0], [True], [Dumb()], [np.array([1, 2])], {1: 2}],
             DataError, None),
     "labelled": (lambda device, new, release, value: device.examples(labelled=value),
-                 [5, "yes", Dumb()], DataError, "labelled is True, False or None, not"),
+                 [5, "yes", Dumb()], DataError, "labelled must be True, False or None, not"),
     "accept": (lambda device, new, release, value: device.replace(release, accept=value),
-               [5, "yes", Dumb(), []], DataError, "accept is one of"),
+               [5, "yes", Dumb(), []], DataError, "accept must be one of"),
     "older": (lambda device, new, release, value: device.replace(release, allow_older=value),
-              [5, "yes", Dumb()], DataError, "allow_older is True or False, not"),
+              [5, "yes", Dumb()], DataError, "allow_older must be True or False, not"),
     "hold": (lambda device, new, release, value: fala.Bundle.open(release, hold=value),
-             [5, "yes", Dumb()], DataError, "hold is True or False, not"),
+             [5, "yes", Dumb()], DataError, "hold must be True or False, not"),
     "address": (lambda device, new, release, value: device.update(value, root=b"{}"),
-                [5, "yes", Dumb()], DataError, "is .*, not "),
+                [5, "yes", Dumb()], DataError, "must be .*, not "),
 }  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_limits_are_numbers_from_0_or_infinite(device, releases):
     ):  # fmt: skip
         with pytest.raises(BudgetError):
             Budget(passes, seconds)
-    with pytest.raises(BudgetError, match="is a whole number above 0, not"):
+    with pytest.raises(BudgetError, match="must be a whole number above 0, not"):
         fala.UpdateLimits(release_bytes=Dumb())
     unlimited = Budget(10**400, 10**400)
     assert device.replace(releases["mid"], unlimited).forward_passes > 0

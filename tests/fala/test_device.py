@@ -117,8 +117,8 @@ def test_learn_with_no_some_and_changed_labels(device):
         (["good", Match((), "bad")], None, "example 1 is a Match"),
         (["good", "bad"], ["1"], "2 examples, but 1 label$"),
         (["good", " "], ["0", "1"], "a text of example 1 is blank"),
-        ({"good", "bad"}, ["0", "1"], "examples are a sequence, not a set"),
-        (["good", "bad"], {"0", "1"}, "labels are a sequence, not a set"),
+        ({"good", "bad"}, ["0", "1"], "examples must be a sequence, not a set"),
+        (["good", "bad"], {"0", "1"}, "labels must be a sequence, not a set"),
     ],
 )
 def test_rejected_examples_are_not_kept(device, examples, labels, message):

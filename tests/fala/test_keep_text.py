@@ -165,7 +165,7 @@ def test_examples_have_no_text(silent, labels):
 
 @pytest.mark.parametrize("wrong", ["sometimes", "ngrams", None, ["never"]])
 def test_a_wrong_keep_text_is_rejected(tmp_path, releases, wrong):
-    with pytest.raises(DataError, match="keep_text is one of"):
+    with pytest.raises(DataError, match="keep_text must be one of"):
         Device.create(tmp_path / "device", releases["old"], keep_text=wrong)
     assert not (tmp_path / "device").exists()
 

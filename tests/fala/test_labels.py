@@ -95,7 +95,7 @@ def test_other_values_are_no_label(device):
     for wrong in WRONG:
         with pytest.raises(DataError, match=r"label of example 1 is .*, not one of 0, 1"):
             device.learn(["a", "b"], [1, wrong])
-        with pytest.raises(DataError, match="label is one of 0, 1, not"):
+        with pytest.raises(DataError, match="label must be one of 0, 1, not"):
             device.rank(PROBES, label=wrong)
         with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
             device.examples(label=wrong)

@@ -164,13 +164,13 @@ class Model:
         ({"labels": ["a", 1]}, DataError, "all names or all integers"),
         ({"labels": ["a", "b\n"]}, DataError, r"labels\[1\]"),
         ({"labels": ["a", None]}, DataError, r"labels\[1\]"),
-        ({"tags": []}, DataError, "tags are up to"),
+        ({"tags": []}, DataError, "tags must be up to"),
         ({"ratings": (5, 1)}, DataError, "the lowest and the highest"),
         ({"ratings": (1, float("nan"))}, DataError, "the lowest and the highest"),
         ({"labels": ["a", "b"], "encoder": None}, DataError, "pass encoder=.*or dimension="),
         ({"labels": ["a", "b"], "encoder": Model()}, DataError, "as model.encode"),
         ({"labels": ["a", "b"], "encoder": {" ": len}}, DataError, "an encoder's name"),
-        ({"labels": ["a", "b"], "dimension": 0}, DataError, "dimension is"),
+        ({"labels": ["a", "b"], "dimension": 0}, DataError, "dimension must be"),
         ({"labels": ["a", "b"], "encoder": {"x": len, "y": len}}, DataError, "2 functions"),
     ],
 )
@@ -291,9 +291,9 @@ def test_the_name_tells_encoders_apart(device, old, new):
         device.replace("release.fala", encoder=new)
     with pytest.raises(UsageError, match="trust="):
         device.replace(encoder=new, trust=bytes(32))
-    with pytest.raises(DataError, match=r"bundle is a path, not .*; an encoder .* as encoder="):
+    with pytest.raises(DataError, match=r"bundle must be a path.*; an encoder .* as encoder="):
         device.replace(new)
-    with pytest.raises(DataError, match=r"bundle is a path, not a list; labels .* as labels="):
+    with pytest.raises(DataError, match=r"bundle must be a path, not a list; labels .* as labels="):
         Device.create(device._folder.path / "new", ["fine", "rude"], encoder=new)
     assert device.replace(encoder={"turned": lambda texts: old(texts)[:, ::-1]})
     np.testing.assert_allclose(device.predict_proba(UNSEEN), before, atol=0.05)
@@ -322,7 +322,7 @@ def test_labels_are_added_without_encoding(device, old):
     with Device.open(folder, encoder=old) as again:
         assert again.labels == ("fine", "rude", "sport", "news")
         assert np.mean(again.predict(UNSEEN) == np.array(three)) > 0.85
-        with pytest.raises(DataError, match="labels are up to"):
+        with pytest.raises(DataError, match="labels must be up to"):
             again.add_labels([])
 
 

@@ -103,11 +103,11 @@ def test_the_positive_label_of_two_stays_where_a_release_adds_one(tmp_path, chos
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"candidates": {*PROBES}}, "candidates are a sequence, not a set"),
+        ({"candidates": {*PROBES}}, "candidates must be a sequence, not a set"),
         ({"candidates": PROBES, "history": PROBES}, "takes no history"),
-        ({"candidates": PROBES, "top": -1}, "top is a whole number"),
-        ({"candidates": PROBES, "top": True}, "top is a whole number"),
-        ({"candidates": PROBES, "label": "x"}, "label is one of 0, 1, not a text of 1 character"),
+        ({"candidates": PROBES, "top": -1}, "top must be a whole number"),
+        ({"candidates": PROBES, "top": True}, "top must be a whole number"),
+        ({"candidates": PROBES, "label": "x"}, "label must be one of 0, 1, not a text of"),
     ],
 )
 def test_rank_rejects_wrong_arguments(device, arguments, why):

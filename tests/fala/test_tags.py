@@ -171,7 +171,7 @@ def test_what_is_for_exclusive_labels_rejects_tags(tmp_path, device, releases, p
     with pytest.raises(DataError, match="positive is for labels that exclude one another"):
         Device.create(tmp_path / "other", plain["old"], positive="rude")
     head = Bundle.open(plain["old"]).head()
-    with pytest.raises(BundleFormatError, match="a matcher has one logit"):
+    with pytest.raises(BundleFormatError, match="a matcher must have one logit"):
         Head("matching", TAGS, head.weight, head.bias, link=LINK)
     with pytest.raises(DataError, match="add_words is for labels that exclude"):
         add_words(head, Bundle.open(releases["old"]).head().lexical, PROBES, TRUTH, {})

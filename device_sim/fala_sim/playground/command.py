@@ -233,7 +233,9 @@ def _positive(chosen: str | None, rows: Rows) -> HeadLabel | None:
         boolean = {"false": False, "true": True}.get(chosen.strip().lower())
         label = find(label_of(chosen) if boolean is None else boolean)
     if label is None:
-        raise DataError(f"--positive is one of {shown_labels(rows.labels)}, not {chosen!r:.60}")
+        raise DataError(
+            f"--positive must be one of {shown_labels(rows.labels)}, not {chosen!r:.60}"
+        )
     return label
 
 

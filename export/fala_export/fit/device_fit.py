@@ -45,7 +45,7 @@ def fit_personal(
         True
     """
     if not isinstance(head, Head):
-        raise DataError(f"head is a fala_export.Head, not {type_of(head)}")
+        raise DataError(f"head must be a fala_export.Head, not {type_of(head)}")
     check_arrays(inputs=inputs)
     shape = (len(inputs), len(head.bias))
     columns = head.weight.shape[1]

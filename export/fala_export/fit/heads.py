@@ -329,7 +329,7 @@ class HeadTrainingSet:
         """
         check_arrays(vectors=vectors)
         if vectors.ndim != 2:
-            raise DataError(f"vectors are of shape (n, d), not {vectors.shape}")
+            raise DataError(f"vectors must be of shape (n, d), not {vectors.shape}")
         for part in parts_of(len(vectors)):
             finite = np.isfinite(vectors[part]).all(axis=1)
             if not finite.all():

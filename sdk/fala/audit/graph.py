@@ -102,7 +102,7 @@ class Tensor:
         else:
             valid = self.raw is None and self.listed == (size if BITS[self.kind] < 8 else count)
         if not valid:
-            raise UnsoundError(f"{title} does not hold the {count} numbers of its shape")
+            raise UnsoundError(f"{title} does not contain the {count} numbers of its shape")
 
     def values(self) -> NDArray[Any] | None:
         """Return its numbers if they are few; None if they are many, or of a rare type."""
@@ -165,7 +165,7 @@ class Graph:
             UnsoundError: The graph would be nested too deeply.
         """
         if self.depth == GRAPH.depth:
-            raise UnsoundError("graphs nested too deeply")
+            raise UnsoundError("its graphs are nested too deeply")
         return Graph(depth=self.depth + 1, size=self.size)
 
     def add_node(self, node: Node) -> None:
@@ -268,7 +268,7 @@ def read_onnx(model: bytes) -> Graph:
             graph = Graph()
             _read_graph(value, graph)
     if graph is None:
-        raise ValueError("not an ONNX model: it holds no graph")
+        raise ValueError("the file is not an ONNX model: it contains no graph")
     graph.split_inputs()
     return graph
 
@@ -284,7 +284,7 @@ def _read_graph(fields: _Fields, graph: Graph) -> None:
         elif name == "output":
             graph.outputs.append(_name(value))
         elif name == "sparse_initializer":
-            raise UnsoundError("the model holds sparse constants")
+            raise UnsoundError("the model contains sparse constants")
 
 
 def _name(fields: _Fields) -> str:
@@ -355,7 +355,7 @@ def _tensor(fields: _Fields) -> tuple[str, Tensor]:
         if name == "dims":
             dims += value[: GRAPH.dimensions + 1].tolist()
             if len(dims) > GRAPH.dimensions:
-                raise UnsoundError("a constant of too many dimensions")
+                raise UnsoundError("a constant has too many dimensions")
         elif name == "data_type":
             tensor.kind = value
         elif name == "name":
@@ -363,7 +363,7 @@ def _tensor(fields: _Fields) -> tuple[str, Tensor]:
         elif name == "raw_data":
             tensor.raw = value
         elif name in ("segment", "string_data"):
-            raise UnsoundError("a constant of texts, or in parts")
+            raise UnsoundError("a constant consists of texts, or is stored in parts")
         elif isinstance(value, np.ndarray) and len(value):
             counts[name] = counts.get(name, 0) + len(value)
             if counts[name] <= GRAPH.small:

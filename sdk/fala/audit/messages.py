@@ -128,19 +128,19 @@ class Reader:
         while position < end:
             self._fields += 1
             if self._fields > MOST_FIELDS:
-                raise ValueError(f"more than {MOST_FIELDS} fields")
+                raise ValueError(f"the file has more than {MOST_FIELDS} fields")
             key, position = _varint(data, position)
             form, wire = forms.get(key >> 3), key & 7
             if form is None:
-                raise ValueError(f"a {message} has the field {key >> 3}, which no encoder has")
+                raise ValueError(f"{message} has the field {key >> 3}, which no encoder has")
             if not form.many:
                 once = "one of a choice" if form.choice else form.name
                 if once in seen:
-                    raise ValueError(f"a {message} has {once} twice")
+                    raise ValueError(f"{message} has {once} twice")
                 seen.add(once)
             packed = form.many and wire == _BYTES != form.wire
             if wire != form.wire and not packed:
-                raise ValueError(f"{form.name} of a {message} is of another type")
+                raise ValueError(f"the field {form.name} of {message} is of another type")
             if wire == _VARINT:
                 value, position = _varint(data, position)
                 numbers = _whole(np.array([value], np.uint64), form.kind)
@@ -206,7 +206,7 @@ def _packed(content: memoryview, kind: str) -> Iterator[NDArray[Any]]:
         last = piece[ends - 1]
         longest = lengths == _LONGEST
         if ((lengths > _LONGEST) | longest & (last > 1) | (lengths > 1) & (last == 0)).any():
-            raise ValueError("a number of a list is longer than it needs to be")
+            raise ValueError("a number in a list is longer than it needs to be")
         starts = ends - lengths
         shifts = 7 * (np.arange(len(piece)) - np.repeat(starts, lengths))
         bits = (piece & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
@@ -219,7 +219,7 @@ def _whole(numbers: NDArray[np.uint64], kind: str) -> NDArray[Any]:
         return numbers
     signed = numbers.view(np.int64)
     if kind == "int32" and ((signed < -_INT32) | (signed >= _INT32)).any():
-        raise ValueError("a number of 32 bits has more")
+        raise ValueError("a 32-bit number has more than 32 bits")
     return signed
 
 

@@ -131,7 +131,7 @@ class _Rules:
         own.update(dict.fromkeys(graph.inputs, _UNKNOWN))
         for node in graph.nodes:
             if node.operator not in OPERATORS:
-                raise UnsoundError(f"{node.operator!r:.60}: an operator that no encoder needs")
+                raise UnsoundError(f"{node.operator!r:.60} is an operator that no encoder needs")
             _check_defined(node.inputs, values)
             for value in node.attributes.values():
                 if isinstance(value, Graph):
@@ -157,14 +157,14 @@ class _Rules:
         if any(word in node.operator for word in _PRODUCTS):
             self._readable -= sum(fixed)
             if self._readable < 0:
-                raise UnsoundError("products read the constants too often")
+                raise UnsoundError("its products read the constants too often")
         stated, factor = _stated(node, inputs), _factor(node, used)
         if len(fixed) < len(used):
             return _Value(factor=factor)
         numbers = _numbers(node, used) if stated is None else stated
         self._computable -= numbers
         if self._computable < 0:
-            raise UnsoundError("constants are computed that are larger than those in the file")
+            raise UnsoundError("it computes constants that are larger than those in the file")
         return _Value(numbers, factor)
 
 
@@ -182,7 +182,7 @@ def _constant(node: Node) -> Tensor:
         numbers = value if isinstance(value, list) else [value]
         if name.startswith("value_") and all(isinstance(each, int | float) for each in numbers):
             return Tensor((len(numbers),), _DOUBLE, None, len(numbers), numbers)
-    raise UnsoundError("a constant of a kind that no encoder has")
+    raise UnsoundError("it is a constant of a kind that no encoder has")
 
 
 def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
@@ -193,15 +193,15 @@ def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
     """
     pads = node.attributes.get("pads")  # of a convolution, and of Pad's first versions
     if isinstance(pads, list) and math.prod(max(abs(pad), 1) for pad in pads) > GRAPH.elements:
-        raise UnsoundError("margins that no encoder has")
+        raise UnsoundError("it has margins that no encoder has")
     stating = [inputs[at] for at in SIZED.get(node.operator, ()) if at < len(inputs)]
     for value in stating:
         # What constants alone decide, exporters have computed.
         computed = value.numbers is not None and value.tensor is None
         if value.factor is None or computed:
             raise UnsoundError(
-                "its memory has no bound: its size is no constant, nor computed from a text's "
-                "length"
+                "its memory has no bound: its size is neither a constant nor computed from a "
+                "text's length"
             )
     if not stating or any(value.tensor is None for value in stating):
         return None
@@ -209,7 +209,7 @@ def _stated(node: Node, inputs: Sequence[_Value]) -> int | None:
     if node.operator == "Tile":
         numbers *= inputs[0].numbers or 1
     if numbers > GRAPH.elements:
-        raise UnsoundError(f"a tensor of more than {GRAPH.elements} numbers")
+        raise UnsoundError(f"it makes a tensor of more than {GRAPH.elements} numbers")
     return numbers
 
 

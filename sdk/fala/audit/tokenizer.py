@@ -118,9 +118,13 @@ def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
         highest = max(_highest_id(tokenizer, signed=signed), pad_id)
         if highest >= _MOST_IDS:
             token = "the padding token" if highest == pad_id else "a token"
-            raise UnsoundError(f"{token} has the id {highest}, which no table has")
+            raise UnsoundError(
+                f"{token} has the id {highest}, which is beyond every embedding table"
+            )
     except RecursionError as error:
-        raise BundleFormatError("the tokenizer cannot be loaded: nested too deeply") from error
+        raise BundleFormatError(
+            "the tokenizer cannot be loaded: it is nested too deeply"
+        ) from error
     except ValueError as error:
         raise BundleFormatError(f"the tokenizer cannot be loaded: {safe_line(error)}") from error
 
@@ -163,7 +167,7 @@ def _highest_id(tokenizer: Mapping[str, Any], *, signed: bool) -> int:
     added = _added(tokenizer.get("added_tokens") or [])
     parts = list(islice(_parts(tokenizer), TOKENIZERS.parts + 1))
     if len(parts) > TOKENIZERS.parts:
-        raise UnsoundError(f"more than {TOKENIZERS.parts} parts")
+        raise UnsoundError(f"it has more than {TOKENIZERS.parts} parts")
     if math.prod(_growth(part, signed=signed) for part in parts) > TOKENIZERS.growth:
         raise UnsoundError(f"replacements make a text more than {TOKENIZERS.growth} times longer")
     # The library numbers tokens outside the vocabulary after it.
@@ -180,9 +184,9 @@ def _parts(tokenizer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         entry, (key, names) = as_object(part, kind), _PARTS[kind]
         name = entry.get("type")
         if not isinstance(name, str) or name not in names.split():
-            raise UnsoundError(f"the {kind} {name!r:.40} is none that encoders have")
+            raise UnsoundError(f"the {kind} {name!r:.40} is not supported")
         if depth > TOKENIZERS.depth:
-            raise UnsoundError("parts nested too deeply")
+            raise UnsoundError("its parts are nested too deeply")
         yield entry
         if name == "Sequence":
             inner = as_list(entry.get(key), f"a sequence of no {kind}", TOKENIZERS.parts)
@@ -226,7 +230,9 @@ def _model(model: Mapping[str, Any]) -> int:
     """Check a tokenizer's model, and return its largest id."""
     name, vocabulary = model.get("type"), model.get("vocab")
     if not isinstance(name, str) or name not in _MODELS:
-        raise UnsoundError(f"the model {name!r:.40} is none that encoders have")
+        raise UnsoundError(
+            f"the model {name!r:.40} is not supported; supported: {', '.join(sorted(_MODELS))}"
+        )
     if model.get("dropout"):
         raise UnsoundError("its tokens are random")
     for key in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
@@ -235,7 +241,7 @@ def _model(model: Mapping[str, Any]) -> int:
     if name == "Unigram" and isinstance(vocabulary, list) and vocabulary:
         return _unigram(model, vocabulary)
     if name == "Unigram" or not isinstance(vocabulary, dict) or not vocabulary:
-        raise UnsoundError("its vocabulary is empty, or none")
+        raise UnsoundError("its vocabulary is empty or missing")
     ids: list[int] = [*vocabulary.values()]
     if not all(type(each) is int and 0 <= each < _MOST_IDS for each in ids):
         raise UnsoundError("its vocabulary has ids out of range")
@@ -256,7 +262,7 @@ def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> int:
         and isinstance(piece[1], int | float) and -1e30 < piece[1] < 1e30
         for piece in vocabulary
     ):  # fmt: skip
-        raise UnsoundError("its vocabulary is no list of pieces with scores")
+        raise UnsoundError("its vocabulary is not a list of pieces with scores")
     if max(len(piece[0]) for piece in vocabulary) > TOKENIZERS.token:
         raise UnsoundError(f"a token has more than {TOKENIZERS.token} characters")
     as_whole(model.get("unk_id"), "the id of the unknown token", 0, len(vocabulary))
@@ -277,11 +283,11 @@ def _added(tokens: object) -> list[int]:
 
 def _check_template(entry: Mapping[str, Any]) -> None:
     for key, fewest, most in (("single", 1, 1), ("pair", 0, 2)):
-        fault = "a template that is no list, or too long"
+        fault = "a template is not a list, or is too long"
         pieces = as_list(entry.get(key) or [], fault, TOKENIZERS.template)
         texts = sum(isinstance(piece, dict) and "Sequence" in piece for piece in pieces)
         if not fewest <= texts <= most:
-            raise UnsoundError(f"a template with {texts} texts")
+            raise UnsoundError(f"a template contains {texts} texts")
     tokens = as_object(entry.get("special_tokens") or {}, "special tokens")
     for token in as_list([*tokens.values()], "too many special tokens", TOKENIZERS.template):
         ids = as_object(token, "special token").get("ids")
@@ -311,11 +317,11 @@ def check_charsmap(encoded: object) -> None:
     try:
         data = base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
     except binascii.Error as error:
-        raise UnsoundError("a table of normal forms that is not in base 64") from error
+        raise UnsoundError("its table of normal forms is not in base 64") from error
     length = int.from_bytes(data[:4], "little")
     if length % 4 or not 4 <= length <= min(len(data) - 4, 4 * TOKENIZERS.units):
         raise UnsoundError(
             f"a table of normal forms of {len(data)} bytes that claims {length} for its trie"
         )
     if re.search(rb"[^\0]{%d}" % (TOKENIZERS.segment + 1), data[4 + length :]):
-        raise UnsoundError("a table of normal forms with one of a whole text")
+        raise UnsoundError("its table of normal forms maps a whole text")

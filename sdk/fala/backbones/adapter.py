@@ -171,12 +171,12 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
     form = form_of(name) if isinstance(name, str) else None
     if form is None:
         raise BundleFormatError(
-            f"{safe_line(name, 80)!r} is no input of an adapter (adapter.0.output.down.weight, "
+            f"{safe_line(name, 80)!r} is not an input of an adapter (adapter.0.output.down.weight, "
             "and its like)"
         )
     if not isinstance(array, np.ndarray) or array.dtype != np.float32:
         dtype = getattr(array, "dtype", type(array).__name__)
-        raise BundleFormatError(f"{name} is of {dtype}; it should be an array of float32")
+        raise BundleFormatError(f"{name} is of {dtype}; it must be an array of float32")
     if array.ndim != form.axes:
         raise BundleFormatError(
             f"{name} has the shape {array.shape}; it should have {form.axes} axes"
@@ -186,7 +186,7 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
             f"{name} has the shape {array.shape}: its axis {form.free} may be {form.most} long"
         )
     if not np.isfinite(array).all():
-        raise BundleFormatError(f"{name} holds NaN or infinity")
+        raise BundleFormatError(f"{name} contains NaN or infinity")
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

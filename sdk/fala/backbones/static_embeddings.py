@@ -54,12 +54,14 @@ class StaticEmbeddings(MeanOfVectors):
             )
         prompt, characters = settings["prompt"], settings["characters"]
         if not isinstance(prompt, str) or len(prompt) > WORDPIECE.prompt:
-            raise BundleFormatError(f"a prompt is a text of up to {WORDPIECE.prompt} characters")
+            raise BundleFormatError(
+                f"a prompt must be a text of at most {WORDPIECE.prompt} characters"
+            )
         if characters is not None and (type(characters) is not int or characters < 1):
-            raise BundleFormatError("characters are neither null nor a whole number from 1 on")
+            raise BundleFormatError("characters must be null or a whole number of 1 or more")
         flags = settings["normalized"], settings["skips_unknown"]
         if not all(isinstance(flag, bool) for flag in flags):
-            raise BundleFormatError("normalized or skips_unknown is neither true nor false")
+            raise BundleFormatError("normalized and skips_unknown must be true or false")
         self._normalized, self._skips_unknown = flags
         self._prompt, self._longest = prompt, min(characters or LONGEST, LONGEST)
         self._max_length = max_length

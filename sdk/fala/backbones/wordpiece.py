@@ -65,7 +65,7 @@ class WordPiece:
         )
         self._first = {token: id for id, token in enumerate(vocabulary) if token}
         if len(self._first) != len(vocabulary) - vocabulary.count(""):
-            raise UnsoundError("a token stands twice in the vocabulary")
+            raise UnsoundError("a token is in the vocabulary twice")
         self._longest_token = max(map(len, vocabulary), default=0)
         if self._longest_token > TOKENIZERS.token:
             raise UnsoundError(f"a token has more than {TOKENIZERS.token} characters")
@@ -133,7 +133,7 @@ class _Characters(dict[int, str]):
         entries = _entries(table, _CHARACTERS, "table of characters")
         images = as_object(entries["images"], "object of images")
         if len(images) > WORDPIECE.images:
-            raise UnsoundError(f"more than {WORDPIECE.images} images")
+            raise UnsoundError(f"there are more than {WORDPIECE.images} images")
         super().__init__({
             ord(as_string(character, "a character", 1, 1)): as_string(
                 image, "an image", 0, WORDPIECE.image
@@ -141,9 +141,9 @@ class _Characters(dict[int, str]):
             for character, image in images.items()
         })  # fmt: skip
         if not isinstance(entries["hangul"], bool):
-            raise UnsoundError("hangul is neither true nor false")
+            raise UnsoundError("hangul must be true or false")
         self._letters = entries["hangul"]
-        fault = f"ranges of characters are no list, or more than {WORDPIECE.ranges}"
+        fault = f"the ranges of characters are not a list of at most {WORDPIECE.ranges}"
         self._ranges = sorted(
             (*_range(each), form)
             for kind, form in _FORMS.items()
@@ -168,13 +168,15 @@ class _Characters(dict[int, str]):
 def _added(tokens: object, count: int) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ids of added tokens that are found before the normalization, and after it."""
     found: tuple[dict[str, int], dict[str, int]] = {}, {}
-    fault = f"added tokens are no list, or more than {WORDPIECE.added}"
+    fault = f"the added tokens are not a list of at most {WORDPIECE.added}"
     for each in as_list(tokens, fault, WORDPIECE.added):
         entry = _entries(each, _ADDED, "added token")
         token = as_string(entry["token"], "an added token", 1, WORDPIECE.content)
         late = entry["normalized"]
         if not isinstance(late, bool) or token in found[late]:
-            raise UnsoundError("an added token stands twice, or is normalized by no boolean")
+            raise UnsoundError(
+                "an added token is listed twice, or its normalized is not true or false"
+            )
         found[late][token] = as_whole(entry["id"], "the id of an added token", 0, count)
     return found
 
@@ -193,8 +195,8 @@ def _entries(value: object, keys: set[str], title: str) -> Mapping[str, object]:
 
 
 def _range(value: object) -> tuple[int, int]:
-    bounds = as_list(value, "a range of characters is a first and a last one", 2)
+    bounds = as_list(value, "a range of characters must have a first and a last one", 2)
     if len(bounds) != 2:
-        raise UnsoundError("a range of characters is a first and a last one")
+        raise UnsoundError("a range of characters must have a first and a last one")
     first = as_whole(bounds[0], "a code point", 0, _CODES)
     return first, as_whole(bounds[1], "the last code point of a range", first, _CODES)

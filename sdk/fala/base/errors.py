@@ -299,7 +299,7 @@ def check_word(value: object, words: Sequence[str], name: str) -> str:
     """
     if not isinstance(value, str) or value not in words:
         choice = ", ".join(f'"{word}"' for word in words)
-        raise DataError(f"{name} is one of {choice}, not {shown(value)}")
+        raise DataError(f"{name} must be one of {choice}, not {shown(value)}")
     return value
 
 
@@ -316,7 +316,7 @@ def check_flag(value: object, name: str) -> bool:
         DataError: The argument is neither True nor False.
     """
     if not isinstance(value, bool):
-        raise DataError(f"{name} is True or False, not {shown(value)}")
+        raise DataError(f"{name} must be True or False, not {shown(value)}")
     return value
 
 

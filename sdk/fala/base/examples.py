@@ -116,7 +116,7 @@ class Item(str):
         if problem := fault(key):
             raise DataError(f"the item's key {problem}")
         if not isinstance(encoder, str | None):
-            raise DataError(f"the item's encoder is a name or None, not {type_of(encoder)}")
+            raise DataError(f"the item's encoder must be a name or None, not {type_of(encoder)}")
         copy = without_texts(
             partial(as_float32, vector),
             lambda _: DataError(f"the item's vector is not numbers, but {shown(vector)}"),
@@ -306,7 +306,7 @@ def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[
     if not isinstance(values, Mapping) and not (ordered and isinstance(values, set | frozenset)):
         with contextlib.suppress(TypeError):
             return list(values)
-    raise DataError(f"{name} are a sequence, not {type_of(values)}")
+    raise DataError(f"{name} must be a sequence, not {type_of(values)}")
 
 
 def fault(text: object) -> str | None:

@@ -59,7 +59,7 @@ def check_path(value: object, name: str) -> Path:
         with contextlib.suppress(UnicodeEncodeError):  # a lone surrogate
             os.fsencode(path)
             return Path(path)
-    raise DataError(f"{name} is a path, not {shown(value)}")
+    raise DataError(f"{name} must be a path, not {shown(value)}")
 
 
 def bytes_or_file(value: object, name: str, most: int) -> bytes:
@@ -76,7 +76,7 @@ def bytes_or_file(value: object, name: str, most: int) -> bytes:
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     if not isinstance(value, str | os.PathLike):
-        raise DataError(f"{name} is bytes or a file, not {shown(value)}")
+        raise DataError(f"{name} must be bytes or a file, not {shown(value)}")
     path = check_path(value, name)
     try:
         with path.open("rb") as stream:

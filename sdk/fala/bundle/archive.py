@@ -77,11 +77,11 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
     size = stream.seek(0, os.SEEK_END)
     end = size - _END.size
     if end < 0:
-        raise BundleFormatError("not a bundle: not a zip archive")
+        raise BundleFormatError("the file is not a bundle: it is not a zip archive")
     signature, *disks, entries, length, start, comment = _END.unpack(_at(stream, end, _END.size))
     if signature != b"PK\5\6" or comment:
         raise BundleFormatError(
-            "not a bundle: not a zip archive, cut short, or with bytes after it"
+            "not a bundle: it is not a zip archive, or is cut short, or with bytes after it"
         )
     if disks != [0, 0, entries] or entries > MAX_ENTRIES or start + length != end:
         raise BundleFormatError("the archive's directory is not that of a bundle")
@@ -98,7 +98,7 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
         index[name] = entry
         start_of_entry = entry.offset + entry.size
     if position != length or start_of_entry != start:
-        raise BundleFormatError("the archive holds bytes that belong to no file")
+        raise BundleFormatError("the archive contains bytes that belong to no file")
     folders = {name[:at] for name in known for at, letter in enumerate(name) if letter == "/"}
     if both := folders & known:
         raise BundleFormatError(f"{min(both)} is a file and a folder in the archive")

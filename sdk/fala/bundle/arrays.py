@@ -83,4 +83,4 @@ def check_array(name: str, array: NDArray[Any], dtype: type, shape: tuple[int, .
             f"{array.shape}"
         )
     if not np.isfinite(array).all():
-        raise BundleFormatError(f"{name}: NaN or infinity")
+        raise BundleFormatError(f"{name} contains NaN or infinity")

@@ -113,7 +113,7 @@ def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings
     """
     words = read(layout.VOCABULARY)
     if words.count(b"\n") > layout.MAX_WORDS:
-        raise BundleFormatError(f"a vocabulary of more than {layout.MAX_WORDS} words")
+        raise BundleFormatError(f"the vocabulary has more than {layout.MAX_WORDS} words")
     try:
         vocabulary = words.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
@@ -126,7 +126,7 @@ def read_table(manifest: Manifest, read: Read) -> WordVectors | StaticEmbeddings
         return WordVectors(vocabulary, *arrays)
     data = read(layout.STATIC_SETTINGS)
     if len(data) > WORDPIECE.bytes:
-        raise BundleFormatError(f"{layout.STATIC_SETTINGS}: more than {WORDPIECE.bytes} bytes")
+        raise BundleFormatError(f"{layout.STATIC_SETTINGS} has more than {WORDPIECE.bytes} bytes")
     settings = read_json(data, layout.STATIC_SETTINGS)
     return StaticEmbeddings(vocabulary, settings, *arrays, max_length=manifest.max_length)
 
@@ -217,7 +217,7 @@ def read_bridges(manifest: Manifest, read: Read) -> dict[str, Bridge]:
         source, files = folder.removeprefix(layout.BRIDGES), []
         for part in layout.BRIDGE_FILES:
             if (path := f"{folder}/{part}") not in manifest.files:
-                raise BundleFormatError(f"no file {safe_line(path, 80)} in this bundle")
+                raise BundleFormatError(f"this bundle has no file {safe_line(path, 80)}")
             with np.errstate(over="ignore"):  # too large becomes infinite, which a bridge rejects
                 files.append(read_array(read(path), name=path).astype(np.float32))
         bridges[source] = bridge = Bridge(source, *files)
@@ -271,7 +271,7 @@ def read_adapter(manifest: Manifest, read: Read) -> AdapterWeights:
         BundleFormatError: A file cannot be read, or does not fit the others.
     """
     if manifest.kind != layout.ADAPTER:
-        raise BundleMismatchError("a backbone, not an adapter")
+        raise BundleMismatchError("the bundle is a backbone, not an adapter")
     check_config(read(layout.ADAPTER_CONFIG))
     names = [name for name in layout.ADAPTER_FILES if name != layout.ADAPTER_CONFIG]
     arrays = {name: read_array(read(name), name=name) for name in names}

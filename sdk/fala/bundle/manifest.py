@@ -128,9 +128,13 @@ class Manifest:
         if any(name.startswith(layout.LEXICAL) for name in self.files):
             required |= set(layout.LEXICAL_FILES)
         if missing := required - present:
-            raise BundleFormatError(f"missing from the archive: {', '.join(sorted(missing))}")
+            raise BundleFormatError(
+                f"files of the manifest are missing from the archive: {', '.join(sorted(missing))}"
+            )
         if extra := present - set(self.files):
-            raise BundleFormatError(f"not in the manifest: {', '.join(sorted(extra))}")
+            raise BundleFormatError(
+                f"the archive has files that are not in the manifest: {', '.join(sorted(extra))}"
+            )
 
     def digest_over(self, parts: list[str], *folders: str) -> str:
         """Return the SHA-256 over some texts and the digests of the files of some folders."""
@@ -193,7 +197,7 @@ def read_json(data: bytes, name: str) -> Any:  # noqa: ANN401
     """
     steps = (1 if code in b"[{" else -1 for code in _STRING.sub(b"", data) if code in b"[]{}")
     if max(accumulate(steps), default=0) > DEEPEST:
-        raise BundleFormatError(f"{name} is not JSON: more than {DEEPEST} levels")
+        raise BundleFormatError(f"{name} is not JSON: it has more than {DEEPEST} levels")
     try:
         value = json.loads(
             data.decode(),

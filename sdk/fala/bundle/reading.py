@@ -95,7 +95,7 @@ class Bundle:
             mode = path.stat().st_mode
             if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
                 # Opening it might block forever.
-                raise BundleFormatError("not a bundle: not a file")
+                raise BundleFormatError("the path is not a bundle: it is not a file")
             with path.open("rb") as stream:
                 index = read_index(stream)
                 manifest_bytes = read_manifest(stream, index)
@@ -219,7 +219,7 @@ class Bundle:
         """
         with named_errors(self.path):
             if self.base is None:
-                raise BundleMismatchError("a backbone, not an adapter")
+                raise BundleMismatchError("the bundle is a backbone, not an adapter")
             digest = backbone.backbone_digest
             if self.base != digest:
                 raise BundleMismatchError(
@@ -329,7 +329,7 @@ class Bundle:
 
     def _read(self, name: str) -> bytes:
         if not isinstance(name, str) or name not in self.manifest.files:
-            raise BundleFormatError(f"no file {safe_line(name, 80)} in this bundle")
+            raise BundleFormatError(f"this bundle has no file {safe_line(name, 80)}")
         if name in self._held:
             return self._held[name]
         with self.path.open("rb") as stream:
@@ -371,7 +371,7 @@ def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:
         BundleDigestError: Its content does not match the zip's checksum.
     """
     if layout.MANIFEST not in index:
-        raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
+        raise BundleFormatError(f"the file is not a bundle: it has no {layout.MANIFEST}")
     if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
         raise BundleFormatError("the manifest is larger than any real one")
     data = read_entry(stream, index[layout.MANIFEST])

@@ -118,7 +118,7 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
             f"either: {error}"
         ) from error
     if not isinstance(key, Ed25519PublicKey):
-        raise DataError(f"trust is an Ed25519 public key, not {type_of(key)}")
+        raise DataError(f"trust must be an Ed25519 public key, not {type_of(key)}")
     return key
 
 
@@ -137,7 +137,7 @@ def _read_signature(path: Path) -> tuple[bytes, bytes]:
             f"not signed: {path.name} is not beside it (fala-export sign makes it)"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise BundleSignatureError(f"{path.name} is no signature: not JSON") from error
+        raise BundleSignatureError(f"{path.name} is not a signature: it is not JSON") from error
     try:
         if content["format"] != FORMAT:
             raise BundleSignatureError(
@@ -146,7 +146,7 @@ def _read_signature(path: Path) -> tuple[bytes, bytes]:
             )
         signer, signature = bytes.fromhex(content["key"]), bytes.fromhex(content["signature"])
     except (TypeError, KeyError, ValueError) as error:
-        raise BundleSignatureError(f"{path.name} is no signature: {error!r:.80}") from error
+        raise BundleSignatureError(f"{path.name} is not a signature: {error!r:.80}") from error
     if len(signer) != _KEY_BYTES or len(signature) != _SIGNATURE_BYTES:
-        raise BundleSignatureError(f"{path.name} is no signature: its parts have other lengths")
+        raise BundleSignatureError(f"{path.name} is not a signature: its parts have other lengths")
     return signer, signature

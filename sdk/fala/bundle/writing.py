@@ -73,7 +73,7 @@ def write_bundle(
     check_type(files, Mapping, "files")
     for name, data in files.items():
         if not isinstance(name, str) or not isinstance(data, bytes):
-            raise DataError(f"files are bytes by name, not {shown(data)} by {shown(name)}")
+            raise DataError(f"files must be bytes by name, not {shown(data)} by {shown(name)}")
         with named_errors(target):
             check_entry(name)
     if head is not None:
@@ -136,7 +136,9 @@ def write_for_encoder(
     check_type(probes, Mapping, "probes")
     check_type(details, Mapping, "details")
     if not printable_name(encoder) or not encoder.strip():
-        raise DataError(f"an encoder's name is a text of up to {LONGEST_NAME} printable characters")
+        raise DataError(
+            f"an encoder's name must be a text of at most {LONGEST_NAME} printable characters"
+        )
     try:
         embeddings = np.array(list(probes.values()), dtype=np.float32)
         if not probes:
@@ -147,7 +149,7 @@ def write_for_encoder(
         }
         read_probes(head.dimension, files.__getitem__)
     except BundleFormatError as error:
-        raise DataError(f"not an encoder's probes: {error}") from error
+        raise DataError(f"the probes are not an encoder's probes: {error}") from error
     except (TypeError, ValueError, RecursionError):  # whose messages quote a probe
         raise DataError(
             "not an encoder's probes: inputs are texts, and their embeddings are numbers, of one "
@@ -183,7 +185,7 @@ def lexical_files(lexical: Lexical) -> dict[str, bytes]:
 def check_type(value: object, kind: type, name: str) -> None:
     """Raise DataError if an argument is of a wrong type."""
     if not isinstance(value, kind):
-        raise DataError(f"{name} is {with_article(kind.__name__)}, not {shown(value)}")
+        raise DataError(f"{name} must be {with_article(kind.__name__)}, not {shown(value)}")
 
 
 def _head_files(head: Head) -> dict[str, bytes]:

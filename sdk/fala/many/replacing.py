@@ -121,7 +121,9 @@ def replace_all(
     functions = own.functions if own else encoder
     Encoders(functions)  # raises what is wrong with them
     if not isinstance(adapters := adapters or {}, Mapping):
-        raise DataError(f"adapters are files by the names of their tasks, not {shown(adapters)}")
+        raise DataError(
+            f"adapters must be files by the names of their tasks, not {shown(adapters)}"
+        )
     files = {
         check_adapter_name(name): check_path(file, "adapters").absolute()
         for name, file in adapters.items()
@@ -198,7 +200,7 @@ def _with_keys(
     if key is None:
         return [(folder, None) for folder in folders], ReplacedAll()
     if not callable(key):
-        raise DataError(f"key is a function of a device's folder, not {shown(key)}")
+        raise DataError(f"key must be a function of a device's folder, not {shown(key)}")
     items, failed = list[Item](), ReplacedAll()
     for folder in folders:
         try:
@@ -220,9 +222,9 @@ def _map_of(workers: int | Map | None, functions: object, devices: int) -> Map:
     if callable(workers):
         return workers
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int)):
-        raise DataError(f"workers is a number of processes, or a map, not {shown(workers)}")
+        raise DataError(f"workers must be a number of processes, or a map, not {shown(workers)}")
     if workers is not None and workers < 1:
-        raise DataError(f"workers is 1 or more, not {shown(workers)}")
+        raise DataError(f"workers must be 1 or more, not {shown(workers)}")
     count = min(workers or cores(), devices)
     if count < 2 or forbidden() or not _importable(functions):
         return map

@@ -65,7 +65,7 @@ class Lexical:
                 f"a lexical view has a weight of shape (C, {BUCKETS}), not {self.weight.shape}"
             )
         if self.weight.dtype != np.float32 or not np.isfinite(self.weight).all():
-            raise BundleFormatError("a lexical view of weights that are not finite in float32")
+            raise BundleFormatError("a lexical view's weights are not finite in float32")
         object.__setattr__(self, "idf", _read_only(idf))
         object.__setattr__(self, "weight", _read_only(self.weight))
 
@@ -123,7 +123,9 @@ class Head:
         self.link = link
         logits = link.count(self.labels)
         if task == MATCHING and logits != 1:
-            raise BundleFormatError("a matcher has one logit: two labels, one tag, or a rating")
+            raise BundleFormatError(
+                "a matcher must have one logit: two labels, one tag, or a rating"
+            )
         if weight.ndim != 2 or weight.shape[0] != logits or bias.shape != (logits,):
             raise BundleFormatError(
                 f"with {counted(len(self.labels), 'label')} weight and bias are of shape "
@@ -284,7 +286,7 @@ class Head:
             DataError: The argument equals none of the labels.
         """
         if (label := finder(self.labels)(value)) is None:
-            raise DataError(f"{what} is one of {named(self.labels)}, not {shown(value)}")
+            raise DataError(f"{what} must be one of {named(self.labels)}, not {shown(value)}")
         return label
 
     def positive(self, label: OneLabel | None) -> HeadLabel | None:
@@ -418,7 +420,7 @@ class PersonalModel:
         lexical: NDArray[Any] | OwnWords | None = None,
     ) -> None:
         if not isinstance(head, Head):
-            raise UsageError(f"head is a Head, not {type_of(head)}")
+            raise UsageError(f"head must be a Head, not {type_of(head)}")
         check_arrays(weight=weight, bias=bias)
         if lexical is not None and not isinstance(lexical, OwnWords):
             check_arrays(lexical=lexical)
@@ -441,7 +443,7 @@ class PersonalModel:
         if lexical is None or (isinstance(lexical, OwnWords) and vendor is not None):
             return lexical
         if isinstance(lexical, OwnWords):
-            raise DataError("weights of n-grams for a head without a lexical view")
+            raise DataError("there are weights of n-grams for a head without a lexical view")
         if vendor is None or lexical.shape != vendor.shape:
             raise DataError(
                 f"weights of n-grams of shape {lexical.shape} do not fit the head's lexical view: "
@@ -542,11 +544,11 @@ def example_inputs(
 
 def _finite(array: NDArray[Any]) -> Vectors:
     if not np.issubdtype(array.dtype, np.floating):
-        raise BundleFormatError(f"a head is of floats, not {array.dtype}")
+        raise BundleFormatError(f"a head must consist of floats, not {array.dtype}")
     with np.errstate(over="ignore"):
         result: Vectors = array.astype(np.float32)
     if not np.isfinite(result).all():
-        raise BundleFormatError("the head holds a number that is not finite in float32")
+        raise BundleFormatError("the head contains a number that is not finite in float32")
     return _read_only(result)
 
 

@@ -72,9 +72,11 @@ def checked_labels(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
     kinds = (int, np.integer, np.bool_)
     numbers = [int(label) for label in given if isinstance(label, kinds)]
     if len(numbers) < len(given):
-        raise UsageError("labels are all integers, or all strings: convert those of another type")
+        raise UsageError(
+            "labels must be all integers or all strings; convert those of another type"
+        )
     if not all(LEAST_INTEGER <= number <= LARGEST_INTEGER for number in numbers):
-        raise UsageError("a label is beyond an integer of 64 bits; use strings instead")
+        raise UsageError("a label is outside the range of 64-bit integers; use strings instead")
     return tuple(numbers)
 
 

@@ -204,7 +204,9 @@ class Labels(Link):
 
     def count(self, labels: Sequence[HeadLabel]) -> int:
         if len(labels) < 2 or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has two or more distinct labels{_distinct(labels)}")
+            raise BundleFormatError(
+                f"a head must have two or more distinct labels{_distinct(labels)}"
+            )
         return 1 if len(labels) == 2 else len(labels)
 
     def continues(
@@ -280,7 +282,9 @@ class Tags(Link):
 
     def count(self, labels: Sequence[HeadLabel]) -> int:
         if not labels or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has one or more distinct tags{_distinct(labels)}")
+            raise BundleFormatError(
+                f"a head must have one or more distinct tags{_distinct(labels)}"
+            )
         return len(labels)
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
@@ -366,7 +370,7 @@ class Rating(Link):
     def __post_init__(self) -> None:
         numbers = (self.low, self.high, self.noise)
         if any(isinstance(n, bool) or not isinstance(n, int | float) for n in numbers):
-            raise BundleFormatError("a rating's range and noise are numbers")
+            raise BundleFormatError("a rating's range and noise must be numbers")
         if not -LARGEST_RATING <= self.low < self.high <= LARGEST_RATING:
             raise BundleFormatError(
                 f"a rating's range is from a lower to a higher number, within "
@@ -383,7 +387,7 @@ class Rating(Link):
 
     def count(self, labels: Sequence[HeadLabel]) -> int:
         if len(labels) != 1 or not isinstance(labels[0], str):
-            raise BundleFormatError(f"a rating has one name, a string, not {named(labels)}")
+            raise BundleFormatError(f"a rating must have one name, a string, not {named(labels)}")
         return 1
 
     def described(self, labels: Sequence[HeadLabel]) -> str:

@@ -21,7 +21,7 @@ def check_arrays(**values: object) -> None:
     """
     for name, value in values.items():
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
-            raise UsageError(f"{name} is a NumPy array of numbers, not {type_of(value)}")
+            raise UsageError(f"{name} must be a NumPy array of numbers, not {type_of(value)}")
 
 
 def logistic(z: NDArray[np.floating]) -> Floats:

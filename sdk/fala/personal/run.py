@@ -48,18 +48,18 @@ class Budget:
     def __post_init__(self) -> None:
         passes = self.forward_passes
         if isinstance(passes, bool) or not isinstance(passes, int | None):
-            raise BudgetError(f"forward_passes is a whole number, not {shown(passes)}")
+            raise BudgetError(f"forward_passes must be a whole number, not {shown(passes)}")
         if passes is not None and passes < 0:
-            raise BudgetError(f"forward_passes is 0 or more, not {shown(passes)}")
+            raise BudgetError(f"forward_passes must be 0 or more, not {shown(passes)}")
         if passes is not None:
             object.__setattr__(self, "forward_passes", min(passes, _MOST))
         seconds = self.seconds
         if seconds is None:
             return
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise BudgetError(f"seconds is a number, not {shown(seconds)}")
+            raise BudgetError(f"seconds must be a number, not {shown(seconds)}")
         if not seconds >= 0:
-            raise BudgetError(f"seconds is 0 or more, not {shown(seconds)}")
+            raise BudgetError(f"seconds must be 0 or more, not {shown(seconds)}")
         if isinstance(seconds, int) and seconds > _MOST:  # more than a float's clock can add
             object.__setattr__(self, "seconds", math.inf)
 

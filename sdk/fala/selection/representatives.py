@@ -93,11 +93,11 @@ def select(
         array([1, 4])
     """
     if not _whole(count):
-        raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")
+        raise BudgetError(f"count must be a whole number of 0 or more, not {shown(count)}")
     if not _whole(seed):
-        raise DataError(f"seed is a whole number of 0 or more, not {shown(seed)}")
+        raise DataError(f"seed must be a whole number of 0 or more, not {shown(seed)}")
     if neighbours is not None and not _whole(neighbours):
-        raise DataError(f"neighbours are a whole number of 0 or more, not {shown(neighbours)}")
+        raise DataError(f"neighbours must be a whole number of 0 or more, not {shown(neighbours)}")
     unit = unit_vectors(embeddings)
     total = len(unit)
     if count >= total:

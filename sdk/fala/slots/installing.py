@@ -73,7 +73,7 @@ def release_files(value: object) -> ReleaseFiles:
         return COPIES
     if isinstance(value, ReleaseFiles):
         return value
-    raise DataError(f"releases is fala.Releases(folder), not {shown(value)}")
+    raise DataError(f"releases must be fala.Releases(folder), not {shown(value)}")
 
 
 def bundle_path(device: Path, digest: str) -> Path:

@@ -208,7 +208,7 @@ def codec_of(key: Key | None) -> Codec:
     if key is None:
         return PLAIN
     if not callable(key):
-        raise DataError(f"key is a function that returns {_BYTES} bytes, not {type_of(key)}")
+        raise DataError(f"key must be a function that returns {_BYTES} bytes, not {type_of(key)}")
     value = key()
     if not isinstance(value, bytes | bytearray) or len(value) != _BYTES:
         got = len(value) if isinstance(value, bytes | bytearray) else type_of(value)

@@ -41,7 +41,7 @@ def write_rows(target: Target, rows: Sequence[StoredExample], user: str) -> int:
         except OSError as error:
             raise DataError(f"{path}: the rows cannot be written: {failure(error)}") from error
     elif not hasattr(target, "write"):
-        raise DataError(f"target is a path or a stream, not {shown(target)}")
+        raise DataError(f"target must be a path or a stream, not {shown(target)}")
     else:
         without_texts(
             partial(_write_stream, target, lines),

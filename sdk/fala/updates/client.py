@@ -122,7 +122,7 @@ def repository_url(url: object) -> str:
                 _ = parts.port  # raises a ValueError if it is invalid
                 return url.rstrip("/")
     raise DataError(
-        f"url is the repository's address, as https://example.org/models, not {shown(url)}"
+        f"url must be the repository's address, as https://example.org/models, not {shown(url)}"
     )
 
 

@@ -42,4 +42,4 @@ class UpdateLimits:
                 or not 0 < value < math.inf
             ):
                 kind = "a whole number" if whole else "a number"
-                raise BudgetError(f"{field.name} is {kind} above 0, not {shown(value)}")
+                raise BudgetError(f"{field.name} must be {kind} above 0, not {shown(value)}")

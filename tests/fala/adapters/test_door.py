@@ -77,7 +77,7 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         return lambda: device.replace(path, adapters=adapters)
 
     unknown = fala.UnknownAdapterError, "no adapter of this name is loaded; there are one, three"
-    bad_name = fala.DataError, "an adapter's name is of a-z"
+    bad_name = fala.DataError, "an adapter's name must consist of a-z"
     other_backbone = fala.BundleMismatchError, "an adapter for the backbone"
     for error, match, *calls in (
         (*unknown, lambda: device.learn(["a"], ["1"], adapter="four"),
@@ -85,7 +85,7 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         (*bad_name, lambda: device.predict_proba(["a"], adapter="../one"),
          lambda: device.delete_adapter(None), load(old[0], name="a/b")),
         (fala.DataError, "there is an adapter one already", load(old[0])),
-        (fala.DataError, "positive is one of 0, 1", load(old[0], name="other", positive="2")),
+        (fala.DataError, "positive must be one of 0, 1", load(old[0], name="other", positive="2")),
         (fala.BundleError, r"nowhere: no such file$", load("nowhere")),  # no hint at a release
         (*other_backbone, load(new[0], name="other"), replace(release, old)),
         (fala.BundleSignatureError, "not signed", load(old[0], name="other", trust=bytes(32))),

@@ -84,14 +84,14 @@ def test_numbers_beyond_their_type_are_rejected(numbers, change, match):
 @pytest.mark.parametrize(
     ("around", "added", "match"),
     [
-        ((), varint(7 << 3 | 2) + varint(0), "a Model has graph twice"),
+        ((), varint(7 << 3 | 2) + varint(0), "Model has graph twice"),
         ((7,), varint(1 << 3 | 3) + varint(1 << 3 | 4), "another type"),  # a group
         ((7,), varint(30 << 3), "field 30, which no encoder has"),
         ((7, 12, 2), b"\x22\x00", "field 4, which no encoder has"),  # a sequence
         ((7, 11, 2, 1, 2, 1), b"\x08\x01", "one of a choice twice"),
         ((7, 5), b"\x62\xff", "runs past the end"),
         ((7, 1), b"\x22\x01\xff", "op_type twice"),
-        ((7,), b"\x12\x01g", "a Graph has name twice"),
+        ((7,), b"\x12\x01g", "Graph has name twice"),
         ((7,), b"\x52\x01\xff", "twice"),
         ((7, 5), b"\x2a\x02\x80\x00", "longer than it needs"),  # a packed list
         ((7, 5), b"\x2a\x01\x80", "cut short"),

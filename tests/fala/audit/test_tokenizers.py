@@ -158,7 +158,7 @@ def test_a_template_reads_a_text_once(key, texts):
     piece = {"Sequence": {"id": "A", "type_id": 0}}
     part = {"type": "TemplateProcessing", "single": [piece], "pair": [piece, piece]}
     audit_tokenizer(changed(post_processor=part), 0, signed=False)
-    with pytest.raises(BundleFormatError, match=f"a template with {texts} texts"):
+    with pytest.raises(BundleFormatError, match=f"a template contains {texts} texts"):
         audit_tokenizer(changed(post_processor={**part, key: [piece] * texts}), 0, signed=True)
 
 
@@ -171,16 +171,16 @@ def test_a_template_reads_a_text_once(key, texts):
         (b"[" + b"[]," * (1 << 22) + b"[]]", "more than 8388608 values"),
         (b'{"model": {}, "model": {}}', "a key appears twice"),
         (changed(model=None), "the model is not an object"),
-        (model(type="Evil"), "the model 'Evil' is none"),
-        (model(type=["WordLevel"]), "is none that encoders have"),
+        (model(type="Evil"), "the model 'Evil' is not supported"),
+        (model(type=["WordLevel"]), "is not supported"),
         (model(vocab={}), "its vocabulary is empty"),
         (model(vocab={"a": -1}), "ids out of range"),
         (model(vocab={"a": True, "[UNK]": 0}), "ids out of range"),
         (model(unk_token="never"), "token for unknown words is not in its vocabulary"),
         (model(vocab={"[UNK]": 0, "x" * 5_000: 1}), "more than 256 characters"),
-        (changed(normalizer={"type": "Evil"}), "the normalizer 'Evil' is none"),
+        (changed(normalizer={"type": "Evil"}), "the normalizer 'Evil' is not supported"),
         (changed(normalizer={"type": "Sequence"}), "a sequence of no normalizer"),
-        (changed(decoder={"type": "Evil"}), "the decoder 'Evil' is none"),
+        (changed(decoder={"type": "Evil"}), "the decoder 'Evil' is not supported"),
         (changed(pre_tokenizer=[]), "the pre_tokenizer is not an object"),
         (changed(added_tokens=[{"content": "", "id": 1}]), "empty or too long"),
         (changed(added_tokens=[{"content": "a", "id": -1}]), "not a whole number"),

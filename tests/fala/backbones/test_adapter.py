@@ -75,9 +75,9 @@ def test_non_finite_weights_are_rejected():
 @pytest.mark.parametrize(
     ("inputs", "match"),
     [
-        ({"input_ids": numbers(1, 2)}, "no input of an adapter"),
-        ({"adapter.0.output.down.scale": numbers(1)}, "no input of an adapter"),
-        ({"\x1b[2Jx": numbers(1)}, "no input of an adapter"),
+        ({"input_ids": numbers(1, 2)}, "not an input of an adapter"),
+        ({"adapter.0.output.down.scale": numbers(1)}, "not an input of an adapter"),
+        ({"\x1b[2Jx": numbers(1)}, "not an input of an adapter"),
         ({DOWN: numbers(WIDTH, 2).astype(np.float64)}, "is of float64"),
         ({DOWN: [[1.0]]}, "is of list"),
         ({DOWN: numbers(WIDTH)}, r"has the shape \(\d+,\); it should have 2 axes"),

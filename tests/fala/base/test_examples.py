@@ -85,8 +85,8 @@ def test_right_examples_are_accepted():
     ("examples", "task", "match"),
     [
         ("one text", CLASSIFICATION, "wrap it in a list"),
-        ({"a text", "another"}, CLASSIFICATION, "examples are a sequence, not a set"),
-        ({"a text": "its label"}, CLASSIFICATION, "examples are a sequence, not a dict"),
+        ({"a text", "another"}, CLASSIFICATION, "examples must be a sequence, not a set"),
+        ({"a text": "its label"}, CLASSIFICATION, "examples must be a sequence, not a dict"),
         (FRAME, CLASSIFICATION, r'a table .*df\["text"\]'),
         (FRAME[["text"]], CLASSIFICATION, "a table"),
         (Match((), "c"), MATCHING, "wrap it in a list"),

@@ -12,7 +12,7 @@ from fala.bundle import format as layout
 
 def test_other_bytes_and_added_bytes_are_rejected(release, bad):
     for data in (b"", b"PK", b"not a zip" * 10, b"\0" * 1000):
-        refused(bad(data), BundleFormatError, "not a bundle: not a zip")
+        refused(bad(data), BundleFormatError, "not a bundle: it is not a zip")
     data = release.path.read_bytes()
     refused(bad(data + b"x"), BundleFormatError, "bytes after it")
     refused(bad(b"x" + data), BundleFormatError, "directory is not that of a bundle")

@@ -31,7 +31,7 @@ def test_a_bundle_keeps_its_files(tmp_path):
     assert {name: bundle.read(name) for name in bundle.manifest.files} == files
     assert bundle.head() is None
     assert bundle.backbone().dimension == DIMENSION
-    with pytest.raises(BundleFormatError, match="no file head/weight"):
+    with pytest.raises(BundleFormatError, match="has no file head/weight"):
         bundle.read(layout.HEAD_WEIGHT)
 
 

@@ -141,7 +141,7 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
         ),
         ("release", {layout.HEAD_WEIGHT: array(3, DIMENSION), layout.HEAD_BIAS: array(3)},
          {"task": "matching", "labels": ["a", "b", "c"]}, BundleFormatError,
-         "a matcher has one logit"),
+         "a matcher must have one logit"),
         *(
             ("release", {}, {"dimension": dimension}, BundleFormatError,
              f"takes embeddings of {DIMENSION} dimensions")
@@ -165,7 +165,7 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
             ("release", changes, {}, BundleFormatError, match)
             for changes, match in (
                 ({layout.VOCABULARY: b"\xff\xfe"}, "not UTF-8"),
-                ({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)}, "a vocabulary of more than"),
+                ({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)}, "the vocabulary has more than"),
                 ({layout.SCALES: None}, "without scales"),
             )
         ),

@@ -105,7 +105,7 @@ def test_other_bundles_are_rejected(tmp_path, signed, keys, change, match, error
     ids=range(11),
 )  # fmt: skip
 def test_missing_and_malformed_signatures_are_rejected(tmp_path, signed, keys, content):
-    signature, match = signed.with_name("x.fala.sig"), "is no signature|of format 2"
+    signature, match = signed.with_name("x.fala.sig"), "is not a signature|of format 2"
     if content is None:
         signature.unlink()
         match = "not signed: x.fala.sig"

@@ -131,7 +131,7 @@ def test_a_release_that_cannot_be_trusted_is_not_kept(tmp_path, releases, shared
         with pytest.raises(fala.BundleError):
             call()
     assert list(shared) == [] and not (tmp_path / "a").exists()
-    with pytest.raises(fala.DataError, match="releases is fala"):
+    with pytest.raises(fala.DataError, match="releases must be fala"):
         Device.create(tmp_path / "a", releases["old"], releases="releases")
     with pytest.raises(fala.DeviceError, match="damaged"):
         Releases(damaged)

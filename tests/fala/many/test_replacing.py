@@ -196,12 +196,12 @@ def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"devices": "a folder"}, "devices are a sequence"),
-        ({"workers": 0}, "workers is 1 or more"),
-        ({"workers": "two"}, "workers is a number of processes"),
-        ({"key": b"0" * 32}, "key is a function of a device's folder"),
-        ({"releases": "folder"}, "releases is fala.Releases"),
-        ({"accept": "yes"}, "accept is one of"),
+        ({"devices": "a folder"}, "devices must be a sequence"),
+        ({"workers": 0}, "workers must be 1 or more"),
+        ({"workers": "two"}, "workers must be a number of processes"),
+        ({"key": b"0" * 32}, "key must be a function of a device's folder"),
+        ({"releases": "folder"}, "releases must be fala.Releases"),
+        ({"accept": "yes"}, "accept must be one of"),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_an_error(releases, named, message):

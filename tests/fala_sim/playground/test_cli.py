@@ -134,7 +134,7 @@ def test_the_positive_label_is_one_of_the_labels(tiny, tmp_path, data):
     f1 = [done(*command, "--positive", label)["mean"]["f1"] for label in "abc"]
     for model, value in done(*command)["mean"]["macro_f1"].items():
         assert value == pytest.approx(sum(each[model] for each in f1) / 3)
-    fails(run(*command, "--positive", "d"), "--positive is one of a, b, c, not 'd'")
+    fails(run(*command, "--positive", "d"), "--positive must be one of a, b, c, not 'd'")
     fails(run(*command, "--positive", "1", "--rating", 1, 5), "--positive is for exclusive labels")
     assert "\nF1 of 0 " in works(*tiny, "--data", data, "--users", 1, "--positive", "False").stdout
 
