@@ -95,31 +95,6 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     assert not np.allclose(embedded, graph.encode(probes["texts"]), atol=1e-2)
 
 
-def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base, pairs, tmp_path):
-    rows = pair_rows()
-    split_rows = [
-        {**row, "user": "glue", "split": split}
-        for row, split in zip(rows[:60], ["train"] * 30 + ["test"] * 30, strict=True)
-    ]
-    data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *split_rows])
-    options = ("--method", "norms", "--epochs", 1, "--own-splits", "--best", "loss")
-    summary = done(*arguments(base, model, data, tmp_path, "norms"), *options)
-    training = summary["training"]
-    losses = training["history"]["validation_loss"]
-    assert training["history"]["best_step"] == int(min(losses, key=losses.get))
-    assert training["divided_by"] == "the file's own splits"
-    assert [training["data"][part]["rows"] for part in ("training", "validation", "held_out")] == [
-        140, 30, 30,
-    ]  # fmt: skip
-    assert training["method"] == "norms and head"
-    release = Bundle.open(tmp_path / "norms.fala")
-    assert release.base is None and release.head() is not None
-    assert release.backbone_digest != Bundle.open(base).backbone_digest
-    assert release.manifest.max_length == 32
-    message = failed(*arguments(base, model, pairs, tmp_path), "--own-splits")
-    assert "no labelled rows" in message
-
-
 def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_path):
     encoder = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
     encoder.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)

@@ -125,28 +125,13 @@ def test_inputs_of_the_graph_equal_the_models_adapters():
     np.testing.assert_allclose(output, expected, rtol=1e-5)
 
 
-def test_each_method_trains_only_its_parameters():
-    def trained(method, **options):
-        model = tiny()
-        prepare_adapters(model, AdapterMethod(method, **options), 0)
-        names = {name for name, p in model.named_parameters() if p.requires_grad}
-        return names, parameters(model)
-
-    names, counts = trained("adapters", size=3)
-    assert counts["trained"] == 4 * (2 * 3 * D + D + 3 + 2 * D)
+def test_adapters_train_with_their_norms_alone():
+    model = tiny()
+    prepare_adapters(model, AdapterMethod(3), 0)
+    names = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert parameters(model)["trained"] == 4 * (2 * 3 * D + D + 3 + 2 * D)
     assert all("LayerNorm" in name or ".dropout.1." in name for name in names)
     assert not any(name.startswith("embeddings") for name in names)
-    names, counts = trained("full")
-    assert counts["trained"] == counts["all"]
-    names, _ = trained("top-k", layers=1)
-    assert names and all(name.startswith("encoder.layer.1.") for name in names)
-    names, _ = trained("top-k", layers=2)
-    assert {name.split(".")[2] for name in names} == {"0", "1"}
-    names, counts = trained("norms")
-    assert all("LayerNorm" in name for name in names)
-    assert counts["trained"] == 5 * 2 * D  # the embeddings' too
-    with pytest.raises(ExportError, match="has 2 layers, not 3"):
-        trained("top-k", layers=3)
 
 
 def test_matthews_coefficient():

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fala import Bundle, DataError
 from fala.model.heads import Head
 from fala_export.rows.user_rows import Row, read_rows
-from fala_sim.data.output import save
 from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import OtherPlanError, Records
-from fala_sim.prepare import exporter
 from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
 #: Resources of a training; more threads gain little.
@@ -70,32 +65,6 @@ def training_job(
 def folder_name(key: RecordKey) -> str:
     """The name of a key's training folder, in the folder of its data set."""
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
-
-
-def train_once(
-    folder: Path, needed: Iterable[Path], words: Sequence[object], label: str
-) -> dict[str, Any]:
-    """Train by the exporter, unless an earlier run has done it.
-
-    Args:
-        folder: Of the training; created if missing.
-        needed: Files that the training writes.
-        words: The exporter's command.
-        label: Before each line of its progress.
-
-    Returns:
-        The command's summary, and its ``seconds``.
-    """
-    path = folder / "said.json"
-    if not (path.is_file() and all(file.is_file() for file in needed)):
-        folder.mkdir(parents=True, exist_ok=True)
-        start = time.perf_counter()
-        only = ("loss", "accuracy", "continuing")
-        summary = exporter.run(*map(str, words), label=label, only=only)
-        summary["seconds"] = time.perf_counter() - start
-        save([json.dumps(summary).encode()], path)
-    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return report
 
 
 def training_head(bundle: Bundle) -> Head:

@@ -7,8 +7,7 @@
   random, is for validation; GLUE's own choice is in another file.
 
 A benchmark has no people. Its training rows are the public; one user has the validation rows as
-train rows, and the official development (CoLA) or test rows (MRPC) as test rows, as
-``fala-export adapter --own-splits`` expects.
+train rows, and the official development (CoLA) or test rows (MRPC) as test rows.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections import Counter
@@ -16,18 +17,24 @@ from fala import Bundle, DataError
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
 from fala.base.examples import unique_texts
 from fala.model.labels import HeadLabel
+from fala_export import TrainingSettings
+from fala_export.recipe.adapters import AdapterMethod, TaskRelease
+from fala_export.recipe.training import RunSettings
 from fala_export.rows.user_rows import Row
+from fala_sim.data.output import save
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded_logits
-from fala_sim.experiments.trainings import folder_name, rows_of, train_once, training_head
+from fala_sim.experiments.trainings import folder_name, rows_of, training_head
 from fala_sim.methods.quality import LabelPositions, decisions, label_figures, positions
+from fala_sim.prepare import exporter
 from fala_sim.prepare.measured import LogitArray
 from fala_sim.records.store import RecordKey
+from studies.houlsby.training import Method, train_method
 
 #: The span that leaves nothing out.
 WHOLE = "none"
-#: The exporter's default learning rate.
+#: A method's default learning rate.
 USUAL = ""
 
 
@@ -63,7 +70,7 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
 
 
 def validate_rate(
-    task: Benchmark, key: RecordKey, trained: RecordKey, options: Sequence[str], rate: str
+    task: Benchmark, key: RecordKey, trained: RecordKey, method: Method, rate: str
 ) -> Records:
     """Train a task at a learning rate, and yield its accuracy on the validation rows.
 
@@ -73,11 +80,11 @@ def validate_rate(
         task: The benchmark on its backbone.
         key: Of the record.
         trained: Key of the training.
-        options: Of the exporter's command.
-        rate: Its learning rate; ``USUAL`` for the command's default.
+        method: What is trained.
+        rate: Its learning rate; ``USUAL`` for the method's default.
     """
     # A run at the usual rate may have measured and deleted a full model.
-    _, report = _trained(task, trained, options, rate, needed=False)
+    _, report = _trained(task, trained, method, rate, needed=False)
     training = report["training"]
     content = {
         **_about(task, rows_of(task.rows)),
@@ -90,18 +97,16 @@ def validate_rate(
     yield Made(key, content)
 
 
-def train_benchmark(
-    task: Benchmark, key: RecordKey, options: Sequence[str], rate: str = USUAL
-) -> Records:
+def train_benchmark(task: Benchmark, key: RecordKey, method: Method, rate: str = USUAL) -> Records:
     """Train a task by one method, and evaluate the bundle on the held-out rows.
 
     Args:
         task: The benchmark on its backbone.
         key: Of the record.
-        options: Of the exporter's command.
+        method: What is trained.
         rate: Its learning rate; see ``validate_rate``.
     """
-    bundle, report = _trained(task, key, options, rate)
+    bundle, report = _trained(task, key, method, rate)
     start = time.perf_counter()
     training = report["training"]
     rows = rows_of(task.rows)
@@ -133,7 +138,7 @@ def train_benchmark(
 def leave_out(
     task: Benchmark,
     trained: RecordKey,
-    options: Sequence[str],
+    method: Method,
     rate: str = USUAL,
     done: frozenset[RecordKey] = frozenset(),
 ) -> Records:
@@ -144,11 +149,11 @@ def leave_out(
     Args:
         task: The benchmark on its backbone.
         trained: Key of the adapter's training; it is repeated if its bundle is missing.
-        options: Of the training.
+        method: The adapters.
         rate: Of the training; see ``validate_rate``.
         done: Keys that are recorded already.
     """
-    bundle, _ = _trained(task, trained, options, rate)
+    bundle, _ = _trained(task, trained, method, rate)
     rows = rows_of(task.rows)
     evaluation = _Evaluation(task, bundle, rows)
     truth = evaluation.truth
@@ -206,26 +211,34 @@ class _Evaluation:
 
 
 def _trained(
-    task: Benchmark, key: RecordKey, options: Sequence[str], rate: str, *, needed: bool = True
+    task: Benchmark, key: RecordKey, method: Method, rate: str, *, needed: bool = True
 ) -> tuple[Path, dict[str, Any]]:
-    """The bundle of a training and the command's summary; an earlier run's training is reused.
+    """The bundle of a training and its summary; an earlier run's training is reused.
 
     If the bundle is not ``needed``, it may have been deleted.
     """
     name = "-".join(filter(None, (folder_name(key), rate)))
     folder = task.folder / name
-    bundle, work = folder / "task.fala", folder / "training"
-
-    words = [
-        "adapter", "--base", task.base, "--model", local_path(task.transformer),
-        "--data", task.rows, "--task", task.data, "--work", work, "--out", bundle,
-        "--seed", key.seed,
-        "--resume", "--own-splits", "--no-lexical",  # the paper's head has no words
-        *options, *(("--learning-rate", rate) if rate else ()),
-    ]  # fmt: skip
-    report = train_once(folder, [bundle] if needed else [], words, f"{task.data} {name}: ")
+    bundle, work, said = folder / "task.fala", folder / "training", folder / "said.json"
+    if not said.is_file() or (needed and not bundle.is_file()):
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = TaskRelease(
+            base=task.base,
+            model=str(local_path(task.transformer)),
+            task=task.data,
+            out=bundle,
+            # The paper's head has no words.
+            run=RunSettings(data=task.rows, work=work, resume=True, lexical=False),
+            method=method if isinstance(method, AdapterMethod) else AdapterMethod(),
+            training=TrainingSettings(learning_rate=float(rate) if rate else None, seed=key.seed),
+        )
+        start = time.perf_counter()
+        with exporter.labelled(f"{task.data} {name}: ", ("loss", "accuracy", "continuing")):
+            summary = exporter.portable(train_method(settings, method))
+        summary["seconds"] = time.perf_counter() - start
+        save([json.dumps(summary).encode()], said)
     shutil.rmtree(work, ignore_errors=True)  # three times the model's size; the training is done
-    return bundle, report
+    return bundle, json.loads(said.read_text(encoding="utf-8"))
 
 
 def _layers(inputs: Mapping[str, Any]) -> int:

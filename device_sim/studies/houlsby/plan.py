@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from fala import DataError
+from fala_export.recipe.adapters import AdapterMethod
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.output import save
 from fala_sim.engine.job import Engine, Job, Log
@@ -26,6 +27,7 @@ from studies.houlsby.glue import SOURCES, convert_benchmark, find
 from studies.houlsby.jobs import Benchmark
 from studies.houlsby.rates import RateTrial, chosen, searches
 from studies.houlsby.study import STUDY, BenchmarksPlan
+from studies.houlsby.training import Baseline
 
 #: The adapters' size for spans and initial scales (the paper, section 3.6).
 SIZE = 64
@@ -50,17 +52,19 @@ def houlsby_trials(kind: RecordKind, layers: int) -> list[RateTrial]:
     """
     if kind == "adapter":
         sizes = [_adapters(kind, size) for size in COMPARED]
-        return [sizes[0], RateTrial(kind, "full", "", ("--method", "full")), *sizes[1:]]
+        return [sizes[0], RateTrial(kind, Baseline("full")), *sizes[1:]]
     if kind == "adapter-size":
         tops = [
-            RateTrial(kind, "top-k", str(count), ("--method", "top-k", "--layers", str(count)))
+            RateTrial(kind, Baseline("top-k", count), str(count))
             for count in TOP_LAYERS
             if count < layers
         ]
-        norms = RateTrial(kind, "norms", "", ("--method", "norms"))
-        return [norms, *tops, *(_adapters(kind, size) for size in SIZES)]
-    options = ("--size", str(SIZE), "--init-scale")
-    return [RateTrial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
+        return [
+            RateTrial(kind, Baseline("norms")),
+            *tops,
+            *(_adapters(kind, size) for size in SIZES),
+        ]
+    return [RateTrial(kind, AdapterMethod(SIZE, scale), f"{scale:g}") for scale in SCALES]
 
 
 def run(plan: BenchmarksPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
@@ -96,7 +100,7 @@ def run(plan: BenchmarksPlan, kinds: Sequence[RecordKind], engine: Engine, log: 
 
 
 def _adapters(kind: RecordKind, size: int) -> RateTrial:
-    return RateTrial(kind, "adapters", str(size), ("--size", str(size)))
+    return RateTrial(kind, AdapterMethod(size), str(size))
 
 
 def _trainings(
@@ -112,7 +116,7 @@ def _trainings(
                 if rate is None:  # its search failed, which was reported
                     continue
                 key = trial.key(task.data, seed)
-                job = partial(jobs.train_benchmark, task, key, trial.options, rate)
+                job = partial(jobs.train_benchmark, task, key, trial.trained, rate)
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 
@@ -127,7 +131,7 @@ def _spans(plan: BenchmarksPlan, store: RecordStore, tasks: Sequence[Benchmark])
             trained = adapters.key(task.data, seed)
             key = RecordKey("adapter-span", task.data, "adapters", "all", seed)
             keys = [key.of(name) for name in jobs.spans(_layers(tasks))]
-            job = partial(jobs.leave_out, task, trained, adapters.options, rate)
+            job = partial(jobs.leave_out, task, trained, adapters.trained, rate)
             yield training_job(store, key, job, (task.transformer, task.folder), keys)
 
 

@@ -16,8 +16,9 @@ from fala_sim.experiments.trainings import training_job
 from fala_sim.records.store import RecordContent, RecordKey, RecordKind, RecordStore
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark
+from studies.houlsby.training import Method
 
-#: Values of the exporter's option by method: its default, and others around it.
+#: Learning rates by method: its default, and others around it.
 RATES: Mapping[str, tuple[str, ...]] = {
     "adapters": (USUAL, "0.0003", "0.003"),
     "full": (USUAL, "2e-05", "0.0001"),
@@ -31,15 +32,18 @@ class RateTrial:
 
     Attributes:
         kind: Of its record.
-        method: The exporter's method.
+        trained: What is trained.
         variant: Distinguishes trainings of the same method.
-        options: Of the exporter's command.
     """
 
     kind: RecordKind
-    method: str
+    trained: Method
     variant: str = ""
-    options: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        """The method's name, in records."""
+        return str(self.trained.recipe()["name"])
 
     def key(self, data: str, seed: int) -> RecordKey:
         """The key of its record."""
@@ -61,17 +65,17 @@ def searches(
             for task in tasks:
                 trained = trial.key(task.data, _SEED)
                 key = _key(task.data, trial.method, rate)
-                job = partial(jobs.validate_rate, task, key, trained, trial.options, rate)
+                job = partial(jobs.validate_rate, task, key, trained, trial.trained, rate)
                 yield training_job(store, key, job, (task.transformer, task.folder))
 
 
 def chosen(store: RecordStore, data: str, method: str) -> str | None:
-    """The rate for a method's trainings, as a value of the exporter's option.
+    """The rate for a method's trainings, as text.
 
     Args:
         store: The run's records.
         data: The benchmark.
-        method: If it is not in ``RATES``, the exporter's default is used.
+        method: If it is not in ``RATES``, its default is used.
 
     Returns:
         The earliest of the best; None if a rate is missing, or failed.

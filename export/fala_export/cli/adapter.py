@@ -24,19 +24,16 @@ def adapter(settings: TaskRelease) -> Summary:
         raise click.UsageError("--task is blank")
     with progress("loading libraries"):
         from fala_export.bundle.admit import write_admitted
-        from fala_export.people.division import divide, load_own_splits, load_public_rows
+        from fala_export.people.division import divide, load_public_rows
         from fala_export.training.adapters.release import write_task
         from fala_export.training.adapters.task import open_base, train_task
 
     columns = Columns(skip_bad_rows=settings.run.skip_bad_rows)
-    if settings.own_splits:
-        rows, division = load_own_splits(settings.run.data, columns)
-    else:
-        rows = load_public_rows(settings.run.data, columns)
-        division = divide(rows, settings.training.seed, validation=True)
+    rows = load_public_rows(settings.run.data, columns)
+    division = divide(rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
         raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")
     base = open_base(settings)
     task = train_task(base, rows, division, settings)
     make = partial(write_task, task, base, rows, division, settings)
-    return write_admitted(settings.out, make, settings.base if task.inputs else None)
+    return write_admitted(settings.out, make, settings.base)

@@ -16,7 +16,6 @@ from fala.base.examples import document_of
 from fala.model.labels import HeadLabel
 from fala.model.links import LABELS, Link
 from fala_export.base.checks import check_release_name
-from fala_export.base.errors import RowError
 from fala_export.rows.columns import Columns
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.row_files import file_rows
@@ -60,35 +59,6 @@ def checked_public_rows(rows: Rows, link: Link = LABELS) -> Rows:
     for label in public.labels:
         check_release_name(str(label), "label")
     return public
-
-
-def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[Rows, Division]:
-    """Read a file whose train rows are for validation, and whose test rows are for the report.
-
-    Public benchmarks come with such splits, without rows of devices.
-
-    Args:
-        path: The file.
-        columns: The names of its columns; None takes the default names.
-
-    Raises:
-        DataError: See ``load_public_rows``; or a split is empty, or has a label that no public row
-            has.
-        RowError: For the first bad row.
-    """
-    rows = file_rows(path, columns or Columns())
-    public = checked_public_rows(rows)
-    parts = []
-    for split in ("train", "test"):
-        part = rows.of_split(split)
-        part = part.where(part.label_codes >= 0)
-        if not part:
-            raise DataError(f'{path}: no labelled rows of split "{split}"')
-        if (unknown := ~np.isin(part.label_codes, public.label_codes)).any():
-            row = part[int(np.argmax(unknown))]
-            raise RowError(row.line, "its label is in no public row", str(path))
-        parts.append(part)
-    return public, Division(public, parts[0], parts[1], "the file's own splits")
 
 
 @dataclass(frozen=True)

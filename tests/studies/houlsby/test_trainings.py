@@ -14,7 +14,8 @@ from adapter_records import write_adapters
 from driver import InProcess, write
 from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
-from fala_export.cli.adapter import adapter as exporters_command
+from fala_export import ExportError
+from fala_export.recipe.adapters import AdapterMethod
 from fala_sim import frame
 from fala_sim.experiments.runner import run_jobs
 from fala_sim.records.store import RecordKey, RecordStore, read_records
@@ -24,8 +25,9 @@ from sim_tables import column
 from studies.houlsby import jobs
 from studies.houlsby.jobs import USUAL, Benchmark, spans
 from studies.houlsby.plan import houlsby_trials
-from studies.houlsby.rates import RATES, RateTrial, chosen, searches
+from studies.houlsby.rates import RateTrial, chosen, searches
 from studies.houlsby.study import STUDY
+from studies.houlsby.training import Baseline
 from tasks import write_task
 
 TABLES = STUDY.tables()
@@ -82,7 +84,7 @@ def trained_earlier(task, key, rate=""):
 
 def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
     folder = trained_earlier(task, ADAPTERS)
-    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, ()))
+    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3)))
     record = RecordStore(tmp_path / "results").get(ADAPTERS)
     assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert (record["size"], record["parameters"]["trained"]) == (3, 100)
@@ -110,7 +112,7 @@ def searched(task, tmp_path, monkeypatch):
     results = tmp_path / "results"
     store = RecordStore(results)
     assert chosen(store, "mrpc", "adapters") is None
-    tasks = list(searches(store, [task], [RateTrial("adapter", "adapters", "3")]))
+    tasks = list(searches(store, [task], [RateTrial("adapter", AdapterMethod(3), "3")]))
     for _ in range(2):  # what is recorded is not run again
         assert run_jobs(tasks, store, engine=InProcess(), log=print) == []
     return results
@@ -128,13 +130,13 @@ def test_the_rate_with_the_best_validation_accuracy_is_chosen(task, searched):
     assert chosen(RecordStore(searched), "mrpc", "norms") == USUAL
     assert chosen(RecordStore(searched), "cola", "adapters") is None
     # The adapter of the search is the one that is evaluated.
-    write(searched, jobs.train_benchmark(task, ADAPTERS, (), rate))
+    write(searched, jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3), rate))
     assert RecordStore(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
     assert chosen(RecordStore(searched), "mrpc", "adapters") == "0.0003"
 
 
 def test_records_at_another_rate_are_rejected(task, searched):
-    write(searched, jobs.train_benchmark(task, ADAPTERS, ()))
+    write(searched, jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3)))
     with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
         chosen(RecordStore(searched), "mrpc", "adapters")
 
@@ -142,8 +144,8 @@ def test_records_at_another_rate_are_rejected(task, searched):
 def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"
-    write(results, jobs.train_benchmark(task, ADAPTERS, ()))
-    write(results, jobs.leave_out(task, ADAPTERS, ()))
+    write(results, jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3)))
+    write(results, jobs.leave_out(task, ADAPTERS, AdapterMethod(3)))
     by_span = {record["variant"]: record for record in read_records(results, "adapter-span")}
     assert set(by_span) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
     whole = RecordStore(results).get(ADAPTERS)
@@ -162,27 +164,58 @@ def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     # What is recorded is not run again.
     keys = {RecordKey("adapter-span", "mrpc", "adapters", "all", 0, name) for name in by_span}
     (lost,) = keys - (recorded := frozenset(key for key in keys if key.variant != "0-1"))
-    (again,) = jobs.leave_out(task, ADAPTERS, (), done=recorded)
+    (again,) = jobs.leave_out(task, ADAPTERS, AdapterMethod(3), done=recorded)
     assert (again.key, again.content["logits"]) == (lost, by_span["0-1"]["logits"])
 
 
-def test_the_exporters_command_takes_every_trial():
-    needed = ("--base", "b", "--model", "m", "--data", "d", "--task", "t", "--out", "o")
-    flags = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
+@pytest.mark.slow
+def test_a_baseline_writes_a_whole_release_by_the_benchmarks_own_splits(task, tmp_path):
+    key = RecordKey("adapter-size", "mrpc", "norms", "all", 0)
+    write(tmp_path / "results", jobs.train_benchmark(task, key, Baseline("norms"), "0.01"))
+    record = RecordStore(tmp_path / "results").get(key)
+    assert record["recipe"]["method"] == {"name": "norms"}
+    assert record["recipe"]["divided_by"] == "the file's own splits"
+    assert record["recipe"]["best"] == "accuracy" and record["recipe"]["epochs"] == 10
+    assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
+    assert record["parameters"]["trained"] < 0.05 * record["parameters"]["all"]
+    # A whole model is not kept once it is measured; an adapter is.
+    assert not list(task.folder.rglob("task.fala"))
+    write(tmp_path / "results", jobs.train_benchmark(task, ADAPTERS, AdapterMethod(3), "0.01"))
+    record = RecordStore(tmp_path / "results").get(ADAPTERS)
+    assert record["recipe"]["method"] == {"name": "adapters", "size": 3, "init_scale": 0.01}
+    (bundle,) = task.folder.rglob("task.fala")
+    assert Bundle.open(bundle).base is not None
+
+
+def test_each_baseline_trains_only_its_parameters():
+    def trained(name, layers=0):
+        model = make_encoder().module.transformer
+        assert Baseline(name, layers).prepare(model) == []
+        names = {name for name, p in model.named_parameters() if p.requires_grad}
+        return names, len(dict(model.named_parameters()))
+
+    names, count = trained("full")
+    assert len(names) == count
+    names, _ = trained("top-k", 1)
+    assert names and all(name.startswith("encoder.layer.1.") for name in names)
+    names, _ = trained("top-k", 2)
+    assert {name.split(".")[2] for name in names} == {"0", "1"}
+    names, _ = trained("norms")
+    assert len(names) == 5 * 2 and all("LayerNorm" in name for name in names)
+    with pytest.raises(ExportError, match="has 2 layers, not 3"):
+        trained("top-k", 3)
+
+
+def test_every_trial_is_of_a_method_and_a_variant():
     kinds = ("adapter", "adapter-size", "adapter-init")
-    for trial in [trial for kind in kinds for trial in houlsby_trials(kind, 12)]:
-        context = exporters_command.make_context("adapter", [*needed, *flags, *trial.options])
-        assert context.params["method"] == trial.method
+    trials = [trial for kind in kinds for trial in houlsby_trials(kind, 12)]
+    assert len({(trial.kind, trial.method, trial.variant) for trial in trials}) == len(trials)
+    for trial in trials:
         if trial.kind == "adapter-init":
-            assert context.params["init_scale"] == float(trial.variant)
+            assert trial.trained.init_scale == float(trial.variant)
         elif trial.method in ("adapters", "top-k"):
-            value = context.params["size" if trial.method == "adapters" else "layers"]
+            value = trial.trained.recipe()["size" if trial.method == "adapters" else "layers"]
             assert value == int(trial.variant)
-    for method, rates in RATES.items():
-        for rate in filter(None, rates):
-            options = ("--method", method, "--learning-rate", rate)
-            context = exporters_command.make_context("adapter", [*needed, *flags, *options])
-            assert context.params["learning_rate"] == float(rate)
 
 
 def test_unsupported_backbones_and_data_are_rejected(base, tmp_path):

@@ -170,31 +170,19 @@ def _norm(module: nn.Module) -> nn.LayerNorm:
 
 
 def prepare_adapters(transformer: PreTrainedModel, method: AdapterMethod, seed: int) -> list[Site]:
-    """Freeze the parameters that a method does not train, and insert its adapters.
+    """Freeze a model, and insert adapters, which train with the norms behind them.
 
     Returns:
-        The adapters' sites; none for other methods.
+        The adapters' sites.
 
     Raises:
-        ExportError: The model has no places for adapters, or fewer layers than the method trains.
+        ExportError: The model has no places for adapters.
     """
-    sites: list[Site] = []
-    transformer.requires_grad_(method.name == "full")
-    if method.name == "adapters":
-        sites = insert_adapters(transformer, method.size, scale=method.init_scale, seed=seed)
-        for site in sites:
-            site.bottleneck.requires_grad_(True)
-            site.norm.requires_grad_(True)
-    elif method.name == "norms":
-        for module in transformer.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.requires_grad_(True)
-    elif method.name == "top-k":
-        layers = _layers(transformer)
-        if method.layers > len(layers):
-            raise ExportError(f"the model has {counted(len(layers), 'layer')}, not {method.layers}")
-        for layer in layers[len(layers) - method.layers :]:
-            layer.requires_grad_(True)
+    transformer.requires_grad_(False)
+    sites = insert_adapters(transformer, method.size, scale=method.init_scale, seed=seed)
+    for site in sites:
+        site.bottleneck.requires_grad_(True)
+        site.norm.requires_grad_(True)
     return sites
 
 
@@ -280,19 +268,3 @@ _DOUBLE_SEQUENTIAL: Mapping[str, Any] = {
     "dropout": 0.0,
     "phm_layer": False,
 }
-
-
-def _layers(transformer: PreTrainedModel) -> list[nn.Module]:
-    """The layers, from the bottom: the smallest modules that hold both norms of a layer."""
-    norms = site_norms(transformer)
-    modules = [module for module in transformer.modules() if module is not transformer]
-    layers = []
-    for first, second in zip(norms[::2], norms[1::2], strict=True):
-        # Modules come before their parts, so the last that holds both is the smallest.
-        holding = [
-            module
-            for module in modules
-            if {id(first), id(second)} <= {id(part) for part in module.modules()}
-        ]
-        layers.append(holding[-1])
-    return layers

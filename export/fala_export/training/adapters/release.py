@@ -1,15 +1,13 @@
-"""Write a trained task as a bundle: an adapter, or a release of a whole model."""
+"""Write a trained task as an adapter's bundle."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle
 from fala.backbones import Backbone
 from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import AdaptedBackbone
-from fala.base.files import temporary_folder
 from fala.model.heads import Head
 from fala_export.base.files import megabytes, writing
 from fala_export.bundle.adapter import write_adapter
@@ -17,12 +15,10 @@ from fala_export.fit.probes import expected_answers
 from fala_export.people.division import Division
 from fala_export.people.draw import rows_of_head
 from fala_export.recipe.adapters import TaskRelease
-from fala_export.recipe.settings import ExportOptions
 from fala_export.rows.table import Rows
 from fala_export.training.adapters.task import Base, TrainedTask, measure_task
 from fala_export.training.closed_form import embed_rows, with_words
-from fala_export.training.release import training_details, write_trained
-from fala_export.training.saving import export_learned
+from fala_export.training.release import training_details
 
 
 def write_task(
@@ -33,10 +29,10 @@ def write_task(
     settings: TaskRelease,
     out: Path,
 ) -> dict[str, Any]:
-    """Write a trained task: adapters alone, other methods as a whole release.
+    """Write the adapters of a trained task.
 
     Args:
-        task: The trained task.
+        task: The trained task, with adapters.
         base: Its backbone.
         rows: The public rows.
         division: The divided rows.
@@ -47,45 +43,36 @@ def write_task(
         The bundle's summary, with the training's details.
 
     Raises:
-        ExportError: The model cannot be exported so, or the output cannot be written.
+        ExportError: The output cannot be written.
     """
-    name, manifest = settings.task, base.bundle.manifest
-    about = {"base_name": manifest.name, "base_cosine": base.cosine}
-    if task.inputs:
-        backbone: Backbone = task.learner
-        if task.inputs.keys() <= base.graph.optional_inputs.keys():
-            backbone = AdaptedBackbone(base.graph, AdapterWeights(task.inputs))
-        head, training = _finish(task, backbone, rows, division, settings)
-        details = {**about, "training": training}
-        if backbone is not task.learner:
-            # The expected answers must be of the device's graph.
-            details["probes"] = expected_answers(backbone, head)
-        with writing(out):
-            adapter = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
-        return {
-            "bundle": str(out),
-            "name": adapter.name,
-            "base": adapter.details["base"],
-            "parameters": sum(array.size for array in task.inputs.values()),
-            "megabytes": megabytes(out, 3),
-            "training": training,
-        }
-    options = ExportOptions(
-        name=name,
-        precision="none" if manifest.precision == "fp32" else manifest.precision,
-        max_length=manifest.max_length,
-        details=about,
-    )
-    with temporary_folder() as folder:
-        whole = folder / "backbone.fala"
-        summary = export_learned(task.learner.encoder, division.held_out, whole, options)
-        bundle = Bundle.open(whole)
-        runs = bundle.backbone()
-        head, training = _finish(task, runs, rows, division, settings)
-        return {**summary, **write_trained(out, bundle, runs, head, training)}
+    backbone: Backbone = task.learner
+    if task.inputs.keys() <= base.graph.optional_inputs.keys():
+        backbone = AdaptedBackbone(base.graph, AdapterWeights(task.inputs))
+    head, training = finish_task(task, backbone, rows, division, settings)
+    details = {**about_base(base), "training": training}
+    if backbone is not task.learner:
+        # The expected answers must be of the device's graph.
+        details["probes"] = expected_answers(backbone, head)
+    with writing(out):
+        adapter = write_adapter(
+            out, base.bundle, settings.task, task.inputs, head, task.config, details
+        )
+    return {
+        "bundle": str(out),
+        "name": adapter.name,
+        "base": adapter.details["base"],
+        "parameters": sum(array.size for array in task.inputs.values()),
+        "megabytes": megabytes(out, 3),
+        "training": training,
+    }
 
 
-def _finish(
+def about_base(base: Base) -> dict[str, Any]:
+    """The manifest's details about the backbone that a task was trained for."""
+    return {"base_name": base.bundle.manifest.name, "base_cosine": base.cosine}
+
+
+def finish_task(
     task: TrainedTask,
     backbone: Backbone,
     rows: Rows,
@@ -105,8 +92,9 @@ def _finish(
     if lexical:
         head, words = with_words(head, backbone, division, rows, embeddings)
         figures["with_words"] = measure_task(head, division.held_out, embeddings)
+    part = task.details["recipe"]["method"]["name"]
     details = training_details(
-        f"{settings.method.name} and head", rows, division, figures, **task.details,
+        f"{part} and head", rows, division, figures, **task.details,
         measured_on="the torch model" if backbone is task.learner else "the device's graph",
         **words,
     )  # fmt: skip

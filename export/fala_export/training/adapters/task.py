@@ -1,17 +1,19 @@
-"""Train a task on a shared backbone: by adapters, or as the paper's baselines.
+"""Train a task on a shared backbone by adapters, or by another part of the model.
 
 A bundle has only the graph, which cannot be trained, so its torch model is loaded, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
+from transformers import PreTrainedModel
 
 from fala import Bundle, Pair
 from fala.backbones import OnnxEncoder
@@ -25,12 +27,13 @@ from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
 from fala_export.people.division import Division
 from fala_export.people.score import measure
-from fala_export.recipe.adapters import TaskRelease
-from fala_export.recipe.training import Best
+from fala_export.recipe.adapters import ADAPTER_LOOP, TaskRelease
+from fala_export.recipe.training import Best, LoopSettings
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
 from fala_export.rows.user_rows import Row
 from fala_export.training.adapters.model import (
+    Site,
     adapter_inputs,
     configuration,
     parameters,
@@ -123,9 +126,9 @@ class TrainedTask:
         module: The trained model with its head.
         learner: Its backbone.
         start: The head that the training started from.
-        inputs: The adapters as inputs of the backbone's graph, rounded as in a bundle; empty for
-            other methods.
-        config: ``adapter_config.json``; empty for other methods.
+        inputs: The adapters as inputs of the backbone's graph, rounded as in a bundle; empty if
+            another part of the model was trained.
+        config: ``adapter_config.json``; empty without adapters.
         details: Details of the training for the manifest.
     """
 
@@ -137,7 +140,29 @@ class TrainedTask:
     details: Mapping[str, Any]
 
 
-def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease) -> TrainedTask:
+@dataclass(frozen=True)
+class TaskPart:
+    """The part of a model that a task trains, beside its head.
+
+    Attributes:
+        recipe: Its name and its settings, for a manifest.
+        loop: The default settings of its training.
+        prepare: Sets which parameters train, and returns the sites of new adapters, if there are
+            any.
+    """
+
+    recipe: Mapping[str, Any]
+    loop: LoopSettings
+    prepare: Callable[[PreTrainedModel], list[Site]]
+
+
+def train_task(
+    base: Base,
+    rows: Rows,
+    division: Division,
+    settings: TaskRelease,
+    part: TaskPart | None = None,
+) -> TrainedTask:
     """Train a task's own part of a model, and its head.
 
     The head starts from the closed form on the base, which new adapters hardly change. AdamW, a
@@ -149,6 +174,7 @@ def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease
         rows: The public rows.
         division: The divided rows.
         settings: Settings of the training; annotators are ignored.
+        part: The part to train; None for adapters with the settings.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
@@ -156,16 +182,20 @@ def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease
     """
     check_exclusive(rows, "training adapters")
     encoder, run = base.encoder, settings.run
-    method, schedule = settings.method, settings.training
+    schedule = settings.training
+    if part is None:
+        method = settings.method
+        adapters = partial(prepare_adapters, method=method, seed=schedule.seed)
+        part = TaskPart(method.recipe(), ADAPTER_LOOP, adapters)
     learner = TransformerLearner(encoder, base.max_length)
-    sites = prepare_adapters(encoder.module.transformer, method, schedule.seed)
-    loop = schedule.over(method.loop)
+    sites = part.prepare(encoder.module.transformer)
+    loop = schedule.over(part.loop)
     best: Best = "loss" if rows.task == MATCHING else "accuracy"
     loop = replace(loop, patience=loop.epochs, best=settings.best or best)
     recipe = {
         **recipe_of(rows, learner),
         "divided_by": division.by,
-        "method": method.recipe(),
+        "method": dict(part.recipe),
     }
     training = Training(loop, run.work, schedule.seed, recipe, run.resume)
     module, start, history = train_from_start(training, learner, division, rows)
@@ -177,7 +207,9 @@ def train_task(base: Base, rows: Rows, division: Division, settings: TaskRelease
     details = {
         "recipe": training.provenance, "history": history.details, "parameters": parameters(module),
     }  # fmt: skip
-    config = configuration(encoder.module.transformer, method, settings.task) if sites else {}
+    config = (
+        configuration(encoder.module.transformer, settings.method, settings.task) if sites else {}
+    )
     return TrainedTask(module, learner, start, inputs, config, details)
 
 
