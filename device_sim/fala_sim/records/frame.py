@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 #: Objects whose keys are users, settings or stages: they stay one column each.
-_WHOLE = ("cross", "blends", "settings", "stages")
+_WHOLE = ("cross", "settings", "stages")
 
 
 def frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
@@ -25,8 +25,8 @@ def frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
 
     The columns are a record's fields; a field within a field is named with a dot, such as
     ``scores.auc`` or ``cost.total.forward_passes``. Lists stay in one cell each; logits are n lists
-    of C numbers. ``settings``, ``blends``, ``cross`` (the scores on other users) and a cost's
-    ``stages`` are objects in one cell. A field that a record does not have is missing (NaN).
+    of C numbers. ``settings``, ``cross`` (the scores on other users) and a cost's ``stages`` are
+    objects in one cell. A field that a record does not have is missing (NaN).
 
     Columns computed from a record: ``cost.total.flops`` (forward and backward),
     ``cost.memory_growth`` (bytes by which the peak is above the start), ``flips.old.share`` and
