@@ -149,15 +149,15 @@ def test_users_are_those_with_most_labels_and_ties_are_sorted_by_name():
 def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_tested_on():
     docs = [*documents(40, "u", "v", "w"), *[Document(f"x {n}", {"x": 1}) for n in range(5)]]
     by_user = check(convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0))
-    test = {row.text for row in by_user["u"] if row.split == "test"}
+    test = {row.judged for row in by_user["u"] if row.split == "test"}
     expected = [
         (document.text, label)
         for document in docs
         for annotator, label in document.labels.items()
         if annotator in ("w", "x") and document.text not in test
     ]
-    assert [(row.text, row.label) for row in by_user[None]] == expected
-    assert test == {row.text for row in by_user["v"] if row.split == "test"}
+    assert [(row.judged, row.label) for row in by_user[None]] == expected
+    assert test == {row.judged for row in by_user["v"] if row.split == "test"}
     assert len(test) == 12
 
 
@@ -279,7 +279,7 @@ def test_real_annotators(name, users, documents_each):
     for rows in by_user.values():
         assert abs(held_out_share(rows) - 0.3) < 0.01
         assert documents_each in (None, len(rows))
-    test = {row.text for rows in by_user.values() for row in rows if row.split == "test"}
+    test = {row.judged for rows in by_user.values() for row in rows if row.split == "test"}
     others = sum(
         len(set(document.labels) - set(by_user)) for document in docs if document.text not in test
     )

@@ -29,22 +29,22 @@ def divide(users, others, *, negatives=1, public=1000):
 
 
 def offers(rows, name):
-    return [(row.candidate, row.label) for row in split(rows, name)]
+    return [(row.judged, row.label) for row in split(rows, name)]
 
 
 def test_test_rows_are_the_latest_three_tenths():
     by_user, left_out = divide({"u": moments("u", 10)}, by("v", moments("v", 5)), negatives=2)
     rows = by_user["u"]
-    assert [row.candidate for row in split(rows, "train") if row.label] == [
+    assert [row.judged for row in split(rows, "train") if row.label] == [
         f"u opened {n}" for n in range(7)
     ]
-    assert [row.candidate for row in split(rows, "test") if row.label] == [
+    assert [row.judged for row in split(rows, "test") if row.label] == [
         f"u opened {n}" for n in range(7, 10)
     ]
     assert len(split(rows, "train")) == 21
     assert len(by_user[None]) == 15
     assert left_out == {}
-    late = next(row for row in rows if row.candidate == "u opened 8")
+    late = next(row for row in rows if row.judged == "u opened 8")
     assert late.history == tuple(f"u opened {n}" for n in range(8))
 
 
@@ -59,7 +59,7 @@ def test_training_rows_exclude_test_candidates():
     by_user, left_out = divide({"u": moments("u", 10), "v": v}, others)
     # The like that is gone takes its negative along; a negative that is gone is drawn again.
     assert offers(by_user["v"], "train")[:2] == [("v opened 1", 1), ("u passed 9.1", 0)]
-    assert "v early" not in {row.candidate for row in by_user["v"]}
+    assert "v early" not in {row.judged for row in by_user["v"]}
     assert offers(by_user[None], "public") == [("w", 1), ("w passed", 0)]
     assert by_user[None][0].history == ("u opened 9",)
     assert {row.user for row in by_user[None]} == {"p"}

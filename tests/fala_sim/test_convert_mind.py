@@ -111,10 +111,10 @@ def test_the_latest_impressions_are_tested():
     conversion, left_out = divide(log())
     by_user = check(conversion)
     assert list(by_user) == [None, "u"]
-    opened = [row.candidate for row in by_user["u"] if row.label]
+    opened = [row.judged for row in by_user["u"] if row.label]
     assert opened == [f"title ux{number}x{number % 6}" for number in range(9, -1, -1)]
     test = split(by_user["u"], "test")
-    assert [row.candidate for row in test if row.label] == opened[7:]
+    assert [row.judged for row in test if row.label] == opened[7:]
     assert len(test) == 15
     assert {row.history for row in conversion.rows} == {("title 1", "title 2", "title 3")}
     assert left_out == {}
@@ -127,7 +127,7 @@ def test_negatives_are_of_the_same_impression():
         assert len(rows) == 10 * (1 + min(negatives, 5))
         impressions = {}
         for row in rows:
-            impressions.setdefault(row.candidate.rpartition("x")[0], []).append(row.label)
+            impressions.setdefault(row.judged.rpartition("x")[0], []).append(row.label)
         assert all(sum(labels) == 1 for labels in impressions.values())
         assert {row.history for row in rows} == {("title 2", "title 3")}
 
@@ -136,12 +136,12 @@ def test_public_rows_are_a_sample_of_the_others():
     impressions = log(people=("u", *(f"p{number}" for number in range(9))))
     every, _ = divide(impressions)
     drawn, _ = divide(impressions, public=20)
-    public = [row.candidate for row in drawn.rows if row.split == "public"]
+    public = [row.judged for row in drawn.rows if row.split == "public"]
     assert len(public) == 20
     assert len({name.split("x")[0] for name in public}) > 2
     for row in drawn.rows:
         if row.split == "public":
-            assert row.candidate.startswith(f"title {row.user}x")
+            assert row.judged.startswith(f"title {row.user}x")
     assert sum(row.split == "public" for row in every.rows) == 90 * 5
     assert [row for row in drawn.rows if row.split != "public"] != []
     assert divide(impressions, public=20)[0].rows == drawn.rows

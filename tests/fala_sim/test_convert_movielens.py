@@ -92,8 +92,8 @@ def test_the_history_has_the_films_liked_before():
         )["busy"]
         liked = [rating.film for rating in ratings["busy"] if rating.liked]
         opened = [row for row in rows if row.label]
-        assert [row.candidate for row in opened] == liked
-        assert [row.candidate for row in split(opened, "test")] == liked[14:]
+        assert [row.judged for row in opened] == liked
+        assert [row.judged for row in split(opened, "test")] == liked[14:]
         for position, row in enumerate(opened):
             assert row.history == tuple(liked[max(position - history, 0) : position])
 
@@ -108,8 +108,8 @@ def test_a_negative_is_an_offered_film_that_the_user_never_rated():
     passed = [row for row in rows["busy"] if not row.label]
     assert passed
     for row in passed:
-        assert row.candidate not in time
-        assert offered[row.candidate] < time[rows["busy"][rows["busy"].index(row) - 1].candidate]
+        assert row.judged not in time
+        assert offered[row.judged] < time[rows["busy"][rows["busy"].index(row) - 1].judged]
 
 
 def test_films_are_offered_as_often_as_they_are_rated():
@@ -158,11 +158,11 @@ def test_real_likes():
     public = by_user.pop(None)
     assert len(public) == 3000
     for row in public:
-        assert not row.label or FilmRating(ANY, row.candidate, True) in ratings[row.user]
+        assert not row.label or FilmRating(ANY, row.judged, True) in ratings[row.user]
     for user, rows in by_user.items():
         time = {rating.film: rating.time for rating in ratings[user]}
         train, test = (
-            [time[row.candidate] for row in split(rows, name) if row.label]
+            [time[row.judged] for row in split(rows, name) if row.label]
             for name in ("train", "test")
         )
         assert max(train) <= min(test)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from conversions import run
+from fala import Match
 from fala.base.errors import DataError
-from fala_sim.data.conversion import Conversion, MatchRow, TextRow, folded
+from fala_sim.data.conversion import Conversion, ConvertedRow, folded
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.output import save
 from fala_sim.data.tables import filled, keep_good, read_chunks, read_columns, read_lines
@@ -17,20 +18,25 @@ from sim_command import fails
 @pytest.mark.parametrize("copy", ["A text", "a  TEXT\n", "Ａ text"])
 def test_a_conversion_rejects_leaked_test_documents(split, copy):
     with pytest.raises(DataError, match=f"row 1, a {split} row, is one that user 'u' is"):
-        Conversion([TextRow("v", split, copy, 1), TextRow("u", "test", "A text", 0)])
+        Conversion([ConvertedRow("v", split, copy, 1), ConvertedRow("u", "test", "A text", 0)])
     with pytest.raises(DataError, match="one that user 'u' is tested on"):
-        Conversion([MatchRow("v", split, (), copy, 1), MatchRow("u", "test", (), "A text", 0)])
+        Conversion(
+            [
+                ConvertedRow("v", split, Match((), copy), 1),
+                ConvertedRow("u", "test", Match((), "A text"), 0),
+            ]
+        )
 
 
 def test_a_conversion_rejects_test_candidates_in_the_users_train_histories():
-    tested = MatchRow("u", "test", ("b",), "A film", 1)
+    tested = ConvertedRow("u", "test", Match(("b",), "A film"), 1)
     with pytest.raises(DataError, match="'u' is tested on 1 document that this user's train"):
-        Conversion([MatchRow("u", "train", ("a  film",), "c", 1), tested])
+        Conversion([ConvertedRow("u", "train", Match(("a  film",), "c"), 1), tested])
     others = [
-        MatchRow("v", "train", ("A film",), "c", 1),
-        MatchRow("w", "public", ("A film",), "d", 1),
+        ConvertedRow("v", "train", Match(("A film",), "c"), 1),
+        ConvertedRow("w", "public", Match(("A film",), "d"), 1),
     ]
-    later = MatchRow("u", "test", ("A film",), "e", 1)
+    later = ConvertedRow("u", "test", Match(("A film",), "e"), 1)
     assert Conversion([*others, tested, later]).counts()["test_documents"] == 2
 
 
@@ -45,11 +51,11 @@ def test_counts_are_those_of_the_rows():
     left_out.add("damaged rows of x", "line 4: torn")
     left_out.add("ratings below 4", count=7)
     left_out.add("nothing at all", count=0)
-    rows = [TextRow("v", "public", "a", label) for label in (0, 1, 2)]
+    rows = [ConvertedRow("v", "public", "a", label) for label in (0, 1, 2)]
     rows += [
-        TextRow("u", "train", "b", 2),
-        TextRow("u", "test", "c", 0),
-        TextRow("u", "test", "d", 0),
+        ConvertedRow("u", "train", "b", 2),
+        ConvertedRow("u", "test", "c", 0),
+        ConvertedRow("u", "test", "d", 0),
     ]
     conversion = Conversion(rows, left_out)
     assert conversion.counts() == {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,10 +67,8 @@ class MatchingOptions(ConvertOptions):
 
 def _command(name: str, form: Format) -> click.Command:
     """The command of a format, with its data set's defaults."""
-    defaults = {"users": form.users, "public": form.public}
-    settings: type[ConvertOptions] = ConvertOptions
-    if form.offers is not None:
-        settings, defaults = MatchingOptions, defaults | asdict(form.offers)
+    settings = MatchingOptions if form.matching else ConvertOptions
+    defaults = {"users": form.users, "public": form.public, **form.matching}
     options = Options(settings, defaults=defaults)
 
     def run(**values: Any) -> None:  # noqa: ANN401

@@ -18,7 +18,7 @@ from fala_sim.data.conversion import (
     TEST_SHARE,
     Conversion,
     ConvertedLabel,
-    TextRow,
+    ConvertedRow,
     check_public,
     drawn_public,
     folded,
@@ -90,8 +90,8 @@ def convert_documents(
 
     others: list[tuple[str, str, ConvertedLabel]] = []  # up to a million, so not rows yet
     tested = 0
-    train: dict[str, list[TextRow]] = {user: [] for user in users}
-    test: dict[str, list[TextRow]] = {user: [] for user in users}
+    train: dict[str, list[ConvertedRow]] = {user: [] for user in users}
+    test: dict[str, list[ConvertedRow]] = {user: [] for user in users}
     for number, document in enumerate(documents):
         for annotator, label in document.labels.items():
             if annotator not in train:
@@ -100,9 +100,9 @@ def convert_documents(
                 else:
                     others.append((annotator, document.text, label))
             elif number in held_out:
-                test[annotator].append(TextRow(annotator, "test", document.text, label))
+                test[annotator].append(ConvertedRow(annotator, "test", document.text, label))
             else:
-                train[annotator].append(TextRow(annotator, "train", document.text, label))
+                train[annotator].append(ConvertedRow(annotator, "train", document.text, label))
     left_out.add("public labels of documents that a user is tested on", count=tested)
     drawn = drawn_public(others, public, seed)
     left_out.add("public labels beyond --public", count=len(others) - len(drawn))
@@ -114,7 +114,7 @@ def convert_documents(
                 "divide into train and test; take fewer users"
             )
     # With names: a vendor leaves some annotators out of the training, to validate it.
-    shared = [TextRow(annotator, "public", text, label) for annotator, text, label in drawn]
+    shared = [ConvertedRow(annotator, "public", text, label) for annotator, text, label in drawn]
     rows = [*shared, *(row for user in users for row in train[user] + test[user])]
     if public != 0:
         check_public(rows, len(users), classes=classes)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
-from fala import DataError, Pair
+from fala import DataError, Match, Pair
 from fala.base.errors import be, counted
+from fala.base.examples import document_of
 from fala_sim.data.left_out import LeftOut
+from fala_sim.data.users import UserExample
 
 Drawn = TypeVar("Drawn")
 
@@ -24,68 +26,42 @@ ConvertedLabel: TypeAlias = "float | tuple[str, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class TextRow:
-    """One row of a classification data set, with the keys in the file's order.
+class ConvertedRow:
+    """One row of a data set.
 
     Attributes:
-        user: Who labelled it.
+        user: Who labelled it, or was offered it.
         split: ``"public"``, ``"train"`` or ``"test"``.
-        text: The document, or a ``fala.Pair``.
-        label: Its class, the number of a rating, or the names of its tags.
+        example: A document; or a history of opened texts, oldest first, with an offered one.
+        label: Its class (of an offer 1 if it was opened, else 0), the number of a rating, or the
+            names of its tags.
     """
 
     user: str
     split: str
-    text: str
+    example: UserExample
     label: ConvertedLabel
 
     @property
     def judged(self) -> str:
-        """The labelled text: the document."""
-        return self.text
-
-    def fields(self) -> dict[str, Any]:
-        """The row as the file has it."""
-        text = self.text
-        document = {"pair": [text.a, text.b]} if isinstance(text, Pair) else {"text": text}
-        return {"user": self.user, "split": self.split, **document, "label": self.label}
-
-
-@dataclass(frozen=True, slots=True)
-class MatchRow:
-    """One row of a matching data set, with the keys in the file's order.
-
-    Attributes:
-        user: Who was offered it.
-        split: ``"public"``, ``"train"`` or ``"test"``.
-        history: The user's opened texts at that time, oldest first.
-        candidate: The offered text.
-        label: 1 if it was opened (liked), else 0.
-    """
-
-    user: str
-    split: str
-    history: tuple[str, ...]
-    candidate: str
-    label: int
+        """The labelled text: the document, or the candidate."""
+        return document_of(self.example)
 
     @property
-    def judged(self) -> str:
-        """The labelled text: the candidate."""
-        return self.candidate
+    def history(self) -> tuple[str, ...]:
+        """The texts that were opened before; none of a document."""
+        return self.example.history if isinstance(self.example, Match) else ()
 
     def fields(self) -> dict[str, Any]:
-        """The row as the file has it."""
-        return {
-            "user": self.user,
-            "split": self.split,
-            "history": self.history,
-            "candidate": self.candidate,
-            "label": self.label,
-        }
-
-
-ConvertedRow: TypeAlias = TextRow | MatchRow
+        """The row as the file has it, with the keys in its order."""
+        example: dict[str, Any]
+        if isinstance(self.example, Match):
+            example = {"history": self.example.history, "candidate": self.example.candidate}
+        elif isinstance(self.example, Pair):
+            example = {"pair": [self.example.a, self.example.b]}
+        else:
+            example = {"text": self.example}
+        return {"user": self.user, "split": self.split, **example, "label": self.label}
 
 
 @lru_cache(maxsize=2**17)
@@ -135,7 +111,7 @@ class Conversion:
                     f"the document of row {number}, a {row.split} row, is one that user {tested!r} "
                     "is tested on"
                 )
-            if isinstance(row, MatchRow) and row.user in tested_on:
+            if row.history and row.user in tested_on:
                 histories.add((row.user, row.history))
         for user, history in histories:
             if leaked := tested_on[user].intersection(map(folded, history)):

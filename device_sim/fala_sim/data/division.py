@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fala import DataError, Match
 from fala.model.labels import HeadLabel, checked_labels
-from fala_sim.data.conversion import Conversion, ConvertedRow, MatchRow, folded
+from fala_sim.data.conversion import Conversion, ConvertedRow, folded
 from fala_sim.data.format import Format, OpenedDataSet, Role, half_of
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import find_location
@@ -115,7 +115,7 @@ class Partition:
 
 
 def _convert(form: Format, opened: OpenedDataSet, users: Sequence[str], seed: int) -> Conversion:
-    options = {} if form.offers is None else {"history": HISTORY}
+    options = {"history": HISTORY} if form.matching else {}
     if form.public is not None:
         options["public"] = form.public
     return opened.convert(users=users, seed=seed, **options)
@@ -150,7 +150,7 @@ def _gather(
     names = names or {label: label for label in present}
     task: LabelTask = "classification"
     labels: tuple[HeadLabel, ...] = ()
-    if isinstance(conversion.rows[0], MatchRow):
+    if isinstance(conversion.rows[0].example, Match):
         task = "matching"
     elif opened.rating is not None:
         task, labels = "rating", ("rating",)
@@ -172,15 +172,15 @@ def _gather(
         name=name,
         task=task,
         labels=labels,
-        public=[_example(row) for row in public],
+        public=[row.example for row in public],
         public_labels=[label_of(row) for row in public],
         public_users=[row.user for row in public],
         users=tuple(
             User(
                 user,
-                [_example(row) for row in rows["train"][:most]],
+                [row.example for row in rows["train"][:most]],
                 [label_of(row) for row in rows["train"][:most]],
-                [_example(row) for row in rows["test"][:most]],
+                [row.example for row in rows["test"][:most]],
                 [label_of(row) for row in rows["test"][:most]],
             )
             for user, rows in by_user.items()
@@ -188,7 +188,3 @@ def _gather(
         left_out=tuple(conversion.left_out.lines()),
         rating=opened.rating,
     )
-
-
-def _example(row: ConvertedRow) -> UserExample:
-    return Match(row.history, row.candidate) if isinstance(row, MatchRow) else row.text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -71,19 +71,6 @@ class OpenedDataSet:
 
 
 @dataclass(frozen=True)
-class Offers:
-    """Defaults of matching formats.
-
-    Attributes:
-        history: Number of latest texts in a history.
-        negatives: Number of rows of label 0 for each of label 1.
-    """
-
-    history: int
-    negatives: int
-
-
-@dataclass(frozen=True)
 class Format:
     """A format.
 
@@ -94,7 +81,8 @@ class Format:
         help: Help of the command; "" if there is no command.
         users: Default number of users.
         public: Default limit of public rows; None for all.
-        offers: None for classification.
+        matching: Of offers, the default number of latest texts in a ``history``, and of
+            ``negatives``, rows of label 0 for each of label 1; empty for classification.
         in_turn: Whether each further division tests the next people, because there are too few for
             users and a public at once.
     """
@@ -104,7 +92,7 @@ class Format:
     help: str = ""
     users: int = 5
     public: int | None = None
-    offers: Offers | None = None
+    matching: Mapping[str, int] = field(default_factory=dict)
     in_turn: bool = False
 
     def paths(self, source: Path) -> list[Path]:

@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fala import DataError
-from fala_sim.data.conversion import TEST_SHARE, Conversion, MatchRow, check_public, folded
+from fala import DataError, Match
+from fala_sim.data.conversion import TEST_SHARE, Conversion, ConvertedRow, check_public, folded
 from fala_sim.data.left_out import LeftOut
 
 PUBLIC = 20_000  # rows; each has a history of its own
@@ -69,16 +69,16 @@ def convert_moments(
         for user, moments in users.items()
     }
     held_out: set[str] = set()
-    test: dict[str, list[MatchRow]] = {}
+    test: dict[str, list[ConvertedRow]] = {}
     for user, moments in users.items():
         histories = {moment.history for moment in moments[: cuts[user]]}
         in_history = {folded(text) for history in histories for text in history}
         later = moments[cuts[user] :]
         test[user] = _rows(user, "test", later, negatives, in_history)
-        held_out.update(folded(row.candidate) for row in test[user])
+        held_out.update(folded(row.judged) for row in test[user])
         left_out.add("test candidates opened before", count=_count_opened(later, in_history))
 
-    rows: list[MatchRow] = []
+    rows: list[ConvertedRow] = []
     tested = 0
     for user, moment in others:
         rows += _rows(user, "public", [moment], negatives, held_out)
@@ -110,22 +110,22 @@ def _rows(
     moments: Iterable[Moment],
     negatives: int,
     without: Collection[str],
-) -> list[MatchRow]:
+) -> list[ConvertedRow]:
     """Rows of one user's moments, without candidates in ``without`` (folded).
 
     A text that was offered several times is one row, opened if it was opened any time.
     """
-    rows: dict[str, MatchRow] = {}
+    rows: dict[str, ConvertedRow] = {}
     for moment in moments:
         opened = [text for text in moment.opened if folded(text) not in without]
         for text in opened:
-            rows[folded(text)] = MatchRow(user, split, moment.history, text, 1)
+            rows[folded(text)] = ConvertedRow(user, split, Match(moment.history, text), 1)
         if moment.opened and not opened:
             continue
         missing = negatives * max(len(opened), 1)
         for text in moment.passed:
             if folded(text) not in without and folded(text) not in rows:
-                rows[folded(text)] = MatchRow(user, split, moment.history, text, 0)
+                rows[folded(text)] = ConvertedRow(user, split, Match(moment.history, text), 0)
                 missing -= 1
             if not missing:
                 break

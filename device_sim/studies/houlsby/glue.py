@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fala import DataError, Pair
-from fala_sim.data.conversion import Conversion, TextRow, folded
+from fala_sim.data.conversion import Conversion, ConvertedRow, folded
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import data_folder
 from fala_sim.data.tables import read_lines
@@ -90,14 +90,14 @@ def convert_benchmark(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut)
         validation = [row for position, row in enumerate(training) if position in chosen]
         training = [row for position, row in enumerate(training) if position not in chosen]
     judged: set[str] = set()
-    parts: dict[str, list[TextRow]] = {}
+    parts: dict[str, list[ConvertedRow]] = {}
     # Test rows first: a text in several splits stays in the most important one.
     for split, part in (("test", benchmark.test), ("train", validation), ("public", training)):
         user = PUBLIC if split == "public" else USER
-        split_rows = [TextRow(user, split, text, label) for text, label in part]
-        parts[split] = [row for row in split_rows if folded(row.text) not in judged]
+        split_rows = [ConvertedRow(user, split, text, label) for text, label in part]
+        parts[split] = [row for row in split_rows if folded(row.judged) not in judged]
         left_out.add("rows of what is in another split", count=len(split_rows) - len(parts[split]))
-        judged.update(folded(row.text) for row in split_rows)
+        judged.update(folded(row.judged) for row in split_rows)
     if not all(parts.values()):
         raise DataError("a benchmark needs rows to train, to validate and to test on")
     return Conversion([*parts["public"], *parts["train"], *parts["test"]], left_out)

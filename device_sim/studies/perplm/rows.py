@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from fala import DataError
+from fala import DataError, Match
 from fala_sim.data.catalogue import FORMATS
-from fala_sim.data.conversion import TextRow, folded
+from fala_sim.data.conversion import ConvertedRow, folded
 from fala_sim.data.format import OpenedDataSet
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import Location, find_location
@@ -111,11 +111,11 @@ def write_writers(
         trained = [row for row in rows if row.split != "test" and groups.get(row.user) != "new"]
         fields = [row.fields() for row in rows if row.user in groups]
         if name in ELSEWHERE:
-            trained_texts = {folded(row.text) for row in trained}
+            trained_texts = {folded(row.judged) for row in trained}
             for row in _elsewhere(ELSEWHERE[name], data_dir, extent, seed):
                 user = f"{ELSEWHERE[name]} {row.user}"  # the name may be another person's here
                 groups[user] = "elsewhere"
-                if folded(row.text) not in trained_texts:
+                if folded(row.judged) not in trained_texts:
                     fields.append({**row.fields(), "user": user})
         save(_lines({**row.fields(), "split": "public"} for row in trained), training)
         save(_lines(fields), evaluation)
@@ -125,7 +125,7 @@ def write_writers(
 
 def _divided(
     name: str, location: Location, extent: Extent, users: int, seed: int
-) -> tuple[list[TextRow], dict[str, WriterGroup]]:
+) -> tuple[list[ConvertedRow], dict[str, WriterGroup]]:
     """The selected rows of a data set, and the evaluated writers, the busiest first."""
     opened = location.format.open(location.path, LeftOut())
     people = opened.people
@@ -140,7 +140,9 @@ def _divided(
     return [*_capped(rows, (extent.train, extent.test), seed)], groups
 
 
-def _elsewhere(name: str, data_dir: Path | None, extent: Extent, seed: int) -> Iterator[TextRow]:
+def _elsewhere(
+    name: str, data_dir: Path | None, extent: Extent, seed: int
+) -> Iterator[ConvertedRow]:
     """The rows of another data set's writers; none if the data set is missing."""
     try:
         location = find_location(name, data_dir)
@@ -153,20 +155,20 @@ def _elsewhere(name: str, data_dir: Path | None, extent: Extent, seed: int) -> I
 
 def _rows(
     name: str, opened: OpenedDataSet, users: Sequence[str], seed: int, *, public: int | None
-) -> list[TextRow]:
+) -> list[ConvertedRow]:
     options = {} if public is None else {"public": public}
     conversion = opened.convert(users=users, seed=seed, **options)
-    rows = [row for row in conversion.rows if isinstance(row, TextRow)]
+    rows = list(conversion.rows)
     if opened.rating is not None or not opened.exclusive:
         raise DataError(f"{name}: writers' prompts need classes, not ratings or tags")
-    if len(rows) < len(conversion.rows):
+    if any(isinstance(row.example, Match) for row in rows):
         raise DataError(f"{name}: writers' prompts need single texts, not offers")
     return rows
 
 
 def _capped(
-    rows: Sequence[TextRow], most: tuple[int | None, int | None], seed: int
-) -> Iterator[TextRow]:
+    rows: Sequence[ConvertedRow], most: tuple[int | None, int | None], seed: int
+) -> Iterator[ConvertedRow]:
     """At most so many rows of each writer to learn and to test, drawn at random, in their order."""
     by_writer: dict[tuple[str, str], list[int]] = {}
     for position, row in enumerate(rows):

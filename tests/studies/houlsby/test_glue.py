@@ -37,7 +37,7 @@ def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
     left_out = LeftOut()
     benchmark = read_cola(write_cola(tmp_path), left_out)
     conversion = convert_benchmark(benchmark, seed=0, left_out=left_out)
-    assert [(row.split, row.text, row.label) for row in conversion.rows] == [
+    assert [(row.split, row.judged, row.label) for row in conversion.rows] == [
         ("public", "One sentence.", 1),
         ("public", "Sentence another.", 0),
         ("train", "To validate.", 1),
@@ -59,7 +59,7 @@ def test_pairs_become_rows_of_pairs(tmp_path):
     assert [splits.count(split) for split in ("public", "train", "test")] == [18, 2, 5]
     assert json.loads(next(iter(conversion.lines())))["pair"][0].startswith("First ")
     drawn = [
-        {row.text for row in convert_benchmark(benchmark, seed=seed, left_out=left_out).rows
+        {row.judged for row in convert_benchmark(benchmark, seed=seed, left_out=left_out).rows
          if row.split == "train"}
         for seed in (0, 0, 1)
     ]  # fmt: skip

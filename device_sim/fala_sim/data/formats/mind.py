@@ -26,7 +26,7 @@ from pathlib import Path
 
 from fala_sim.data import matching
 from fala_sim.data.conversion import Conversion
-from fala_sim.data.format import DataSet, Format, Offers, OpenedDataSet
+from fala_sim.data.format import DataSet, Format, OpenedDataSet
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.matching import Moment
 from fala_sim.data.tables import filled, keep_good, read_chunks, read_columns
@@ -232,7 +232,7 @@ FORMATS = {
         may be in histories.
         """,
         public=matching.PUBLIC,
-        offers=Offers(HISTORY, NEGATIVES),
+        matching={"history": HISTORY, "negatives": NEGATIVES},
     )
 }
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from fala_sim.data import matching
 from fala_sim.data.conversion import Conversion, folded
-from fala_sim.data.format import DataSet, Format, Offers, OpenedDataSet, PublishedFile
+from fala_sim.data.format import DataSet, Format, OpenedDataSet, PublishedFile
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.matching import Moment
 from fala_sim.data.tables import filled, keep_good, read_columns
@@ -214,7 +214,7 @@ FORMATS = {
         nobody's train or public rows, but may be in histories.
         """,
         public=matching.PUBLIC,
-        offers=Offers(HISTORY, NEGATIVES),
+        matching={"history": HISTORY, "negatives": NEGATIVES},
     )
 }
 

@@ -28,8 +28,6 @@ from fala_sim.data.conversion import (
     TEST_SHARE,
     Conversion,
     ConvertedRow,
-    MatchRow,
-    TextRow,
     check_public,
     folded,
 )
@@ -107,10 +105,7 @@ def _judged(row: Row) -> str:
 
 
 def _row(row: Row, user: str, split: str, labels: Sequence[str]) -> ConvertedRow:
-    label = labels.index(str(row.label))
-    if isinstance(row.example, Match):
-        return MatchRow(user, split, row.example.history, row.example.candidate, label)
-    return TextRow(user, split, row.example, label)
+    return ConvertedRow(user, split, row.example, labels.index(str(row.label)))
 
 
 def _without_repeats(rows: Iterable[ConvertedRow], left_out: LeftOut) -> list[ConvertedRow]:
@@ -134,10 +129,8 @@ def _without_tested(rows: list[ConvertedRow], left_out: LeftOut) -> list[Convert
     for row in rows:
         if row.split != "test" and folded(row.judged) in held_out:
             left_out.add(f"{row.split} rows of what a user is tested on")
-        elif (
-            row.split == "train"
-            and isinstance(row, MatchRow)
-            and not of_user[row.user].isdisjoint(map(folded, row.history))
+        elif row.split == "train" and not of_user.get(row.user, set()).isdisjoint(
+            map(folded, row.history)
         ):
             left_out.add("train rows whose history names what their user is tested on")
         else:
