@@ -168,8 +168,10 @@ COLUMN = {"column": np.zeros((4096, 1)), "row": np.zeros((1, 4096))}
 @pytest.mark.parametrize(
     ("nodes", "constants", "match"),
     [
-        ([node("Clip", ["column", "row"], f"c{i}") for i in range(20)], COLUMN, "it computes constants"),
-        ([node("MatMul", ["column", "row"], f"c{i}") for i in range(20)], COLUMN, "it computes constants"),
+        ([node("Clip", ["column", "row"], f"c{i}") for i in range(20)], COLUMN,
+         "it computes constants"),
+        ([node("MatMul", ["column", "row"], f"c{i}") for i in range(20)], COLUMN,
+         "it computes constants"),
         ([node("Concat", [f"c{i}", f"c{i}"], f"c{i + 1}", axis=0) for i in range(30)],
          {"c0": np.ones(1)}, "it computes constants"),
         ([node("Identity", ["eye"], "other"),
@@ -205,7 +207,9 @@ def test_weights_may_be_decoded_and_shared():
 def test_other_operators_are_rejected(operator):
     assert operator not in OPERATORS
     domain, _, name = operator.rpartition(".")
-    with pytest.raises(BundleFormatError, match=f"'{operator}' is an operator that no encoder needs"):
+    with pytest.raises(
+        BundleFormatError, match=f"'{operator}' is an operator that no encoder needs"
+    ):
         audit([node(name, ["input_ids"] * 2, domain=domain)])
 
 

@@ -165,7 +165,8 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
             ("release", changes, {}, BundleFormatError, match)
             for changes, match in (
                 ({layout.VOCABULARY: b"\xff\xfe"}, "not UTF-8"),
-                ({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)}, "the vocabulary has more than"),
+                ({layout.VOCABULARY: b"\n" * (layout.MAX_WORDS + 2)},
+                 "the vocabulary has more than"),
                 ({layout.SCALES: None}, "without scales"),
             )
         ),
