@@ -297,11 +297,11 @@ def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[
     if type(values) is list:  # which most are
         return values.copy()
     if isinstance(values, str | bytes | Match):
-        raise DataError(f"{name} are a sequence, not one of them; wrap it in a list")
+        raise DataError(f"{name} must be a sequence, not one of them; wrap it in a list")
     if any(hasattr(type(values), attribute) for attribute in ("columns", "column_names")):
         raise DataError(
-            f"{name} are a sequence, not a table ({type_of(values)}): pass one of its columns, as "
-            'df["text"]'
+            f"{name} must be a sequence, not a table ({type_of(values)}): pass one of its columns, "
+            'as df["text"]'
         )
     if not isinstance(values, Mapping) and not (ordered and isinstance(values, set | frozenset)):
         with contextlib.suppress(TypeError):
