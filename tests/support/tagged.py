@@ -4,7 +4,6 @@ import numpy as np
 
 import bridged
 from fala.bundle.reading import Bundle
-from fala.model.heads import Head
 from fala_export import write_release
 from fala_export.fit.heads import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
@@ -49,20 +48,6 @@ def write_releases(folder, ages=("old", "mid", "new")):
     for first, second in (("old", "mid"), ("mid", "new")):
         bridged.add_learned_bridge(releases[first], releases[second], PUBLIC)
     return releases
-
-
-def write_tag(folder, releases, tag):
-    """The same releases without words, for one of the tags: of the labels 0 and 1."""
-    folder.mkdir()
-    at = slice(TAGS.index(tag), TAGS.index(tag) + 1)
-    single = {}
-    for age, path in releases.items():
-        single[age] = folder / path.name
-        opened = Bundle.open(path)
-        head = opened.head()
-        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at])
-        write_release(single[age], opened, one, {})
-    return single
 
 
 def loss(device, truth=TRUTH, probes=PROBES):

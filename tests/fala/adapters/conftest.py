@@ -1,4 +1,4 @@
-"""A device of four tasks, all of which know labels."""
+"""Make a device of four tasks, all of which know labels."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Several tasks on one backbone: adapters of a device."""
+"""Several tasks share one backbone: each is an adapter of a device."""
 
 import gc
 import json
@@ -106,7 +106,7 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
 
 
 def sessions():
-    """The transformers that are loaded, by their identity."""
+    """Return the loaded transformers by their identity."""
     return {id(each): each for each in gc.get_objects() if isinstance(each, OnnxEncoder)}
 
 

@@ -1,4 +1,4 @@
-"""A device of several tasks whose process is killed while all of them change."""
+"""A device of several tasks survives a kill while all of them change."""
 
 import shutil
 
@@ -20,7 +20,7 @@ def releases(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory, releases):
-    """A folder of three tasks, and what they answer before and after a replacement."""
+    """Make a folder of two tasks; return it with its answers before and after a replacement."""
     folder = tmp_path_factory.mktemp("killed")
     with learned_device(folder / "device", releases, FURTHER) as device:
         before = answers(device)
@@ -38,7 +38,7 @@ def replace(folder, releases):
 
 
 def is_new(folder, before, after):
-    """Whether all tasks of a killed device are new; they are new, or old, together."""
+    """Return whether the tasks of a killed device are new; all are new, or all are old."""
     with Device.open(folder) as device:
         assert device.status().adapters == FURTHER
         p = answers(device)
@@ -54,7 +54,7 @@ def is_new(folder, before, after):
 
 @pytest.mark.parametrize(("unsynced", "count"), [("lost", None), ("some", 4)])
 def test_a_killed_replacement_is_whole(prepared, releases, tmp_path, unsynced, count):
-    """At every flush, rename and deletion; once all tasks are new, they stay new."""
+    """The process dies at every flush, rename and deletion; tasks that are new stay new."""
     cuts = PowerCuts(lambda folder, _: replace(folder, releases), prepared[0], scratch=tmp_path)
     kinds = {"sync", "rename", "delete"} if count is None else None
     cut_points = cuts.at_operations(kinds, count=count, unsynced=unsynced)

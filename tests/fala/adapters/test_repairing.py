@@ -1,4 +1,4 @@
-"""A damaged task changes no other task, and keeps its examples."""
+"""A damaged task changes no other task, and it keeps its examples."""
 
 import sqlite3
 from contextlib import closing

@@ -27,7 +27,7 @@ from tasks import FORM, make_inputs
 
 @pytest.fixture
 def passes(monkeypatch):
-    """The texts that pass through any backbone."""
+    """Collect the texts that pass through any backbone."""
     encoded = []
     encode = OnnxEncoder.encode
     monkeypatch.setattr(
@@ -87,7 +87,7 @@ def test_the_budget_is_for_all_tasks(device, releases, passes):
 
 
 def write_agreeing(old, new, path):
-    """The new release with a head whose logits of the texts are the old head's."""
+    """Write the new release with a head whose logits of the texts are the old head's."""
     old, new = Bundle.open(old), Bundle.open(new)
     before, after = (bundle.backbone().encode(TEXTS) for bundle in (old, new))
     head = old.head()

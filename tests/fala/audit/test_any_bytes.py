@@ -1,4 +1,4 @@
-"""Any bytes are a graph, or are rejected, in time and memory that their size explains."""
+"""Any bytes are a graph or are rejected, in time and memory that their size explains."""
 
 import random
 import struct
@@ -35,7 +35,7 @@ def test_any_bytes_are_a_graph_or_are_rejected(model):
 
 
 def tensor(dims=(), kind=1, raw=b"", **lists):
-    """A constant; ``lists`` are fields of numbers."""
+    """Return a constant; ``lists`` are fields of numbers."""
     data = b"".join(varint(1 << 3) + varint(length % (1 << 64)) for length in dims)
     data += varint(2 << 3) + varint(kind) + field(8, b"c") + (field(9, raw) if raw else b"")
     return data + b"".join(field(int(name[1:]), content) for name, content in lists.items())

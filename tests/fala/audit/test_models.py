@@ -1,4 +1,4 @@
-"""The audit of an encoder's graph: structure, operators and stated sizes, without loading it."""
+"""The audit of an encoder's graph checks structure, operators and sizes without loading it."""
 
 import re
 import time
@@ -23,7 +23,7 @@ ENCODER = onnx_model().SerializeToString()
 
 
 def model_of(nodes, constants=None, output="y"):
-    """A graph from token ids to ``y``."""
+    """Make a graph from token ids to ``y``."""
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
         for name in ("input_ids", "attention_mask")
@@ -186,7 +186,7 @@ def test_constants_are_computed_and_read_within_bounds(nodes, constants, match):
 
 
 def test_weights_may_be_decoded_and_shared():
-    """A table and weights of half precision become float32; layers share theirs (ALBERT)."""
+    """A table and weights of half precision become float32, and layers share theirs (ALBERT)."""
     large = {"half": np.zeros((8_192, 4_096), np.float16)}
     layers = [
         each
@@ -236,7 +236,7 @@ def test_inconsistent_graphs_are_rejected(nodes, match):
 
 
 def test_optional_inputs_are_no_constants():
-    """A run may replace them; constants with other names stay constants."""
+    """A run may replace optional inputs; constants with other names stay constants."""
     names = [DOWN, *(f"c{number}" for number in range(5))]
     nodes = [node("Concat", [a] * 64, b, axis=1) for a, b in pairwise(names)]
     nodes.append(node("ReduceSum", ["c4"], "extra", keepdims=0))
@@ -249,13 +249,13 @@ MANY = {"go": np.array(True), **{f"k{i}": np.ones(1) for i in range(6_000)}}
 
 
 def negated(name):
-    """A branch that reads a value of the outer graph."""
+    """Make a branch that reads a value of the outer graph."""
     info = helper.make_tensor_value_info("b", TensorProto.DOUBLE, None)
     return helper.make_graph([node("Neg", [name], "b")], "branch", [], [info])
 
 
 def audited(nodes, constants, output="y"):
-    """The processor time of an audit in seconds, and its error."""
+    """Return the processor time of an audit in seconds, and its error."""
     model, error = model_of(nodes, constants, output), None
     started = time.process_time()
     try:
@@ -267,7 +267,7 @@ def audited(nodes, constants, output="y"):
 
 @pytest.fixture(scope="module")
 def harmless():
-    """The audit's seconds for as many ordinary operators."""
+    """Return the audit's seconds for as many ordinary operators."""
     nodes = [node("Neg", [f"c{number}"], f"c{number + 1}") for number in range(9_000)]
     seconds, error = audited(nodes, {"c0": np.ones(1)}, output="c9000")
     assert error is None
@@ -303,7 +303,7 @@ def test_hostile_graphs_are_audited_quickly(nodes, constants, harmless):
 
 @pytest.mark.parametrize("fields", [(7, 5, 1), (7, 1, 5, 8)], ids=["dimensions", "an attribute"])
 def test_long_lists_of_numbers_are_not_read(fields, harmless):
-    """No writer packs lists so; each number would take an object."""
+    """No writer packs lists in this way, and each number would take an object."""
     *around, last = fields
     content = field(last, b"\1" * 32_000) * 250
     for number in reversed(around):
@@ -315,7 +315,7 @@ def test_long_lists_of_numbers_are_not_read(fields, harmless):
 
 
 def test_messages_nested_without_end_are_rejected():
-    """Branches in branches: fewer are read than Python can call functions."""
+    """The audit ends before Python runs out of frames for branches in branches."""
     content = b""
     for _ in range(5_000):
         content = field(1, field(5, field(6, content)))

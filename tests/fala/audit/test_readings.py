@@ -1,4 +1,4 @@
-"""What the audit accepts, it reads as protobuf does: the graph that the runtime runs."""
+"""The audit reads what it accepts as protobuf does, which is the graph that the runtime runs."""
 
 import pytest
 
@@ -33,14 +33,14 @@ def test_changed_fields_are_read_as_protobuf_reads_them_or_are_rejected(name, tm
 
 
 def found(parts, *numbers):
-    """A field of a message inside others, by the numbers of the fields around it."""
+    """Find a field of a message inside others, by the numbers of the fields around it."""
     for number in numbers[:-1]:
         parts = next(part for part in reversed(parts) if part.number == number).value
     return next(part for part in parts if part.number == numbers[-1])
 
 
 def hidden():
-    """A model whose branch's attribute has a type that protobuf cuts to that of a graph."""
+    """Make a model whose branch's attribute has a type that protobuf cuts to that of a graph."""
     from onnx import helper, load_from_string
 
     model = load_from_string(varied_model())

@@ -1,4 +1,4 @@
-"""The audit of an encoder's tokenizer: its parts and their cost, without loading it."""
+"""The audit of an encoder's tokenizer checks its parts and their cost without loading it."""
 
 import base64
 import inspect
@@ -63,7 +63,7 @@ def test_no_release_has_other_values_for_one(expression, signed):
 
 @pytest.mark.thorough  # it loads transformers, to read its source
 def test_patterns_of_tokenizer_families_are_known():
-    """The patterns of transformers: byte pairs, converted SentencePiece ones, tiktoken's."""
+    """The audit knows transformers' patterns: byte pairs, converted SentencePiece, tiktoken."""
     convert = pytest.importorskip("transformers.convert_slow_tokenizer")
     source = inspect.getsource(convert)
     written = re.findall(r'Regex\(\s*r?"{1,3}(.+?)"{1,3}\s*\)', source)
@@ -75,7 +75,7 @@ def test_patterns_of_tokenizer_families_are_known():
 
 @pytest.fixture(scope="module")
 def charsmap():
-    """SentencePiece's own table of NMT's normal forms, which XLM-R and T5 have too."""
+    """Return SentencePiece's own table of NMT's normal forms, which XLM-R and T5 also have."""
     sentencepiece = pytest.importorskip("sentencepiece")
     from sentencepiece import sentencepiece_model_pb2
 
@@ -142,7 +142,7 @@ def test_sound_tokenizers_are_accepted(charsmap):
 
 
 def test_a_table_with_wrong_offsets_fails_on_a_text(charsmap):
-    """The library raises an error, which becomes FaLA's."""
+    """The library raises an error, which becomes one of FaLA's."""
     from fala.backbones import OnnxEncoder
 
     wrong = charsmap[:4] + b"\xff" * 64 + charsmap[68:]

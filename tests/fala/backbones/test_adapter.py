@@ -1,4 +1,4 @@
-"""A task's adapter as inputs of a backbone."""
+"""A task's adapter is a set of inputs of a backbone."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_optional_inputs_are_read_from_the_graph(encoder):
 
 
 def coded(seed):
-    """An adapter's quantized weights and their steps, as a bundle has them."""
+    """Return an adapter's quantized weights and their steps, as a bundle holds them."""
     draw = np.random.default_rng(seed)
     return {
         name: (draw.integers(-127, 128, shape, dtype=np.int8), numbers(shape[1], seed=seed))

@@ -1,3 +1,5 @@
+"""Every backbone gives any text one embedding, whatever else is in the batch."""
+
 import tracemalloc
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""Long texts take little memory; only their beginning is encoded."""
+"""Long texts take little memory, because only their beginning is encoded."""
 
 import subprocess
 import sys

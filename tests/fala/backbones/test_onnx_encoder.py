@@ -1,3 +1,5 @@
+"""An ONNX encoder equals its graph's formula, in any batch and on any number of threads."""
+
 import json
 import os
 
@@ -119,7 +121,7 @@ def test_other_inputs_and_outputs_are_rejected(change):
 
 
 def model_with_output(name, shape):
-    """The model with another of its values as its output, declared with a shape."""
+    """Make the model with another of its values as its output, declared with a shape."""
     from onnx import TensorProto, helper
 
     model = onnx_model()

@@ -1,3 +1,5 @@
+"""A pair is encoded as two segments by a transformer, and as one text by word vectors."""
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from fala.text.ngrams import ngrams
 
 
 def paired_tokenizer():
-    """A tokenizer like BERT's: [CLS] a [SEP] b [SEP], with two token types."""
+    """Make a tokenizer like BERT's: [CLS] a [SEP] b [SEP], with two token types."""
     from tokenizers import Tokenizer, processors
 
     tokenizer = Tokenizer.from_str(tokenizer_json().decode())
@@ -23,7 +25,7 @@ def paired_tokenizer():
 
 
 def typed_model():
-    """The tiny graph with a table of two token types."""
+    """Make the tiny graph with a table of two token types."""
     from onnx import TensorProto, helper, numpy_helper
 
     model = onnx_model()

@@ -1,4 +1,4 @@
-"""Static embeddings: the mean of a text's tokens' vectors, read without any library."""
+"""A static embedding is the mean of the tokens' vectors, and it is read without any library."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Token ids that no text has, by which a release is validated; shapes of optional inputs."""
+"""A release is validated with token ids that no text has, and with shapes of optional inputs."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_ids_of_the_vocabulary_are_run():
 
 
 def test_optional_inputs_are_run_at_their_largest():
-    """A graph whose memory grows with an adapter's columns only."""
+    """The memory of this graph grows with an adapter's columns only."""
     nodes = [
         helper.make_node("Shape", [DOWN], ["shape"], start=1),
         helper.make_node("Concat", ["shape"] * 8, ["sizes"], axis=0),

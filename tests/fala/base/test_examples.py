@@ -1,4 +1,4 @@
-"""Examples: texts, pairs, items and matches, and what is none of them."""
+"""Examples are texts, pairs, items and matches, and nothing else."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ FRAME = pd.DataFrame({"text": ["one", "two"], "label": [0, 1]})
 
 
 class Tensor:
-    """Like a PyTorch tensor that requires a gradient."""
+    """An object like a PyTorch tensor that requires a gradient."""
 
     def __array__(self, *arguments, **options):
         raise RuntimeError("call detach() first")

@@ -1,4 +1,4 @@
-"""The hint how to add an extra, by the note that an installer leaves (PEP 610)."""
+"""The hint how to add an extra follows the note that an installer leaves (PEP 610)."""
 
 import json
 import runpy

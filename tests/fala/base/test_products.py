@@ -1,4 +1,4 @@
-"""Products without a BLAS: those of NumPy's own loops equal a BLAS's, and so do fits by them."""
+"""Products without a BLAS, by NumPy's own loops, equal those of a BLAS."""
 
 import warnings
 
@@ -13,7 +13,7 @@ RANDOM = np.random.default_rng(0)
 
 @pytest.fixture
 def no_blas(monkeypatch):
-    """NumPy's own loops."""
+    """Let products run by NumPy's own loops."""
     monkeypatch.setattr(products, "_HAS_BLAS", False)
 
 

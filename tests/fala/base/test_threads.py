@@ -1,4 +1,4 @@
-"""One BLAS thread inside the context, and the former number after it."""
+"""BLAS has one thread inside the context, and its former number of threads after it."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from fala.base.threads import one_blas_thread
 
 
 def threads():
-    """How many threads each BLAS that is loaded may use."""
+    """Return how many threads each loaded BLAS may use."""
     libraries = ThreadpoolController().select(user_api="blas").info()
     return [library["num_threads"] for library in libraries]
 

@@ -1,3 +1,5 @@
+"""An adapter's bundle holds its weights, and belongs to one backbone."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Any change of a bundle's bytes is rejected, or leaves its content as it was."""
+
 import json
 
 import numpy as np
@@ -16,7 +18,7 @@ SETTINGS = settings(
 
 
 def mutations(size):
-    """Edits of a file: (kind, position, byte)."""
+    """Draw edits of a file: (kind, position, byte)."""
     edit = st.tuples(
         st.sampled_from(["flip", "cut", "insert", "erase"]),
         # Half of the edits are in the directory at the end, which decides most.
@@ -42,7 +44,7 @@ def mutated(data, edits):
 
 
 def loaded(bundle):
-    """The parts of a bundle that a device loads: its head, and embeddings or adapter inputs."""
+    """Return what a device loads of a bundle: its head, and embeddings or adapter inputs."""
     if bundle.base is not None:
         parts = [part.ravel() for part in bundle.adapter().inputs.values()]
         return bundle.head(), np.concatenate(parts)

@@ -1,3 +1,5 @@
+"""A bundle is written and read as one file."""
+
 import zipfile
 
 import numpy as np

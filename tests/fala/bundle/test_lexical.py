@@ -1,4 +1,4 @@
-"""The lexical view of a release, and further details of its head."""
+"""A bundle holds the lexical view of a release, and further details of its head."""
 
 import numpy as np
 import pytest
@@ -87,7 +87,7 @@ def test_words_of_this_format_version_open():
 
 
 def row(labels=10, blocks=(1.0, 0.3), **changes):
-    """A row of a release's table of scales, for a head of words."""
+    """Return a row of a release's table of scales, for a head of words."""
     row = {"labels": labels, "blocks": list(blocks), "slope": 0, "bias": 0.5, "trust": 1}
     return {**row, **changes}
 
@@ -114,7 +114,7 @@ def test_scales_of_another_number_of_blocks_are_rejected(tmp_path, count):
 
 
 def nested(depth):
-    """A list within a list, and so on."""
+    """Return a list within a list, and so on, to a depth."""
     value = []
     for _ in range(depth):
         value = [value]

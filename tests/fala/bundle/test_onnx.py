@@ -1,3 +1,5 @@
+"""A model in a bundle refers to nothing outside its file."""
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def in_an_attribute(model):
 
 
 def branch():
-    """An If node whose branches have a weight outside the file."""
+    """Make an If node whose branches have a weight outside the file."""
     from onnx import TensorProto, helper, numpy_helper
 
     output = helper.make_tensor_value_info("branch", TensorProto.DOUBLE, [3])

@@ -21,7 +21,7 @@ def array(*shape, dtype=np.float32, filled=1.0):
 
 
 def test_json_of_many_levels_is_rejected():
-    """A browser's Python ends at some thousands, instead of raising an error."""
+    """A browser's Python ends at some thousands of levels, instead of raising an error."""
     deep = b"[" * 101 + b"]" * 101
     for data in (deep, b'["' + b"]" * 200 + b'", ' + deep + b"]", b'{"a\\"": ' + deep + b"}"):
         with pytest.raises(BundleFormatError, match="more than 100 levels"):
@@ -198,7 +198,7 @@ def test_unusable_parts_are_rejected(request, bad, of, changes, fields, error, m
 
 
 def npy(header, content=b""):
-    """A .npy file with any header."""
+    """Return a .npy file with any header."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + content
 
 

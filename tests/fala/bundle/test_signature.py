@@ -1,4 +1,4 @@
-"""One pinned key for single files: a bundle without its signature is not read further."""
+"""One pinned key signs single files: a bundle without its signature is not read further."""
 
 import json
 import sys
@@ -165,7 +165,7 @@ def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys
 
 
 def test_verifying_needs_the_extra(tmp_path, signed, keys, monkeypatch):
-    """The digests are verified all the same; a signature cannot be."""
+    """The digests are verified without the extra; a signature cannot be."""
     for name in ("cryptography.exceptions", "tuf.ngclient", "urllib3"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "fala.updates.client", raising=False)

@@ -1,4 +1,4 @@
-"""The command that checks and repairs a device's folder."""
+"""The command ``doctor`` checks and repairs a device's folder."""
 
 import json
 

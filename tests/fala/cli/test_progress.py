@@ -1,3 +1,5 @@
+"""Long steps show a bar on a terminal, and few lines in a log."""
+
 import io
 import sys
 import time
@@ -15,7 +17,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that pass only when a test says so."""
+    """Make seconds pass only when a test says so."""
     now = [1_000.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     return now

@@ -1,4 +1,4 @@
-"""The command ``fala``: its list of commands, without imports, and the commands."""
+"""The command ``fala`` lists the other commands without importing them, and runs them."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""``fala-device update``, as a vendor's users see it."""
+"""The command ``fala-device update`` works as a vendor's users see it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Embeddings that devices share in memory."""
+"""Devices share embeddings in memory."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Releases that many devices share: kept once, loaded once a process."""
+"""Releases that many devices share are kept once, and are loaded once per process."""
 
 import gc
 import multiprocessing
@@ -25,7 +25,7 @@ def shared(tmp_path):
 
 @pytest.fixture
 def create(tmp_path, shared):
-    """Creates a user's device that shares its release."""
+    """Return a function that creates a user's device, which shares its release."""
     return lambda user, release: Device.create(tmp_path / f"{user}", release, releases=shared)
 
 
@@ -49,7 +49,7 @@ def is_loaded(release):
 
 
 def files_in(folder):
-    """Files of releases; one with several names counts once."""
+    """Return the files of releases; one with several names counts once."""
     return {file.stat().st_ino for file in folder.rglob("*.fala")}
 
 
@@ -170,7 +170,7 @@ def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, create, m
 
 
 def test_more_devices_than_a_file_has_links(tmp_path, releases, create, monkeypatch):
-    """A second file takes the name; the devices of the first keep it."""
+    """A second file takes the name, and the devices of the first file keep it."""
     real, most = os.link, 4
 
     def limited(source, target, **named):

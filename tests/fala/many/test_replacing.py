@@ -1,4 +1,4 @@
-"""The personal models of many devices are carried to a new release."""
+"""The personal models of many devices are carried over to a new release."""
 
 import json
 import os
@@ -31,7 +31,7 @@ ENGINES = ("local", "ray")
 
 @pytest.fixture(scope="module")
 def learned_users(tmp_path_factory, releases, labels):
-    """A folder of users on the old release; each has most of the texts."""
+    """Make a folder of users on the old release, each of whom has most of the texts."""
     folder = tmp_path_factory.mktemp("users")
     shared = Releases(folder / "releases")
     for number, user in enumerate(USERS):
@@ -43,20 +43,20 @@ def learned_users(tmp_path_factory, releases, labels):
 
 @pytest.fixture
 def users(tmp_path, learned_users):
-    """The users' folders."""
+    """Return the users' folders."""
     shutil.copytree(learned_users, tmp_path / "all")
     return [tmp_path / "all/users" / user for user in USERS]
 
 
 @pytest.fixture
 def shared(tmp_path, users):
-    """The releases that they share."""
+    """Return the releases that the users share."""
     return Releases(tmp_path / "all/releases")
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory, learned_users, releases):
-    """The users' states after ``Device.replace``, each by itself."""
+    """Return the users' states after ``Device.replace``, each by itself."""
     folder = shutil.copytree(learned_users, tmp_path_factory.mktemp("reference") / "all")
     states = {}
     for user in USERS:
@@ -67,7 +67,7 @@ def reference(tmp_path_factory, learned_users, releases):
 
 
 def active(folders):
-    """The active backbones."""
+    """Return the names of the active releases."""
     names = []
     for folder in folders:
         with Device.open(folder) as device:

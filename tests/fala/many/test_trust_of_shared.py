@@ -1,4 +1,4 @@
-"""What was checked of a shared release, and for whom: nobody inherits more than its own checks."""
+"""Checks of a shared release count for those who would have made them, and for nobody else."""
 
 import shutil
 
@@ -20,7 +20,7 @@ ONLY_SIGNED = "only a release that is signed by the key"
 
 @pytest.fixture(autouse=True)
 def another_process(monkeypatch):
-    """Nothing is validated or loaded yet; the returned function makes it so again."""
+    """Forget what was validated and loaded; return a function that does so again."""
 
     def forget():
         validation.VALIDATED.clear()
@@ -32,7 +32,7 @@ def another_process(monkeypatch):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A release that every device accepts, and one that must be signed; both are."""
+    """Write a release that every device accepts, and one that must be signed; sign both."""
     folder = tmp_path_factory.mktemp("releases")
     for name in ("vendor", "other"):
         make_key(folder / f"{name}.pem")
@@ -51,7 +51,7 @@ def shared(tmp_path):
 
 
 def refused(tmp_path, shared, files, match=ONLY_SIGNED, **settings):
-    """Every door refuses the special release, and changes nothing."""
+    """Check that every door refuses the special release, and that nothing changes."""
     with pytest.raises(BundleError, match=match):
         Device.create(tmp_path / "refused", files["special"], releases=shared, **settings)
     assert not (tmp_path / "refused").exists()
@@ -130,7 +130,7 @@ def test_a_device_inherits_no_more_from_its_own_past(tmp_path, files):
 
 
 def test_a_file_without_a_record_is_checked(tmp_path, files, shared, another_process):
-    """It was put there, or is a copy of what a device had installed."""
+    """The file was put there, or it is a copy of what a device had installed."""
     Device.create(tmp_path / "a", files["special"], trust=files["key"]).close()
     another_process()
     Device.open(tmp_path / "a", releases=shared).close()

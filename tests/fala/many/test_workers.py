@@ -1,4 +1,4 @@
-"""A function called for items in other processes, some of which end."""
+"""A function is called for items in other processes, some of which end."""
 
 import itertools
 import os

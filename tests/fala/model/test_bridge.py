@@ -1,4 +1,4 @@
-"""Bridges: their mathematics, and their files in a bundle."""
+"""Bridges are affine maps, and files in a bundle."""
 
 import numpy as np
 import pytest

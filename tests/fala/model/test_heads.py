@@ -1,3 +1,5 @@
+"""Heads turn embeddings into inputs, logits and probabilities."""
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ THREE = ("low", "middle", "high")
 
 
 def vendor_logits(head, inputs):
-    """The vendor's formula, without any personal part."""
+    """Compute the vendor's formula, without any personal part."""
     return inputs @ head.weight.T + head.bias
 
 

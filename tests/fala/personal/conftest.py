@@ -1,4 +1,4 @@
-"""A release that is worse for a user."""
+"""Make a release that is worse for a user."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fala_export import write_release
 
 @pytest.fixture
 def blunt(tmp_path, releases):
-    """A release whose embeddings hold only the old vendor model's logits.
+    """Write a release whose embeddings hold only the old vendor model's logits.
 
     The vendor models agree; the user's other preferences are lost.
     """

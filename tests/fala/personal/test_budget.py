@@ -1,4 +1,4 @@
-"""The cost of a replacement: forward passes, time, progress, and cancellation."""
+"""A replacement keeps a budget of forward passes and time, and it can be cancelled."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Learning after a replacement, rollbacks, and several replacements."""
+"""Learning goes on after a replacement, after rollbacks, and after several replacements."""
 
 import shutil
 

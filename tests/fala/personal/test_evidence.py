@@ -1,4 +1,4 @@
-"""What a replacement is fitted to, and what it decides by little evidence."""
+"""Replacements are fitted to labels and old logits, and little evidence decides little."""
 
 import shutil
 
@@ -15,7 +15,7 @@ from fala_export import add_bridge, write_release
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
-    """Old logits of texts without a label are fitted to beside labels."""
+    """The fit uses old logits of texts without a label beside the labels."""
     truth = bridged.planted_labels(unbridged["old"], PROBES)
     folder = tmp_path / "device"
     with Device.create(folder, unbridged["old"]) as device:
@@ -109,7 +109,7 @@ def test_little_evidence_leaves_probabilities_finite(
 
 
 def with_useless_bridge(folder, release, bias=0.0):
-    """A release like this one, with a bridge that maps all texts to the same embedding."""
+    """Write a release like this one, with a bridge that maps all texts to the same embedding."""
     bundle, path = Bundle.open(release), folder / "useless.fala"
     (bridge,) = bundle.bridges().values()
     head = bundle.head()
@@ -140,7 +140,7 @@ def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
 
 
 def drawn_labels(release, seed, shift):
-    """Labels by the vendor's own probabilities, but for their base rate."""
+    """Draw labels by the vendor's own probabilities, but for their base rate."""
     p = vendor_of(release, TEXTS)[:, 1]
     shares = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + shift)))
     chances = np.random.default_rng(seed).random(len(TEXTS))

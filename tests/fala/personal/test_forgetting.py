@@ -37,7 +37,7 @@ def rows_of(device):
 
 
 def teacher(device, gone=(), operation=None):
-    """A function that teaches a device; without what is gone: the examples, or their labels."""
+    """Return a function that teaches a device without the examples, or labels, that are gone."""
 
     def teach(texts, labels, learn=device.learn):
         rows = [
@@ -59,7 +59,7 @@ FITS = "SELECT name, fit_examples FROM slots ORDER BY 1"
 
 
 def twins(folder, release, operation, act, gone=GONE):
-    """A device that does without some examples or labels at last, and one that never had them."""
+    """Yield a device that loses some examples or labels, beside one that never had them."""
     with (
         Device.create(folder / "changed", release) as device,
         Device.create(folder / "never", release) as reference,
@@ -97,12 +97,12 @@ class Acts:
         teach(GONE[:4], ["0"] * 4)
 
     def replaced(self, device, teach):
-        """Every second text has no label: old logits are fitted to."""
+        """Teach every second text without a label, so that old logits are fitted to."""
         teach(TEXTS, [label if at % 2 else None for at, label in enumerate(self.labels)])
         device.replace(self.releases["mid"], Budget(0))
 
     def encoded(self, device, teach):
-        """Without a bridge the new backbone encodes all texts."""
+        """Replace without a bridge, so that the new backbone encodes all texts."""
         teach(TEXTS, [label if at % 2 else None for at, label in enumerate(self.labels)])
         device.replace(self.releases["unbridged"], Budget(200))
 
@@ -112,7 +112,7 @@ class Acts:
         refine_all(device)
 
     def continued(self, device, teach):
-        """One text at a time, some of them with another label; the old model had the first."""
+        """Teach one text at a time, some of them with another label than the old model had."""
         self.replaced(device, teach)
         for text in LATE:
             teach([text], ["1"])
@@ -125,14 +125,14 @@ class Acts:
         teach([*LATE, *GONE[:3]], ["0"] * len(LATE) + ["1"] * 3)
 
     def remembered(self, device, teach):
-        """Old logits are of a model that was not fitted to all the examples."""
+        """Replace by old logits of a model that was not fitted to all the examples."""
         teach(TEXTS[:60], self.labels[:60])
         late = TEXTS[:10] + TEXTS[60:]
         teach(late, [None if TEXTS.index(text) % 2 else "1" for text in late], device.remember)
         device.replace(self.releases["mid"], Budget(0))
 
     def with_an_id_again(self, device, teach):
-        """The largest id is used again, for an example that came after the replacement."""
+        """Use the largest id again, for an example that came after the replacement."""
         self.replaced(device, teach)
         device.rollback()
         device.forget(where=lambda row: row.example == TEXTS[-1])
@@ -140,7 +140,7 @@ class Acts:
         device.rollback()
 
     def replaced_twice(self, device, teach):
-        """Old logits of a deleted backbone cannot be computed again: they are dropped."""
+        """Replace twice, which drops old logits of a backbone that is deleted."""
         self.learned(device, teach)
         device.replace(self.releases["mid"], Budget(0))
         device.replace(self.releases["new"], Budget(0))
@@ -167,7 +167,7 @@ def test_a_device_equals_one_that_never_had_it(
 
 
 def test_labels_that_were_added_one_by_one(tmp_path, releases, operation):
-    """What is gone was in the first fit, or was added to it."""
+    """Some of what is gone was in the first fit, and some was added to it."""
     texts = [f"{first} {second}" for first in TEXTS[:20] for second in TEXTS[20:33]]
     labels = bridged.planted_labels(releases["old"], texts)
 
@@ -305,7 +305,7 @@ def test_other_kinds_of_examples_and_labels(tmp_path, operation, kind):
 
 
 def test_no_byte_of_a_label_is_left(tmp_path):
-    """Unmistakable labels, which changed and were fitted to, are counted in the files."""
+    """The test counts unmistakable labels, which changed and were fitted to, in the files."""
     names = ("unmistakable-one", "unmistakable-two", "unmistakable-three")
     releases = bridged.write_releases(tmp_path, labels=names)
 

@@ -1,4 +1,4 @@
-"""What is forgotten, or has lost its label, is in the memory of the object no more."""
+"""What is forgotten, or has lost its label, is no longer in the object's memory."""
 
 import gc
 
@@ -11,12 +11,12 @@ from fala.testing.releases import LABELS, labels_of, texts, write_releases
 
 
 def gone():
-    """The text that is forgotten; a new object at each call, whose marker is no constant."""
+    """Return the text that is forgotten, as a new object whose marker is no constant."""
     return " ".join(["".join(["quin", "cunx"]), "walked", "over", "the", "station", "on", "Monday"])
 
 
 def reachable():
-    """All arrays and texts that a Python object refers to."""
+    """Return all arrays and texts that a Python object refers to."""
     gc.collect()
     seen, arrays, written = set(), [], []
     pending = gc.get_objects()
@@ -40,7 +40,7 @@ def reachable():
 
 
 def rows_like(arrays, vectors):
-    """Shapes of the arrays with a row whose first numbers are a multiple of one of the vectors."""
+    """Return shapes of the arrays with a row that begins with a multiple of one of the vectors."""
     found = []
     for array in arrays:
         if array.ndim != 2 or array.dtype.kind != "f":
@@ -56,7 +56,7 @@ def rows_like(arrays, vectors):
 
 
 def row_of(device):
-    """The text's row in a device's last fit: its embedding in the coordinates of the fit."""
+    """Return the text's row in a device's last fit: its embedding in the fit's coordinates."""
     (row,) = [row.id for row in device.examples() if row.example == gone()]
     last = device._learner()._last
     rows = last.state.problem.rows
@@ -66,7 +66,7 @@ def row_of(device):
 
 
 def held(release, rows):
-    """Arrays that hold the embedding or one of the rows, and texts that hold the text's marker."""
+    """Return arrays that hold the embedding or a row, and texts that hold the text's marker."""
     arrays, written = reachable()
     text = gone().split()[0]
     vectors = [Bundle.open(release).backbone().encode([gone()])[0], *rows]
@@ -88,7 +88,7 @@ def release(request, tmp_path_factory):
 
 @pytest.mark.parametrize("act", ["forget", "unlabel"])
 def test_nothing_of_a_forgotten_text_is_in_memory(tmp_path, release, act):
-    """Another object, as one of another process, lets go at its next call."""
+    """Another object, like one of another process, lets go at its next call."""
     public = texts() + [f"{text} again" for text in texts()[:60]]
     device = Device.create(tmp_path / "device", release)
     device.learn([*public, gone()], [*labels_of(public), "rude"])

@@ -1,4 +1,4 @@
-"""Replacements over a bridge: the personal model is installed before any forward pass."""
+"""Over a bridge, the personal model is installed before any forward pass."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of a replacement or a refinement."""
+"""A process is killed in the middle of a replacement or a refinement."""
 
 import shutil
 
@@ -18,7 +18,7 @@ class TestKilled:
 
     @pytest.fixture(scope="class")
     def prepared(self, tmp_path_factory, releases, learned):
-        """Folders before and after the instant stage, and all states on the way by their names."""
+        """Return folders before and after the instant stage, and all states by their names."""
         folder = tmp_path_factory.mktemp("killed")
         instant = shutil.copytree(learned, folder / "instant")
         with Device.open(instant) as device:
@@ -37,7 +37,7 @@ class TestKilled:
         return {"old": learned, "instant": instant}, states, final
 
     def name_of(self, prepared, folder, release):
-        """The name of the state of a killed device; the refinement must resume from it."""
+        """Name the state of a killed device, and check that the refinement resumes from it."""
         _, states, final = prepared
         with Device.open(folder) as device:
             values = state(device)
@@ -78,7 +78,7 @@ class TestKilled:
     @pytest.mark.parametrize("start", ["old", "instant"])
     @pytest.mark.parametrize("where", ["moments", "flushes", "torn writes"])
     def test_killed_anywhere(self, prepared, tmp_path, releases, start, where):
-        """Also where writes that were not flushed are lost, at a third of the flushes and names."""
+        """Writes that were not flushed may also be lost, at a third of the flushes and names."""
         release = releases["mid"]
         cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)
         if where == "moments":

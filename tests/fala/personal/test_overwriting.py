@@ -58,7 +58,7 @@ sys.stdin.readline()
 
 @contextmanager
 def reading(path):
-    """Another process that is stopped in a read."""
+    """Stop another process in the middle of a read."""
     command = [sys.executable, "-c", READER, path / "store.sqlite3"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"reading\n"
@@ -66,7 +66,7 @@ def reading(path):
 
 
 def contains(path, text):
-    """Whether a folder has a text; ``grep`` reads, as closing a file here drops SQLite's locks."""
+    """Return whether a folder has a text, by ``grep``: closing a file here drops SQLite's locks."""
     return not subprocess.run(["grep", "-rqF", "--", text, path], check=False).returncode
 
 

@@ -1,4 +1,4 @@
-"""A preview of a replacement, and the same comparison as a guard against a worse model."""
+"""A preview compares a release without installing it, and the same comparison is a guard."""
 
 import json
 
@@ -20,7 +20,7 @@ from fala_export import write_release
 
 
 def files_of(path):
-    """The bytes of a device's files, but of SQLite's shared memory."""
+    """Return the bytes of a device's files, but of SQLite's shared memory."""
     return {
         file.name: file.read_bytes()
         for file in path.rglob("*")
@@ -111,7 +111,7 @@ def test_a_report_warns_of_a_worse_model(device, blunt):
 
 
 def comparison_of(to_old, to_vendor=None, examples=50):
-    """A comparison of so many labels, by mean differences with a standard error of .02."""
+    """Make a comparison by mean differences with a standard error of .02."""
     differences = [None if mean is None else Difference(mean, 0.02, examples)
                    for mean in (to_old, to_vendor)]  # fmt: skip
     return Comparison(examples, 0.40, 0.45, 0.41, *differences)
@@ -123,7 +123,7 @@ def comparison_of(to_old, to_vendor=None, examples=50):
      (-0.013, 50, None), (-0.014, 50, False), (-0.1, 50, False), (None, 5, None)],
 )  # fmt: skip
 def test_a_verdict_needs_a_significant_difference(mean, examples, worse):
-    """By Student's t: 1.677 standard errors at 50 examples, 1.833 at 10."""
+    """Student's t asks for 1.677 standard errors at 50 examples, and for 1.833 at 10."""
     comparison = comparison_of(mean, mean, examples)
     assert comparison.worse is worse
     for accept in ("better-than-old", "better-than-vendor"):
@@ -158,7 +158,7 @@ def test_releases_that_contradict_or_are_unrelated(correlation, contradicts, unr
 
 
 def doubtful(rise, old_with_labels, correlation=0.2, to_old=None):
-    """A comparison of releases that agree little, with all losses higher by standard errors."""
+    """Make a comparison of releases that agree little, whose losses are all higher."""
     return Comparison(
         50, 0.40, 0.45, 0.41, to_old, None, Difference(rise * 0.02, 0.02, 200),
         Correlation(old_with_labels, 200, real=True), Correlation(correlation, 20, real=True),
@@ -191,7 +191,7 @@ def test_labels_decide_about_releases_that_do_not_agree(comparison, worse):
 
 @pytest.mark.parametrize("labelled", [0, 5])
 def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, labels, labelled):
-    """Labels are too few to judge; the vendor models' logits of all examples are enough."""
+    """Labels are too few to judge, but the vendor models' logits of all examples are enough."""
     right, negated = Bundle.open(releases["mid"]), tmp_path / "negated.fala"
     head = right.head()
     write_release(negated, right, Head(head.task, head.labels, -head.weight, -head.bias), {})
@@ -213,7 +213,7 @@ def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, l
 
 @pytest.mark.parametrize("count", [12, 40, 90])
 def test_the_same_release_is_not_worse(tmp_path, releases, count):
-    """Also with old logits, and with random labels, where each fit is noise."""
+    """This holds with old logits and random labels, where each fit is noise."""
     labels = np.random.default_rng(count).integers(0, 2, count).tolist()
     with Device.create(tmp_path / "device", releases["mid"]) as device:
         device.remember(TEXTS)

@@ -1,4 +1,4 @@
-"""Refining a replacement, batch by batch."""
+"""A refinement improves a replacement, batch by batch."""
 
 import os
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.skipif(not hasattr(os, "pipe2"), reason="a system without /proc")
 def test_a_refinement_without_a_free_file_descriptor(device, releases):
-    """The process's memory cannot be read then; the files that it needs are open."""
+    """The process's memory cannot be read then, but the files that it needs are open."""
     resource = pytest.importorskip("resource")
     device.replace(releases["mid"], Budget(1))
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Correlation clustering: its budget, its cost beside the least one, and its steps."""
+"""Correlation clustering keeps its budget, and costs little more than the least cost."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def test_a_negative_budget_is_rejected():
 
 
 def partitions(count):
-    """All partitions of ``count`` things, as assignments."""
+    """Yield all partitions of ``count`` things, as assignments."""
     if count == 0:
         yield []
         return

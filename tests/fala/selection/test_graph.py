@@ -1,3 +1,5 @@
+"""The graph of examples joins near neighbours of the same label."""
+
 import numpy as np
 import pytest
 

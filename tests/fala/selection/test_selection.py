@@ -1,4 +1,4 @@
-"""The examples, and the texts, that are encoded first."""
+"""Representative examples, and the texts that they need, are encoded first."""
 
 import tracemalloc
 
@@ -32,7 +32,7 @@ def test_selected_texts_are_within_the_limit_and_all_needed(missing, limit):
 
 
 def groups(sizes, dim=8, spread=0.05, seed=0):
-    """Vectors around a few directions, and the direction of each."""
+    """Return vectors around a few directions, and the direction of each."""
     random = np.random.default_rng(seed)
     truth = np.repeat(np.arange(len(sizes)), sizes)
     centres = np.eye(dim)[: len(sizes)]

@@ -13,6 +13,7 @@ import bundles
 from fala import Bundle, BundleError, BundleFormatError, Device
 from fala.backbones import OnnxEncoder
 from fala.backbones.onnx_encoder import RUN_TOKENS
+from fala.model.heads import Head
 from fala.slots import validation
 from fala.slots.child import FORBIDDEN
 from fala.slots.validation import check_edge_cases, validate
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def child_processes(monkeypatch):
-    """Child processes are allowed, and no release is validated yet."""
+    """Allow child processes, and forget which releases are valid."""
     monkeypatch.delenv(FORBIDDEN, raising=False)
     monkeypatch.setattr(validation, "VALIDATED", {})
 
@@ -59,7 +60,7 @@ def test_edge_cases_are_encoded_once_in_a_child_process(release, encoded, caplog
     ],
 )
 def test_a_release_that_exhausts_a_limit_ends_the_child_process(kind, match, release, tmp_path):
-    """The audit finds nothing in it."""
+    """The audit finds nothing in this release."""
     path = write_hostile_graph(kind, release, tmp_path / "x.fala")
     hold(path).audit(signed=False)
     with pytest.raises(BundleError, match=match) as caught:
@@ -104,6 +105,16 @@ def test_without_a_child_it_is_loaded_here(name, why, release, tmp_path, monkeyp
     path = write_hostile_graph("silent on blanks", release, tmp_path / "x.fala")
     with pytest.raises(BundleFormatError, match="NaN"):
         validate(hold(path))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_release_without_finite_logits_is_rejected(release, tmp_path, monkeypatch):
+    monkeypatch.setenv(FORBIDDEN, "1")
+    weight = np.full((1, bundles.DIMENSION), 3e38, np.float32)
+    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
+    write_release(tmp_path / "x.fala", hold(release), head, {})
+    with pytest.raises(BundleFormatError, match="its logits are not finite on"):
+        validate(hold(tmp_path / "x.fala"))
 
 
 def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypatch):
@@ -176,7 +187,7 @@ def test_a_signed_release_may_have_a_new_regular_expression(
 @pytest.mark.usefixtures("child_processes")
 @pytest.mark.parametrize("expression", [r"(e+)+$", r"\s+$|\S", r"(?:film|fil+m?)*!"], ids=repr)
 def test_a_slow_regular_expression_is_rejected(expression, release, tmp_path, key):
-    """The library fails after ten million steps for one match; or the limit of time ends it."""
+    """The library fails after ten million steps for one match, or the limit of time ends it."""
     from fala_export.updates.signing import sign_file
 
     path = bundles.with_pattern(release, tmp_path / "x.fala", expression)

@@ -1,4 +1,4 @@
-"""The files of releases in a device's folder."""
+"""The files of releases lie in a device's folder."""
 
 import pytest
 

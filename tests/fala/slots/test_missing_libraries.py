@@ -1,4 +1,4 @@
-"""A transformer's libraries are missing, or broken: an error, and no fault of the release."""
+"""A missing library of a transformer is an error, and no fault of the release."""
 
 import shutil
 import sys
@@ -24,7 +24,7 @@ def releases(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, releases):
-    """A device on word vectors, and the same with the transformer on trial."""
+    """Make a device on word vectors, and the same with the transformer on trial."""
     folder = tmp_path_factory.mktemp("folders")
     with fala.Device.create(folder / "vectors", releases["vectors"]) as device:
         device.learn(TEXTS[:20], LABELS[:20])
@@ -36,7 +36,7 @@ def folders(tmp_path_factory, releases):
 
 @pytest.fixture(params=["onnxruntime", "tokenizers"])
 def missing(request, monkeypatch):
-    """One of the libraries is not installed."""
+    """Hide one of the libraries."""
     monkeypatch.setitem(sys.modules, request.param, None)
     return request.param
 
@@ -46,7 +46,7 @@ def raises(library):
 
 
 def kept(path):
-    """All that a device's store contains, and its bundles' names."""
+    """Return all that a device's store contains, and its bundles' names."""
     tables = [name for (name,) in sql(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
     files = sorted(file.name for file in (path / "bundles").iterdir())
     return {table: sql(path, f"SELECT * FROM {table}") for table in tables}, files

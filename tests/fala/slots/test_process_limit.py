@@ -1,3 +1,5 @@
+"""A device needs no further thread and no further process."""
+
 import subprocess
 import sys
 

@@ -1,4 +1,4 @@
-"""Which release is active after a repair."""
+"""A repair finds out which release is active."""
 
 import contextlib
 import random
@@ -46,7 +46,7 @@ def file_of(folder, release):
 
 @pytest.fixture(scope="module", params=["plain", "encrypted"])
 def rolled_back(request, tmp_path_factory):
-    """A device with 60 labels after a replacement and a rollback, and its key."""
+    """Make a device with 60 labels after a replacement and a rollback; return it and its key."""
     base = tmp_path_factory.mktemp("rolled back")
     write_releases(base)
     key = None if request.param == "plain" else lambda: KEY
@@ -59,7 +59,7 @@ def rolled_back(request, tmp_path_factory):
 
 
 def damaged(data):
-    """A store's file with some bytes damaged, and with most of it zeroed or cut off."""
+    """Yield a store's file with some bytes damaged, and with most of it zeroed or cut off."""
     for number in range(POSITIONS):
         start = number * (len(data) - DAMAGED) // (POSITIONS - 1)
         other = random.Random(number).randbytes(DAMAGED)
@@ -71,7 +71,7 @@ def damaged(data):
 
 
 def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled_back):
-    """The release that the user went back to, with all labels, which no damaged page has alone."""
+    """The release that the user went back to stays with all labels: no page alone has them."""
     original, key = rolled_back
     with Device.open(original, key=key) as device:
         name = device.status().release
@@ -177,7 +177,7 @@ def test_a_repair_without_a_release_needs_a_bundle(folder, releases):
 
 
 def test_a_bundle_is_taken_only_where_none_is_whole(folder, releases):
-    """Of those that the device names: another one in its folder is none of its releases."""
+    """A bundle in the folder that the device does not name is none of its releases."""
     copy = shutil.copytree(folder, folder.with_name("copy"))
     unchecked(folder, "UPDATE slots SET weight = x'00'")
     assert Device.repair(folder, releases["new"]).active == "mid"
@@ -190,7 +190,7 @@ def test_a_bundle_is_taken_only_where_none_is_whole(folder, releases):
 
 
 def test_a_name_that_is_no_digest_is_no_release(folder):
-    """Nor is its length that of the error's message."""
+    """The error's message does not grow with the name."""
     name = f"../{'x' * 5000}"
     unchecked(folder, f"UPDATE tasks SET bundle = '{name}'", f"UPDATE slots SET bundle = '{name}'")
     report = Device.repair(folder)
@@ -199,7 +199,7 @@ def test_a_name_that_is_no_digest_is_no_release(folder):
 
 @pytest.mark.parametrize("lost", ["slots", "tasks"])
 def test_labels_stay_in_the_devices_order(tmp_path, lost):
-    """Whose columns are those of predictions."""
+    """The columns of predictions have this order."""
     head = bundles.make_head(labels=("0", "1"))
     first = bundles.write_word_vector_release(tmp_path / "first.fala", head)
     write_release(tmp_path / "turned.fala", first, head.in_order(["1", "0"]), {})
@@ -218,7 +218,7 @@ def test_labels_stay_in_the_devices_order(tmp_path, lost):
 
 @pytest.fixture
 def versions(tmp_path):
-    """Two versions of a product and a release of another one, and a device of the second."""
+    """Write two versions of a product and a release of another; make a device of the second."""
     plain = bundles.write_word_vector_release(tmp_path / "plain.fala")
     for version, product in ((1, "news"), (2, "news"), (3, "films")):
         add_version(tmp_path / f"{version}.fala", plain, version, product)
@@ -231,7 +231,7 @@ def versions(tmp_path):
 
 @pytest.mark.parametrize("lost", ["the table", "the index", "both"])
 def test_an_older_release_is_rejected_after_a_repair(versions, lost):
-    """Also where the newest one is not the active one, and its record is lost."""
+    """This also holds where the newest one is not active, and its record is lost."""
     folder = versions / "device"
     names = {"the table": ["device"], "the index": ["trusted"], "both": ["device", "trusted"]}[lost]
     damaged_pages(folder, *names)
@@ -252,7 +252,7 @@ def test_a_repair_takes_no_older_or_other_release(versions):
 
 @pytest.mark.parametrize("keep_text", ["never", "always"])
 def test_what_cannot_be_encoded_again_is_kept(tmp_path, releases, labels, truth, keep_text):
-    """Embeddings of both backbones, and which label is the positive one."""
+    """The repair keeps embeddings of both backbones, and which label is the positive one."""
     path = tmp_path / "device"
     with Device.create(path, releases["old"], keep_text=keep_text, positive="0") as device:
         device.learn(TEXTS[:60], labels[:60])
@@ -268,7 +268,7 @@ def test_what_cannot_be_encoded_again_is_kept(tmp_path, releases, labels, truth,
 
 
 def test_lost_embeddings_are_computed_again(folder, replaced, releases):
-    """By ``refine``; those of word vectors by the repair."""
+    """``refine`` computes them; the repair computes those of word vectors."""
     with Device.open(folder) as device:
         device.refine(Budget(90))
     unchecked(folder, "UPDATE embeddings SET vector = x'00'")
@@ -294,7 +294,7 @@ def test_a_failing_fit_loses_no_example(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("unsynced", [pytest.param("kept", marks=pytest.mark.thorough), "some"])
 def test_a_killed_repair_is_not_done_or_whole(tmp_path, folder, unsynced):
-    """With the personal models: they are fitted before the new store takes its place."""
+    """The personal models are fitted before the new store takes its place."""
     unchecked(folder, "UPDATE slots SET weight = x'00'")
     cuts = PowerCuts(lambda path, _: Device.repair(path), folder, scratch=tmp_path)
     ends = cuts.at_operations({"rename", "sync"}, unsynced=unsynced)
@@ -312,7 +312,7 @@ def test_a_killed_repair_is_not_done_or_whole(tmp_path, folder, unsynced):
 
 
 def test_a_release_of_a_repair_is_admitted_as_any_other(tmp_path, releases, labels):
-    """By the key that the device trusts, and after its validation."""
+    """It is verified by the key that the device trusts, and validated."""
     make_key(tmp_path / "key.pem")
     for name in ("old", "mid"):
         (tmp_path / f"{name}.fala").write_bytes(releases[name].read_bytes())
@@ -334,7 +334,7 @@ def test_a_release_of_a_repair_is_admitted_as_any_other(tmp_path, releases, labe
 
 @pytest.fixture
 def without_release(tmp_path):
-    """A device of 40 labelled documents, whose release and store are damaged."""
+    """Make a device of 40 labelled documents, whose release is damaged."""
     release = bundles.write_word_vector_release(tmp_path / "first.fala")
     with Device.create(tmp_path / "device", release.path) as device:
         device.learn(

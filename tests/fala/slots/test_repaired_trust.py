@@ -1,4 +1,4 @@
-"""After a repair a device requires the signatures that it required before."""
+"""After a repair, a device requires the signatures that it required before."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ KEY = bytes(range(32))
 
 @pytest.fixture
 def trusting(tmp_path, releases, labels):
-    """A folder that requires signatures, and the key."""
+    """Make a folder that requires signatures; return it and the key."""
     make_key(tmp_path / "key.pem")
     shutil.copy(releases["old"], tmp_path / "old.fala")
     sign_file(tmp_path / "old.fala", tmp_path / "key.pem")
@@ -96,7 +96,7 @@ def test_a_key_that_can_be_read_stays(trusting, releases):
 
 
 def test_an_encrypted_store_takes_no_key_that_was_edited(trusting, releases, labels):
-    """It has no record but its own, whatever else was edited."""
+    """Its own record alone counts, whatever else was edited."""
     folder, trust = trusting
     copies = [folder.with_name("first"), folder.with_name("second")]
     for copy, wanted in zip(copies, (trust, None), strict=True):

@@ -1,4 +1,4 @@
-"""The rules of a trial: what each event makes of it."""
+"""The rules of a trial say what each event makes of it."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""The choice between the vendor's own model, the recalibrated one and the personal one."""
+"""The decision chooses the vendor's own model, the recalibrated one, or the personal one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The fit: its optimum by brute force, its leave-one-out by refits, and edge cases."""
+"""The fit's optimum equals brute force, and its leave-one-out equals refits."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_the_optimum_equals_brute_force(case):
 
 
 def padded(training, d):
-    """The same training set with features that are always 0, so many that the dual is smaller."""
+    """Add features that are always 0, so many that the dual is smaller."""
     (block,) = training.blocks
     zeros = np.zeros((len(training), d - D))
     inputs = Inputs(np.hstack([block.inputs.coordinates, zeros]))
@@ -82,7 +82,7 @@ def test_primal_and_dual_agree(case):
     ids=str,
 )  # fmt: skip
 def test_factors_in_single_precision_have_the_same_minimum(monkeypatch, case):
-    """Over the columns and over the examples; without a factor but the one at the minimum."""
+    """The factors are over the columns or over the examples, and only the last one is in double."""
     training = make_training(**{"n": 120, **case})
     double = fit(training)
     work = double.work
@@ -103,7 +103,7 @@ def test_factors_in_single_precision_have_the_same_minimum(monkeypatch, case):
 
 
 def left_out_by_refits(training):
-    """The logit of every example by a fit without it."""
+    """Return the logit of every example by a fit without it."""
     logits = []
     for index in range(len(training)):
         labels, targets = training.labels.copy(), training.targets.copy()
@@ -191,7 +191,7 @@ def test_the_calibrated_model_ranks_as_the_vendors(case):
 
 
 def agreeing(training, sign=1):
-    """The same, with labels and old logits that follow the vendor's own logits."""
+    """Return the same set with labels and old logits that follow the vendor's own logits."""
     z = sign * training.vendor_logits()
     labels = np.eye(z.shape[1])[z.argmax(axis=1)]
     if z.shape[1] == 1 or training.link == links.TAGS:

@@ -1,4 +1,4 @@
-"""Fits to more examples than fit in a matrix, and examples that are added to a fit."""
+"""More examples than fit in a matrix are fitted, and examples are added to a fit."""
 
 from dataclasses import replace
 
@@ -66,7 +66,7 @@ def test_left_out_only_gives_equal_logits_at_less_cost(monkeypatch):
 
 
 def still(training):
-    """A fit without a slope, since its mean depends on further examples."""
+    """Fit without a slope, since its mean depends on further examples."""
     return fit(training, Scales((1.0,) * len(training.blocks), slope=0.0, bias=1.0))
 
 
@@ -117,7 +117,7 @@ LARGE = [
 
 
 def restored(training, fitted, trust=1.0):
-    """The state of a fit, from its model's logits in float32."""
+    """Return the state of a fit, from its model's logits in float32."""
     logits = answers(training, fitted).astype(np.float32)
     return State.of_model(training, fitted.scales, logits, trust)
 
@@ -125,7 +125,7 @@ def restored(training, fitted, trust=1.0):
 @pytest.mark.parametrize("largest", [2_000, 100], ids=["examples", "blocks"])
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_a_state_is_restored_from_the_models_logits(case, largest, monkeypatch):
-    """As in an opened device: the same minimum, near which few steps are enough."""
+    """An opened device starts at the same minimum, near which few steps are enough."""
     low(monkeypatch, largest)
     training = make_training(**{**case, "n": 240})
     first = still(training)
@@ -150,7 +150,7 @@ def test_a_state_is_restored_from_a_model_of_less_trust(trust):
 
 @pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}], ids=str)
 def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
-    """Without n-grams up to a hundredth of the rows are added in the metric, then all together."""
+    """Without n-grams, up to a hundredth of the rows are added in the metric, then all together."""
     low(monkeypatch, 300)
     training = make_training(**{**case, "n": 660})
     first = still(part(training, slice(600)))
@@ -171,7 +171,7 @@ def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
 @pytest.mark.parametrize("largest", [2_000, 200], ids=["examples", "blocks"])
 @pytest.mark.parametrize("case", [{"classes": 3}, {}], ids=str)
 def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monkeypatch):
-    """At the same scales, with the slope: no error adds up over relabelled examples."""
+    """At the same scales, with the slope, no error adds up over relabelled examples."""
     low(monkeypatch, largest)
     training = make_training(**{"n": 400, "words": 100, **case})
     first = fit(training)

@@ -1,4 +1,4 @@
-"""A softmax over many labels: as good as the exact one, and cheap."""
+"""The fit to many labels is as good as the exact softmax, and cheap."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from fala.solver.training import Block, Inputs, TrainingSet
 
 
 def planted(classes, n, d, seed=0):
-    """Inputs (2n, d) and classes that depend on them; the vendor knows nothing."""
+    """Return inputs (2n, d) and classes that depend on them; the vendor knows nothing."""
     random = np.random.default_rng(seed)
     x = random.normal(size=(2 * n, d)).astype(np.float32)
     z = x @ random.normal(size=(d, classes)) * 3 / np.sqrt(d)
@@ -47,7 +47,7 @@ def test_the_fit_equals_the_exact_softmax(classes, n, d):
 
 @pytest.mark.parametrize(("classes", "n"), [(3, 30), (5, 30), (5, 110)])
 def test_many_labels_are_left_out_by_fits(monkeypatch, classes, n):
-    """Within .004 nats of refits, and nearer to them than one step from the minimum."""
+    """They are within .004 nats of refits, and nearer to them than one step from the minimum."""
     x, y = planted(classes, n, 40)
     vendor = np.random.default_rng(1).normal(size=(classes, 40)).astype(np.float32) / 8
     training = replace(training_of(x[:n], y[:n], classes), blocks=(Block(Inputs(x[:n]), vendor),))

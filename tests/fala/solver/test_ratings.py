@@ -1,4 +1,4 @@
-"""The fit to numbers: a linear model, checked by the normal equations and by refitting."""
+"""The fit to numbers is a linear model, checked by the normal equations and by refitting."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ STARS = Rating(1, 5, 0.8)
 
 
 def rated(link=STARS, **options):
-    """A training set whose labels are numbers of a planted truth."""
+    """Return a training set whose labels are numbers of a planted truth."""
     training = make_training(**options)
     random = np.random.default_rng(5)
     x = np.hstack([dense(block) for block in training.blocks])
@@ -31,7 +31,7 @@ def rated(link=STARS, **options):
 
 
 def by_normal_equations(training, scales):
-    """The fit's logits, by its Gaussian written out."""
+    """Return the fit's logits, by its Gaussian written out."""
     x = np.hstack([dense(block) for block in training.blocks])
     covariance = gaussian(training, scales)
     covariance[:-1, :-1] *= training.link.spread**2
@@ -77,7 +77,7 @@ def test_leave_one_out_equals_refits(options):
 
 
 def test_the_unit_of_the_numbers_does_not_matter():
-    """Stars and seconds: the same fit, in another unit."""
+    """Stars and seconds have the same fit, in another unit."""
     stars = rated()
     times = 120.0
     blocks = tuple(replace(block, weight=times * block.weight) for block in stars.blocks)

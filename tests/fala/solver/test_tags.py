@@ -1,4 +1,4 @@
-"""Tags: each is the problem of a head of two labels, in the fit and in the decision."""
+"""Each tag is the problem of a head of two labels, in the fit and in the decision."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from training_sets import make_training
 
 
 def tag_of(training, column):
-    """The training set of one tag, as of two labels."""
+    """Return the training set of one tag, as of two labels."""
     columns = slice(column, column + 1)
     blocks = tuple(replace(block, weight=block.weight[columns]) for block in training.blocks)
     return replace(

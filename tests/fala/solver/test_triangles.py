@@ -1,4 +1,4 @@
-"""Triangular factors on NumPy alone, beside LAPACK's."""
+"""Triangular factors on NumPy alone equal LAPACK's."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ SIZES = [0, 1, 2, 16, 17, 63, 64, 65, 129, 255, 256, 257, 300, 513]
 
 
 def positive(n, condition=10.0, seed=0):
-    """A positive definite matrix of a known condition number."""
+    """Return a positive definite matrix of a known condition number."""
     random = np.random.default_rng(seed)
     basis = np.linalg.qr(random.normal(size=(n, n)))[0]
     matrix = (basis * np.geomspace(1, 1 / condition, n)) @ basis.T
@@ -19,7 +19,7 @@ def positive(n, condition=10.0, seed=0):
 
 
 def with_the_lower_half(matrix):
-    """The same with NaN in the upper half, which must not be read."""
+    """Return the same matrix with NaN in the upper half, which must not be read."""
     return np.where(np.tri(len(matrix), dtype=bool), matrix, np.nan)
 
 
@@ -52,7 +52,7 @@ def test_factors_and_solutions_equal_lapacks(n, kind):
 
 
 def residual(lower, solution, right_side):
-    """The backward error of a triangular solve, in units of rounding."""
+    """Return the backward error of a triangular solve, in units of rounding."""
     lengths = np.abs(lower) @ np.abs(solution) + np.abs(right_side)
     return float((np.abs(lower @ solution - right_side) / lengths).max() / np.finfo(np.float64).eps)
 
@@ -60,7 +60,7 @@ def residual(lower, solution, right_side):
 @pytest.mark.parametrize("n", [60, 200, 300])
 @pytest.mark.parametrize("condition", [1e6, 1e10, 1e14])
 def test_solving_is_as_stable_as_substitution(n, condition):
-    """The residual stays within rounding whatever the condition; so does LAPACK's."""
+    """The residual stays within rounding whatever the condition, as LAPACK's does."""
     matrix = positive(n, condition)
     triangle = cholesky(matrix.copy())
     right_side = np.random.default_rng(1).normal(size=(n, 4))
@@ -74,7 +74,7 @@ def test_solving_is_as_stable_as_substitution(n, condition):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_blocks_of_a_bad_condition_are_solved_to_rounding(seed):
-    """The inverses alone are not enough: the residual is solved once more."""
+    """The inverses alone are not enough, so the residual is solved once more."""
     random = np.random.default_rng(seed)
     lower, right_side = np.tril(random.normal(size=(200, 200))), random.normal(size=200)
     assert residual(lower, Triangle(lower).solve(right_side), right_side) < 2

@@ -1,4 +1,4 @@
-"""Folders that a process may not read or write: they are not damaged, and nothing changes."""
+"""Folders that a process may not read or write are not damaged, and nothing changes."""
 
 import contextlib
 import errno
@@ -39,7 +39,7 @@ def as_user():
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory, releases, labels):
-    """Folders of killed devices, whose rows are in the log: plain, and encrypted."""
+    """Make folders of killed devices, plain and encrypted, whose rows are in the log."""
     base = tmp_path_factory.mktemp("killed")
     for name, key in (("plain", None), ("encrypted", lambda: KEY)):
         with Device.create(base / f"{name}-open", releases["old"], key=key) as device:
@@ -50,7 +50,7 @@ def killed(tmp_path_factory, releases, labels):
 
 @pytest.fixture(params=["plain", "encrypted"])
 def device(request, killed):
-    """The folder of a user's killed device, and the arguments to open it."""
+    """Return the folder of a user's killed device, and the arguments to open it."""
     key = None if request.param == "plain" else lambda: KEY
     with tempfile.TemporaryDirectory(prefix="fala-") as base:  # others may not enter tmp_path
         Path(base).chmod(0o755)
@@ -70,7 +70,7 @@ def contents(folder):
 
 
 def check_whole(folder, options):
-    """Nothing of a device is lost."""
+    """Check that nothing of a device is lost."""
     report = Device.examine(folder, **options)
     assert (report.whole, report.examples, report.labelled) == (True, 90, 90)
     with Device.open(folder, **options) as device:
@@ -156,7 +156,7 @@ def test_a_shortage_of_memory_is_no_damage(device, monkeypatch):
     ],
 )
 def test_a_repair_on_a_failing_disk_loses_nothing(device, tmp_path, damaged, error, step):
-    """At whatever operation it fails, the next repair has all that the first one had."""
+    """Whichever operation fails, the next repair has all that the first one had."""
     folder, options = device
     if damaged:
         with closing(sqlite3.connect(folder / STORE)) as db, db:

@@ -1,4 +1,4 @@
-"""Ctrl-C, or another signal's exception, at any call: the object and the folder stay usable."""
+"""Ctrl-C, or another signal's exception, at any call leaves the object and the folder usable."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ POINTS = 70
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt where Python runs a signal's handler: after a call, at a start."""
+    """Raise KeyboardInterrupt where Python runs a signal's handler: after a call, at a start."""
 
     def __init__(self, at):
         self.calls, self.at = 0, at
@@ -31,7 +31,7 @@ class Interrupt:
 
 
 def interrupted(call, at=0):
-    """Call a function, which is interrupted; how many calls it made, and whether it was."""
+    """Call a function, interrupt it, and return how many calls it made."""
     interrupt, before = Interrupt(at), sys.getprofile()
     try:
         sys.setprofile(interrupt)
@@ -43,7 +43,7 @@ def interrupted(call, at=0):
 
 @pytest.fixture
 def pair(fala_folder):
-    """Two objects on a folder with a release on trial."""
+    """Open two objects on a folder with a release on trial."""
     known = texts()[:8]
     folder = fala_folder("glove", known, labels_of(known))
     with fala.Device.open(folder) as device, fala.Device.open(folder) as other:
@@ -57,7 +57,7 @@ def remembering(device):
 
 @pytest.mark.parametrize("operation", ["remember", "confirm"])
 def test_an_interrupt_anywhere_frees_the_folder_at_once(pair, operation):
-    """Even while the app holds the exception, whose traceback has all frames."""
+    """The folder is free even while the app holds the exception, whose traceback has all frames."""
     device, other = pair
     call = remembering(device) if operation == "remember" else device.confirm
     call()  # the first one makes more calls

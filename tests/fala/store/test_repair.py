@@ -1,4 +1,4 @@
-"""Damaged device folders: their health reports, and what a repair restores."""
+"""Damaged device folders are reported, and a repair restores what it can."""
 
 import contextlib
 import os
@@ -76,7 +76,7 @@ def test_unreadable_rows_affect_no_other_row(folder, replaced):
 
 
 def test_another_key_deletes_the_damaged_store(folder):
-    """It has texts that nobody could read without the new key otherwise."""
+    """The damaged store has texts that anybody could read without the new key."""
     unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
     aside = folder / Device.repair(folder).aside
     with Device.open(folder) as device:
@@ -92,7 +92,7 @@ def has_dbstat():
 
 
 def pages_of(folder, name):
-    """The pages of a table's, or index's, rows."""
+    """Return the pages of the rows of a table, or of an index."""
     query = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path"
     return [page for (page,) in sql(folder, query, name)]
 
@@ -136,7 +136,7 @@ def examples_of(folder):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "encrypted"])
 def long_texts(request, tmp_path_factory, releases):
-    """The folder of a device with 400 labelled long texts, its key, and their rows."""
+    """Make a device with 400 labelled long texts; return its folder, its key, and the rows."""
     key = (lambda: bytes(32)) if request.param else None
     folder = tmp_path_factory.mktemp("long") / "device"
     long = [f"{number} {TEXTS[number % 90]} " * 20 for number in range(400)]
@@ -150,7 +150,7 @@ def long_texts(request, tmp_path_factory, releases):
 @pytest.mark.parametrize("table", ["examples", "texts", "sqlite_autoindex_examples_1", "labels"])
 @pytest.mark.parametrize("how", ["empty", "an earlier page", "root"])
 def test_damaged_pages_lose_no_example(tmp_path, long_texts, how, table):
-    """Of a table, or of an index: what one has lost the others have."""
+    """What a table or an index has lost, the others have."""
     original, key, before = long_texts
     file = shutil.copytree(original, tmp_path / "device") / STORE
     data = file.read_bytes()

@@ -1,4 +1,4 @@
-"""The store's one version: made whole or not at all, and no other is read."""
+"""The store has one version: it is made whole or not at all, and no other is read."""
 
 import shutil
 import subprocess

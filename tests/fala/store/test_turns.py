@@ -1,4 +1,4 @@
-"""Writers take turns: threads of one process, and processes of one folder."""
+"""Writers take turns, as threads of one process and as processes of one folder."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ from fala.store.turns import Turns
 
 @pytest.fixture
 def pair(tmp_path):
-    """The turns of two processes."""
+    """Make the turns of two processes."""
     (tmp_path / "store").touch()
     pair = [Turns(tmp_path / "store", 5) for _ in range(2)]
     yield pair
@@ -54,7 +54,7 @@ def test_a_turn_that_does_not_end_is_an_error(tmp_path):
 
 
 def test_a_thread_does_not_wait_for_itself(pair):
-    """By another object on the folder: an app's function may have one."""
+    """An app's function may have another object on the folder."""
     first, second = pair
     with first.turn(), pytest.raises(UsageError, match="another Device object"), second.turn():
         pytest.fail("two have the turn")
@@ -64,7 +64,7 @@ def test_a_thread_does_not_wait_for_itself(pair):
 
 @pytest.mark.parametrize("of", ["processes", "threads"])
 def test_who_waits_is_next(pair, of):
-    """However often another one writes."""
+    """This holds however often another one writes."""
     first, second = pair if of == "processes" else [pair[0]] * 2
     taken, ended, before = [], threading.Event(), []
 

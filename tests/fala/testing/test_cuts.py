@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def notes_after(folder, scratch, unsynced, **how):
-    """The possible notes after power cuts while one is written, and whether it was reported."""
+    """Return the possible notes after power cuts, and whether the new one was reported."""
 
     def work(path, report):
         write(path, "new", **how)

@@ -1,4 +1,4 @@
-"""The fixtures that an app's tests get from pytest."""
+"""An app's tests get fixtures from pytest."""
 
 import errno
 import time

@@ -1,4 +1,4 @@
-"""The layer between a process and its disk: it records operations, and fails like a disk."""
+"""The layer between a process and its disk records operations, and fails like a disk."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from fala.testing import counted, failing_disk, run_apart, watching
 
 
 def use_files(folder):
-    """Python's own ways to change a folder."""
+    """Change a folder in Python's own ways."""
     (folder / "made").mkdir()
     part = folder / "made" / "part"
     with part.open("wb") as stream:
@@ -99,7 +99,7 @@ def test_every_operation_of_python_fails_with_the_error(error, tmp_path):
 
 
 def errors_of_sqlite(folder, at, error):
-    """SQLite's error when writes to its log begin to fail."""
+    """Return SQLite's error when writes to its log begin to fail."""
     with contextlib.closing(sqlite3.connect(folder / "a.sqlite3", isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("CREATE TABLE numbers (number)")

@@ -1,4 +1,4 @@
-"""Inverse document frequencies of one byte per n-gram, and rows of unit length."""
+"""Inverse document frequencies take one byte per n-gram, and rows have unit length."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_frequencies_decrease_with_the_number_of_texts():
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
 def test_a_byte_holds_every_frequency_exactly(count):
-    """With the largest over 255 as the step, computed in float32 or in float64."""
+    """The step is the largest over 255, computed in float32 or in float64."""
     idf = fit_idf([f"text {number}" for number in range(count)])
     assert idf.dtype == np.float32
     step = idf.max() / np.float32(STEPS)

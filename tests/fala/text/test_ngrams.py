@@ -41,7 +41,7 @@ def bucket(hashed, kind):
 
 
 def expected(tokens, words=None):
-    """Buckets of tokens, and of the words that they make; without words, of the tokens'."""
+    """Return buckets of tokens, and of the words that they make; without words, of the tokens'."""
     result = {bucket(polynomial(token), "token") for token in tokens}
     for first, second in itertools.pairwise(tokens):
         hashed = (polynomial(first) * MARKS["pair"] + polynomial(second)) % 2**64

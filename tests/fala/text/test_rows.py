@@ -1,4 +1,4 @@
-"""Products of sparse rows, beside the same of a matrix written out."""
+"""Products of sparse rows equal those of a matrix written out."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def sparse(matrix):
 
 
 def random_rows(n, seed=0):
-    """Some columns in nearly all rows, some in few, some in one and some in none; empty rows."""
+    """Draw columns in nearly all rows, in few, in one and in none; some rows are empty."""
     random = np.random.default_rng(seed)
     share = np.repeat([0.9, 0.3, 1.5 / max(n, 1), 0.0], WIDTH // 4)
     matrix = random.normal(size=(n, WIDTH)) * (random.random((n, WIDTH)) < share)

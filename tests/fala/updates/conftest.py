@@ -1,4 +1,4 @@
-"""A device with labels, and a vendor whose repository is served on the loopback."""
+"""Make a device with labels, and a vendor whose repository is served on the loopback."""
 
 import shutil
 
@@ -11,7 +11,7 @@ from vendors import Vendor
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory, releases):
-    """A vendor who has published version 1."""
+    """Make a vendor who has published version 1."""
     vendor = Vendor(tmp_path_factory.mktemp("begun") / "vendor")
     vendor.publish(releases["mid"])
     return vendor
@@ -30,7 +30,7 @@ def server(vendor):
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory, learned, begun):
-    """The folder of the device with version 1."""
+    """Make the folder of the device with version 1."""
     folder = shutil.copytree(learned, tmp_path_factory.mktemp("once") / "device")
     with FileServer(begun.files()) as server, Device.open(folder) as device:
         assert device.update(server.address, root=begun.root).new == "model v1 (mid)"
@@ -39,14 +39,14 @@ def once(tmp_path_factory, learned, begun):
 
 @pytest.fixture
 def updated(tmp_path, once):
-    """The device with version 1."""
+    """Open the device with version 1."""
     with Device.open(shutil.copytree(once, tmp_path / "updated", symlinks=True)) as device:
         yield device
 
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory, begun, releases):
-    """The vendor with version 2."""
+    """Make the vendor with version 2."""
     vendor = begun.copy(tmp_path_factory.mktemp("twice") / "vendor")
     vendor.publish(releases["new"])
     return vendor

@@ -1,4 +1,4 @@
-"""Attacks on an update: each is run against a real server, and rejected."""
+"""Attacks on an update run against a real server, and are rejected."""
 
 import gc
 
@@ -32,13 +32,13 @@ def vendor(tmp_path, twice):
 
 @pytest.fixture
 def outdated(updated, begun, server):
-    """The device with version 1, and version 2 on the server."""
+    """Return the device with version 1, while version 2 is on the server."""
     server.before = begun.files()
     return updated
 
 
 def rejects(device, vendor, server, error, match, **options):
-    """An update raises exactly this error, and nothing has changed."""
+    """Check that an update raises exactly this error, and that nothing has changed."""
     before, installed = state(device), files_of(device._folder.path)
     with pytest.raises(error, match=match) as caught:
         device.update(server.address, root=vendor.root, **options)
@@ -50,13 +50,13 @@ def rejects(device, vendor, server, error, match, **options):
 
 
 def assert_updates(device, vendor, server):
-    """The same device updates from the honest files."""
+    """Check that the same device updates from the honest files."""
     server.files, server.special = vendor.files(), {}
     assert device.update(server.address, root=vendor.root).new == "model v2 (new)"
 
 
 def newest_target(files, before):
-    """The release that was added last."""
+    """Return the release that was added last."""
     (path,) = [path for path in files if path.startswith("targets/") and path not in before]
     return path
 
@@ -88,7 +88,7 @@ class TestArbitrarySoftware:
 
     @pytest.fixture
     def no_collection(self):
-        """No finalizer runs, and fails, where a parser has reached the end of the stack."""
+        """Run no finalizer, which would fail where a parser has reached the end of the stack."""
         gc.collect()
         gc.disable()
         yield
@@ -194,7 +194,7 @@ class TestSlowRetrieval:
 
 class TestExtraneousDependencies:
     def test_a_release_of_another_product_is_rejected(self, outdated, vendor, server):
-        """A signed release of another product, under this product's path."""
+        """The release of another product is signed, and lies under this product's path."""
         vendor.publish_as("model", {"product": "news", "version": 9})
         server.files = vendor.files()
         rejects(outdated, vendor, server, UntrustedUpdateError, "not declared as a release")

@@ -1,4 +1,4 @@
-"""Updates from ordinary web servers: compressed files, pages for missing files, wrong lengths."""
+"""Ordinary web servers compress files and send pages for missing ones; updates work."""
 
 import gzip
 import zlib
@@ -21,7 +21,7 @@ def raw_deflate(data):
 
 
 def sends(body, *headers, status="200 OK", length=None, chunked=False):
-    """A response in place of a file; the length may be a wrong one."""
+    """Return a response in place of a file; its length may be wrong."""
     length = len(body) if length is None else length
     framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
     head = "\r\n".join([f"HTTP/1.1 {status}", framing, *headers, "", ""]).encode()

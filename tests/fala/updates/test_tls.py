@@ -1,4 +1,4 @@
-"""Updates over TLS, with a trusted and with an untrusted certificate."""
+"""Updates run over TLS, with a trusted certificate only."""
 
 import ssl
 from datetime import datetime, timedelta, timezone
@@ -21,7 +21,7 @@ from vendors import Sender
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A self-signed certificate of the loopback, and its key, in one file."""
+    """Write a self-signed certificate of the loopback, and its key, into one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
     now = datetime.now(timezone.utc)

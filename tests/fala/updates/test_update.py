@@ -1,4 +1,4 @@
-"""An honest vendor: newer releases are installed once; interrupted downloads resume."""
+"""An honest vendor's newer releases are installed once, and interrupted downloads resume."""
 
 import json
 import os
@@ -22,7 +22,7 @@ LARGE = 500_000
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A release of half a megabyte."""
+    """Write a release of half a megabyte."""
     path = tmp_path_factory.mktemp("large") / "large.fala"
     words = (f"word{number}{'x' * 40}" for number in range(9_000))
     write_word_vector_release(path, words=("<unk>", *words))
@@ -32,7 +32,7 @@ def large(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def large_vendor(tmp_path_factory, large):
-    """A vendor who offers the large release."""
+    """Make a vendor who offers the large release."""
     vendor = Vendor(tmp_path_factory.mktemp("offering") / "vendor")
     vendor.publish(large)
     return vendor
