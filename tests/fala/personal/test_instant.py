@@ -55,6 +55,19 @@ def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(device, relea
     np.testing.assert_allclose(device.predict_proba(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
 
 
+def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
+    releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
+    truth = bridged.planted_labels(releases["old"], PROBES)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.learn(TEXTS, bridged.planted_labels(releases["old"], TEXTS))
+        encoded.clear()
+        report = device.replace(releases["mid"], Budget(0))
+        assert len(encoded) == report.counts.probes and report.decision == "personal"
+        of_vendor = vendor_of(releases["mid"])[range(len(PROBES)), ["abc".index(y) for y in truth]]
+        assert loss(device, truth) < -np.log(of_vendor).mean()
+        assert device.refine(Budget(30)).forward_passes > 0
+
+
 @pytest.mark.parametrize("query", [False, True])
 def test_a_bridge_carries_over_a_matcher(tmp_path, encoded, query):
     releases = bridged.write_releases(tmp_path, task="matching", query=query)

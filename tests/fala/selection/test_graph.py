@@ -80,21 +80,6 @@ def test_clusters_do_not_mix_labels():
     np.testing.assert_array_equal(labels[clustering.pivots][clustering.assignment], labels)
 
 
-def test_a_zero_vector_is_its_own_cluster():
-    embeddings = vectors(20)
-    embeddings[[3, 11]] = 0
-    clustering = cluster_graph(build_graph(embeddings, None, neighbours=19), budget=1000, seed=0)
-    assert np.bincount(clustering.assignment)[clustering.assignment[[3, 11]]].tolist() == [1, 1]
-    assert len(clustering.pivots) == 3
-
-
-def test_duplicates_share_a_cluster():
-    embeddings = np.repeat(np.eye(4), 5, axis=0)
-    clustering = cluster_graph(build_graph(embeddings, None, neighbours=4), budget=2000, seed=2)
-    assert len(clustering.pivots) == 4
-    np.testing.assert_array_equal(clustering.assignment, np.repeat(clustering.assignment[::5], 5))
-
-
 def test_unit_vectors_survive_extreme_lengths():
     scaled = unit_vectors([[3e300, 4e300], [3e-300, 4e-300], [0, 0]])
     np.testing.assert_allclose(scaled, [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-6)

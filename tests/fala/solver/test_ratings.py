@@ -76,20 +76,6 @@ def test_leave_one_out_equals_refits(options):
             assert ours.left_out[position] == pytest.approx(refit.left_out[position], abs=1e-6)
 
 
-def test_the_unit_of_the_numbers_does_not_matter():
-    """Stars and seconds have the same fit, in another unit."""
-    stars = rated()
-    times = 120.0
-    blocks = tuple(replace(block, weight=times * block.weight) for block in stars.blocks)
-    seconds = replace(
-        stars, blocks=blocks, bias=times * stars.bias, labels=times * stars.labels,
-        link=Rating(120, 600, times * 0.8),
-    )  # fmt: skip
-    np.testing.assert_allclose(
-        fit(seconds).full.left_out, times * fit(stars).full.left_out, rtol=1e-5
-    )
-
-
 @pytest.mark.parametrize("better", [True, False])
 def test_squared_errors_are_compared(better):
     random = np.random.default_rng(0)
