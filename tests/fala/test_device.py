@@ -115,7 +115,7 @@ def test_learn_with_no_some_and_changed_labels(device):
     [
         (["good", "bad"], ["1", "2"], "label of example 1 is a text of 1 char"),
         (["good", Match((), "bad")], None, "example 1 is a Match"),
-        (["good", "bad"], ["1"], "2 examples, but 1 label$"),
+        (["good", "bad"], ["1"], "there are 2 examples and 1 label$"),
         (["good", " "], ["0", "1"], "a text of example 1 is blank"),
         ({"good", "bad"}, ["0", "1"], "examples must be a sequence, not a set"),
         (["good", "bad"], {"0", "1"}, "labels must be a sequence, not a set"),
@@ -309,7 +309,7 @@ def test_a_damaged_slot_name_is_quoted_briefly(device):
 @pytest.mark.parametrize(
     ("table", "column", "message"),
     [
-        ("texts", "id", "an id that none can have"),
+        ("texts", "id", "an id that is out of range"),
         ("active", "data", "its count of changes is damaged"),
     ],
 )

@@ -168,7 +168,7 @@ class Model:
         ({"ratings": (5, 1)}, DataError, "the lowest and the highest"),
         ({"ratings": (1, float("nan"))}, DataError, "the lowest and the highest"),
         ({"labels": ["a", "b"], "encoder": None}, DataError, "pass encoder=.*or dimension="),
-        ({"labels": ["a", "b"], "encoder": Model()}, DataError, "as model.encode"),
+        ({"labels": ["a", "b"], "encoder": Model()}, DataError, "like model.encode"),
         ({"labels": ["a", "b"], "encoder": {" ": len}}, DataError, "an encoder's name"),
         ({"labels": ["a", "b"], "dimension": 0}, DataError, "dimension must be"),
         ({"labels": ["a", "b"], "encoder": {"x": len, "y": len}}, DataError, "2 functions"),

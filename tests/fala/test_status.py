@@ -259,7 +259,7 @@ class TestSideBySide:
         assert device.compare([]).differ.shape == (0,)
 
     def test_without_another_model_it_is_an_error(self, device, path, releases):
-        with pytest.raises(DeviceError, match="no earlier one is kept"):
+        with pytest.raises(DeviceError, match="no earlier model is kept"):
             device.compare(PROBES)
         device.replace(releases["mid"], Budget(0))
         before = device.predict_proba(PROBES)
@@ -268,7 +268,7 @@ class TestSideBySide:
         damage(path, releases["old"])
         with (
             Device.open(path) as again,
-            pytest.raises(DeviceError, match="the previous one is damaged"),
+            pytest.raises(DeviceError, match="the previous model is damaged"),
         ):
             again.compare(PROBES)
         np.testing.assert_array_equal(device.predict_proba(PROBES), before)
@@ -326,9 +326,9 @@ def test_update_says_why_it_skips(tmp_path, versions):
     with FileServer(vendor.files()) as server:
         command = ("update", path, server.address, "--root", vendor.root)
         assert works(*command).stdout.startswith("comments v1 -> comments v2: ")
-        assert works(*command).stdout == "comments v2: nothing newer\n"
+        assert works(*command).stdout == "comments v2: no newer release\n"
         works("rollback", path)
-        assert works(*command).stdout == "comments v2: skipped: you rolled it back\n"
+        assert works(*command).stdout == "comments v2: skipped, because you rolled it back\n"
 
 
 def test_an_unreadable_previous_release_has_no_name(device, path, releases):

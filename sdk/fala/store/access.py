@@ -1,4 +1,4 @@
-"""SQLite's errors of access. They say nothing about the content of a store: it is not damaged."""
+"""SQLite's errors of access, which do not mean that the content of a store is damaged."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from fala.base.errors import DeviceError
 from fala.base.files import FAILING_DISK, FULL_DISK, NO_PERMISSION, device_errors
 
 _IN_USE = "another process uses it; try again"
-#: The errors, by SQLite's messages, and what to do. See https://www.sqlite.org/rescode.html; Python
-#: has the codes from 3.11 on. "Out of memory" is Python's MemoryError.
+#: What to do about each of SQLite's messages; see https://www.sqlite.org/rescode.html. Messages
+#: identify the errors because Python has their codes only since 3.11. "Out of memory" is Python's
+#: MemoryError.
 _ADVICE = {
     "access permission denied": NO_PERMISSION,
     "attempt to write a readonly database": NO_PERMISSION,
@@ -27,21 +28,21 @@ _ADVICE = {
     "query aborted": _IN_USE,
     "unable to open database file": f"{FULL_DISK}, or {NO_PERMISSION}",
 }
-#: The code of a damaged page.
+#: SQLite's code for a damaged page.
 _CORRUPT = 11
 
 
 def is_access(error: BaseException) -> bool:
-    """Whether an error says that a store cannot be read or written, and nothing of its content."""
+    """Return whether an error means that a store cannot be accessed, whatever its content."""
     return isinstance(error, sqlite3.Error) and str(error) in _ADVICE
 
 
 def check_access(error: BaseException) -> None:
-    """Raise an error of access to a store or a bundle: what cannot be read is not damaged.
+    """Raise an error of access to a store or a bundle, because what cannot be read is not damaged.
 
     Raises:
-        DeviceError: It is one of access.
-        sqlite3.Error: It is SQLite's.
+        DeviceError: If the error is one of access.
+        sqlite3.Error: If the error of access is SQLite's.
     """
     cause: BaseException | None = error
     while cause is not None:
@@ -55,19 +56,19 @@ def check_access(error: BaseException) -> None:
 
 
 def integrity(database: sqlite3.Connection, argument: object) -> Sequence[str]:
-    """The problems that SQLite's check of a store finds; none of a whole one.
+    """Return the problems that SQLite's check of a store finds; empty if it is whole.
 
     Args:
         database: A connection to the store.
         argument: A table to check, or the most problems to return.
 
     Raises:
-        sqlite3.Error: It cannot be read.
+        sqlite3.Error: If the store cannot be read.
     """
     rows = database.execute(f"PRAGMA integrity_check({argument})").fetchall()
     lines = [str(line) for (line,) in rows]
     for line in lines:
-        # The check returns an error of reading a page as a line.
+        # The check reports an error of reading a page as a line of its result.
         unread = re.search(r"error code=(\d+)", line)
         if unread is not None and int(unread[1]) & 0xFF != _CORRUPT:
             raise sqlite3.OperationalError("disk I/O error")
@@ -75,10 +76,10 @@ def integrity(database: sqlite3.Connection, argument: object) -> Sequence[str]:
 
 
 def access_error(path: Path, error: sqlite3.Error) -> DeviceError:
-    """FaLA's error for one of access: the files that it is about, and what to do.
+    """Return FaLA's error for an error of access, with the files that it is about and what to do.
 
     Args:
-        path: The store's file; its journals are beside it.
+        path: The store's file, beside which its journals are.
         error: An error of access.
     """
     reason = str(error)

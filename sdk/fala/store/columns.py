@@ -1,7 +1,7 @@
 """Check the values of a store's columns, which can be anything in a damaged file.
 
 Every function takes a value from SQLite, and raises ``ValueError`` if it is invalid. No message
-contains a text of the user's.
+contains a text of the user.
 """
 
 from __future__ import annotations
@@ -18,96 +18,96 @@ from fala.base.errors import type_of
 from fala.bundle.manifest import PRODUCT
 from fala.model.links import PerTag
 
-#: The errors of reading a damaged value.
+#: The errors that reading a damaged value raises.
 DAMAGE = (TypeError, ValueError, LookupError, OverflowError, RecursionError)
 
-#: More changes than a device can have had.
+#: More changes than any device can have had.
 _MOST_CHANGES = 2**53
-#: SQLite's default limit on variables in a statement, and that of versions before 3.32.
+#: SQLite's default limit on variables in a statement; versions before 3.32 have a lower one.
 _VARIABLES = 32_000 if sqlite3.sqlite_version_info >= (3, 32) else 900
 
 
 def text(value: object) -> str:
-    """A text."""
+    """Return a text."""
     if not isinstance(value, str):
         raise ValueError(f"a text expected, not {type_of(value)}")
     return value
 
 
 def adapter_named(value: object) -> str:
-    """The name of a task's adapter; empty for the device's own task."""
+    """Return the name of a task's adapter; empty for the device's own task."""
     if value != "" and not PRODUCT.fullmatch(text(value)):
-        raise ValueError("a name that no adapter has")
+        raise ValueError("an adapter has an invalid name")
     return text(value)
 
 
 def whole(value: object) -> int:
-    """A whole number."""
+    """Return a whole number."""
     if not isinstance(value, int):
         raise ValueError(f"a whole number expected, not {type_of(value)}")
     return value
 
 
 def change_count(value: object) -> int:
-    """A count of changes."""
+    """Return a count of changes."""
     if not 0 <= whole(value) < _MOST_CHANGES:
-        raise ValueError("a count of changes that cannot be")
+        raise ValueError("a count of changes is out of range")
     return whole(value)
 
 
 def number(value: object) -> float:
-    """A finite number."""
+    """Return a finite number."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"a finite number expected, not {type_of(value)}")
     return float(value)
 
 
 def per_tag(value: object) -> PerTag:
-    """A finite number, or one a tag."""
+    """Return a finite number, or one number per tag."""
     if isinstance(value, bytes):
         return tuple(number(cell) for cell in np.frombuffer(value, "<f8").tolist())
     return number(value)
 
 
 def encode_cell(value: PerTag) -> float | bytes:
-    """The cell of ``per_tag``."""
+    """Return the cell that ``per_tag`` reads."""
     return np.array(value, "<f8").tobytes() if isinstance(value, tuple) else float(value)
 
 
 def blob(value: object) -> bytes:
-    """Bytes."""
+    """Return bytes."""
     if not isinstance(value, bytes):
         raise ValueError(f"bytes expected, not {type_of(value)}")
     return value
 
 
 def floats(value: object) -> NDArray[np.float32]:
-    """Finite numbers in float32, one or more."""
+    """Return an array of one or more finite numbers in float32."""
     numbers = np.frombuffer(blob(value), "<f4")
     if not len(numbers) or not np.isfinite(numbers).all():
-        raise ValueError("an array that is empty, or not finite")
+        raise ValueError("an array is empty, or contains a number that is not finite")
     return numbers
 
 
 def encode_floats(array: NDArray[np.float32]) -> bytes:
-    """The cell of ``floats``."""
+    """Return the cell that ``floats`` reads."""
     return array.astype("<f4").tobytes()
 
 
 def optional_text(value: object) -> str | None:
-    """A text, or None."""
+    """Return a text, or None."""
     return None if value is None else text(value)
 
 
 def optional_number(value: object) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     return None if value is None else number(value)
 
 
 def rows_in(
     db: sqlite3.Connection, query: str, values: Sequence[object], *before: object
 ) -> list[tuple[Any, ...]]:
-    """Run a statement on the rows whose column has one of some values, however many.
+    """Run a statement on the rows whose column has one of some values, however many there are.
 
     Args:
         db: The connection.
@@ -126,13 +126,13 @@ def rows_in(
 def insert_rows(
     db: sqlite3.Connection, insertion: str, rows: Sequence[tuple[object, ...]], ending: str = ""
 ) -> None:
-    """Insert rows, however many, in few statements. In a transaction.
+    """Insert rows in as few statements as possible. Call it in a transaction.
 
     Args:
         db: The connection.
         insertion: The statement up to ``VALUES``.
-        rows: The rows, of one length.
-        ending: What follows the rows.
+        rows: The rows, all of the same length.
+        ending: The part of the statement that follows the rows.
     """
     size = _VARIABLES // len(rows[0]) if rows else 1
     for start in range(0, len(rows), size):

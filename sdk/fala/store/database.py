@@ -21,18 +21,18 @@ from fala.store.interrupts import interruptible
 from fala.store.schema import create_tables, is_current, version_of
 from fala.store.turns import Turns
 
-#: Begin the names of the store that a repair has written, and of the files that it writes first.
+#: Prefixes of the store that a repair has finished, and of the files that it writes first.
 REBUILT, REBUILDING = "rebuilt-", "rebuilding-"
 
 _log = logging.getLogger("fala.store")
 
-#: Milliseconds that a writer waits for others to finish; one may be copying a release.
+#: Milliseconds that a writer waits for other writers; one of them may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
-#: Milliseconds that who has the turn waits for other processes that read, and other programs.
+#: Milliseconds that the writer waits for other processes that read, and for other programs.
 READERS_TIMEOUT_MS = 5_000
-#: The error of a use after ``close``.
+#: The error message of any use after ``close``.
 CLOSED = "this device is closed; open it again with fala.Device.open"
-#: Pages that a connection keeps in memory, in KB; SQLite's own limit is 2,000.
+#: Kilobytes of pages that a connection keeps in memory; SQLite's own default is 2,000.
 CACHE_KB = 256
 # Frees the pages that a connection keeps.
 _SHRINK = "PRAGMA shrink_memory"
@@ -42,22 +42,23 @@ _MARK = "SELECT key_mark FROM device"
 class Database:
     """The device's SQLite file.
 
-    Writers take turns (``Turns``). One connection writes, and whoever has the turn also reads with
-    it. Another one reads what is committed, without waiting for a writer. Each is opened at its
-    first use, and ``rest`` closes the first one.
+    Writers take turns (``Turns``). One connection writes, and the thread that has the turn also
+    reads with it. Another connection reads what is committed, without waiting for a writer. Each
+    connection is opened at its first use, and ``rest`` closes the one that writes.
 
     Args:
-        path: The file; its folder exists.
-        create: Make the file if there is none.
-        codec: Reads and writes its records.
+        path: The path of the file, whose folder exists.
+        create: Whether to make the file if there is none.
+        codec: The codec that reads and writes the records.
 
     Attributes:
         path: The argument.
-        turns: The turns of those who write.
-        digests: The digests of its rows, where it is encrypted.
+        turns: The turns of the writers.
+        digests: The digests of the rows, which detect edits if the store is encrypted.
 
     Raises:
-        DeviceError: The file is missing, damaged, in use for too long, or has another version.
+        DeviceError: If the file is missing or damaged, has another version, or is in use for too
+            long.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class Database:
         self._codec = self._next_codec = codec
         self.turns = Turns(path, BUSY_TIMEOUT_MS / 1000)
         self._reading = RLock()
-        #: Called once the transaction is committed.
+        #: Functions to call once the transaction is committed.
         self._committed: list[Callable[[], None]] = []
         self._file: tuple[int, int] | None = None
-        #: Whether deleted rows are to be overwritten when a transaction ends, or at ``close``.
+        #: Whether to overwrite deleted rows when a transaction ends, or at ``close``.
         self._scrub_later = False
         keep_in_forks(self, Database._forked)
         self._mark: object = None
-        #: By whether it writes.
+        #: The open connections; the key says whether the connection writes.
         self._connections: dict[bool, sqlite3.Connection] = {}
         self.digests = Digests()
         with device_errors(path):
@@ -88,7 +89,8 @@ class Database:
             raise DeviceError(f"{path}: no such store")
         with self.named_errors():
             if create:
-                # For its user alone, whatever the umask; the log beside it takes its mode.
+                # Only the file's user may read it, whatever the umask; the log beside it gets the
+                # same permissions.
                 with device_errors(path):
                     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
                     keep_private(path)
@@ -104,7 +106,7 @@ class Database:
         """Close the file.
 
         Args:
-            message: The error of every later use.
+            message: The error message of every later use.
         """
         with self.turns.threads, self._reading:
             if not self.turns.closed:
@@ -116,8 +118,8 @@ class Database:
     def rest(self) -> None:
         """Close the connection that writes, which a device that only predicts does not need.
 
-        Nothing is done while another thread writes, or where the store is encrypted: its digests'
-        functions and triggers belong to the connection.
+        It stays open while another thread writes, or if the store is encrypted: the functions and
+        triggers of the digests belong to the connection.
         """
         if self._codec.encrypted or self._scrub_later or self.turns.mine:
             return
@@ -140,7 +142,7 @@ class Database:
         return self._connected(writes=False)
 
     def _connected(self, *, writes: bool) -> sqlite3.Connection:
-        """A connection, opened at its first use, by the thread that holds its lock."""
+        """Return a connection, which the thread that holds its lock opens at the first use."""
         connection = self._connections.get(writes)
         if connection is None:
             connection = self._connections[writes] = self._connect(writes=writes)
@@ -152,7 +154,7 @@ class Database:
 
     @property
     def codec(self) -> Codec:
-        """The codec of its records; tables read it at every use, since ``use`` changes it."""
+        """The codec of the records, which tables read at every use because ``use`` changes it."""
         return self._next_codec if self._is_writing else self._codec
 
     @property
@@ -161,13 +163,13 @@ class Database:
         return self.turns.mine and not self.turns.closed and self._writer.in_transaction
 
     def use(self, codec: Codec) -> None:
-        """Read and write its records with another codec; for others from the commit on.
+        """Use another codec for the records; other threads see it from the commit on.
 
         Args:
-            codec: The codec that they are written with.
+            codec: The codec that the records are written with.
 
         Raises:
-            DeviceError: The store is damaged.
+            DeviceError: If the store is damaged.
         """
         self._next_codec = codec
         if not self._is_writing:
@@ -182,24 +184,26 @@ class Database:
 
     @interruptible
     def transaction(self) -> Iterator[None]:
-        """Commit all that is written inside, or nothing; an inner one is a part of the outer.
+        """Commit everything that is written inside the block, or nothing.
+
+        An inner transaction is part of the outer one.
 
         Raises:
-            DeviceError: Other processes write for too long.
+            DeviceError: If other processes write for too long.
         """
         if self._is_writing:
             yield
             return
         with self.turns.turn(), self.named_errors():
             scrub_later = self._scrub_later
-            with self._writer:  # rolls back, whenever an interrupt comes
+            with self._writer:  # rolls back, even if an interrupt comes
                 self._begin()
                 yield
                 if self._next_codec.encrypted:
                     with self.rows("its digests are damaged"):
                         self.digests.write(self._writer)
                 self._commit()
-            if not self._scrub_later:  # which frees the pages, too
+            if not self._scrub_later:  # scrubbing frees the pages as well
                 self._writer.execute(_SHRINK)
             committed, self._committed = self._committed, []
             for call in committed:
@@ -208,7 +212,7 @@ class Database:
                 self.scrub(wait=False)
 
     def _begin(self) -> None:
-        """Begin, and discard what a transaction that was rolled back has left in memory."""
+        """Begin a transaction, and discard what one that was rolled back left in memory."""
         with self._patience(wait=self.turns.waits):
             self._writer.execute("BEGIN IMMEDIATE")
         self._committed.clear()
@@ -219,7 +223,7 @@ class Database:
 
     @interruptible
     def _patience(self, *, wait: bool) -> Iterator[None]:
-        """Wait for other programs that read or write, or do not."""
+        """Wait for other programs that read or write only if ``wait`` is true."""
         try:
             if not wait:
                 self._writer.execute("PRAGMA busy_timeout = 0")
@@ -232,7 +236,7 @@ class Database:
         if self._next_codec is self._codec:
             self._writer.execute("COMMIT")
             return
-        with self._reading:  # no one reads with the old codec
+        with self._reading:  # so that nobody reads with the old codec
             before, self._codec = self._codec, self._next_codec
             try:
                 self._writer.execute("COMMIT")
@@ -241,12 +245,15 @@ class Database:
                 raise
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call a function once the transaction is committed. In a transaction."""
+        """Call a function once the transaction is committed. Call it in a transaction."""
         self._committed.append(call)
 
     @interruptible
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection to read with, which waits for no writer; with the turn the writer's."""
+        """Hold a connection to read with, which waits for no writer.
+
+        The thread that has the turn reads with the connection that writes.
+        """
         if self.turns.mine:
             with self.named_errors():
                 yield self._writer
@@ -256,37 +263,38 @@ class Database:
 
     @interruptible
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection for several reads of one state, whatever others write meanwhile."""
+        """Hold a connection for several reads of one state, whatever others write meanwhile."""
         with self.connection() as db:
-            if db.in_transaction or self.turns.mine:  # no one else writes
+            if db.in_transaction or self.turns.mine:  # nobody else can write
                 yield db
                 return
-            with db:  # ends the transaction, whenever an interrupt comes
+            with db:  # ends the transaction, even if an interrupt comes
                 db.execute("BEGIN")
                 yield db
             db.execute(_SHRINK)
 
     @interruptible
     def rows(self, message: str) -> Iterator[sqlite3.Connection]:
-        """A connection to read rows with, which may be damaged.
+        """Hold a connection to read rows that may be damaged.
 
         Args:
-            message: The error's, for damaged rows.
+            message: The error message for damaged rows.
 
         Raises:
-            DeviceError: The rows are damaged: reading them raised another error.
+            DeviceError: If reading the rows raised another error, which means that they are
+                damaged.
         """
         with self.connection() as db:
             try:
                 yield db
             except DAMAGE as error:
-                # Another library's message may quote a text.
+                # The message of another library may quote a text.
                 reason = str(error) if type(error) is ValueError else type(error).__name__
                 raise DeviceError(damaged(self.path, f"{message}: {reason}")) from None
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Raise SQLite's errors with the file's name; an error, too, if it is closed."""
+        """Raise SQLite's errors with the file's name, and an error if the file is closed."""
         if self.turns.closed:
             raise DeviceError(f"{self.path.parent}: {self.turns.closed}")
         try:
@@ -300,7 +308,8 @@ class Database:
                 error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
             )
             missing = reason.startswith(("no such", "Could not decode", "duplicate column"))
-            # Not from SQLite's error, whose message may quote a text; nor here, below.
+            # SQLite's error is not kept as the cause, here and below, because its message may quote
+            # a text.
             if usual and not missing:
                 raise DeviceError(f"{self.path}: {reason}") from None
             raise DeviceError(damaged(self.path, f"is damaged: {reason}")) from None
@@ -308,7 +317,7 @@ class Database:
             raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from None
 
     def note_deletion(self) -> None:
-        """Note that ``scrub`` has to overwrite deleted rows. In a transaction."""
+        """Note that ``scrub`` has to overwrite deleted rows. Call it in a transaction."""
         self._writer.execute("UPDATE device SET overwrites = min(overwrites, 1) - 1")
         self._scrub_later = True
 
@@ -316,15 +325,16 @@ class Database:
         """Overwrite all traces of deleted rows in the file, and in the log beside it.
 
         SQLite overwrites what it deletes, but not the copies that it left in the gaps of pages when
-        it moved rows between them, so the file is written anew. Nothing is done without a deletion
-        since the last time. A failure is tried again when a transaction ends, and at ``close``.
+        it moved rows between them, so the file is written again. Nothing happens if no row was
+        deleted since the last time. After a failure, the next end of a transaction, or ``close``,
+        tries again.
 
         Args:
-            wait: Wait for other processes that read, for ``READERS_TIMEOUT_MS``.
+            wait: Whether to wait for other processes that read, for up to ``READERS_TIMEOUT_MS``.
 
         Returns:
-            Whether no trace is left. False while another process reads or writes, or where the disk
-            is full.
+            Whether no trace is left: False while another process reads or writes, or if the disk is
+            full.
         """
         overwritten = False
         try:
@@ -342,13 +352,13 @@ class Database:
         return overwritten
 
     def _overwrite(self, deletions: object, *, wait: bool) -> bool:
-        """Overwrite what was deleted, and return whether nothing is left of it.
+        """Overwrite deleted rows, and return whether no trace of them is left.
 
         Args:
-            deletions: The number in ``overwrites``.
-            wait: Wait for other processes that read.
+            deletions: The number in the column ``overwrites``.
+            wait: Whether to wait for other processes that read.
         """
-        if not wait and not self._empty_log():  # before the costly part
+        if not wait and not self._empty_log():  # checked before the costly part
             return False
         self._writer.execute("VACUUM")
         if not self._empty_log():
@@ -360,12 +370,12 @@ class Database:
         return overwritten
 
     def _empty_log(self) -> bool:
-        """Bring the write-ahead log into the file; False where another process reads it."""
+        """Move the write-ahead log into the file, and return False if another process reads it."""
         (busy, *_) = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return not busy
 
     def _forked(self) -> None:
-        """Leave the file to the parent process, with locks that other threads may hold there."""
+        """Leave the file, and locks that other threads may hold there, to the parent process."""
         self._reading = RLock()
         self.turns.forked(
             "the device was opened by the process that this one was forked from; open it here "
@@ -373,9 +383,9 @@ class Database:
         )
 
     def _connect(self, *, writes: bool) -> sqlite3.Connection:
-        # Many kept statements would take more memory than all else of an open device. The reader
-        # keeps its last one: every prediction reads the generation, and compiling that statement
-        # takes longer than running it.
+        # Keeping many statements would take more memory than everything else in an open device. The
+        # reader keeps its last one, because every prediction reads the generation, and compiling
+        # that statement takes longer than running it.
         connection = sqlite3.connect(
             self.path,
             isolation_level=None,
@@ -383,14 +393,15 @@ class Database:
             cached_statements=0 if writes else 1,
         )
         try:
-            # What SQLite reserves for its own, larger cache when it reads the schema is freed.
+            # Reading the schema makes SQLite reserve memory for its larger default cache, which is
+            # freed here.
             connection.execute(f"PRAGMA cache_size = -{CACHE_KB if writes else 32}")
             connection.execute(_SHRINK)
             timeout = READERS_TIMEOUT_MS if writes else BUSY_TIMEOUT_MS
             connection.execute(f"PRAGMA busy_timeout = {timeout}")
-            # Deleted rows are overwritten, also in free pages of the file.
+            # Overwrite deleted rows, also in free pages of the file.
             connection.execute("PRAGMA secure_delete = ON")
-            # VACUUM keeps its copy of the rows in memory, not in a temporary file.
+            # Let VACUUM keep its copy of the rows in memory instead of a temporary file.
             connection.execute("PRAGMA temp_store = MEMORY")
             if writes:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -405,16 +416,13 @@ class Database:
         return connection
 
     def _check_current(self) -> None:
-        """Refuse to write to a file that is the device's no more: it was repaired, or erased.
-
-        So is one that was encrypted meanwhile, for the first time or under another key.
-        """
+        """Raise an error unless the path still names the file that was opened."""
         self._check_exchanged()
         if self._writer.execute(_MARK).fetchone() != (self._mark,):
             raise DeviceError(f"{self.path}: was encrypted meanwhile; open the device again")
 
     def _check_exchanged(self) -> None:
-        """Raise an error if another file, or none, is at the path of the open one, or soon is."""
+        """Raise an error if the path no longer names the file that was opened, or soon will not."""
         rebuilt = self.path.with_name(f"{REBUILT}{self.path.name}")
         if self._file is not None and (_identity(self.path) != self._file or rebuilt.exists()):
             raise DeviceError(
@@ -423,17 +431,17 @@ class Database:
 
 
 def without_data(error: object) -> str:
-    """SQLite's message, without the user's data that may end it."""
+    """Return SQLite's message without the user's data that may end it."""
     return str(error).partition(" with text ")[0]
 
 
 def damaged(path: Path, problem: str) -> str:
-    """The error's text for a damaged store, with advice."""
+    """Return the error message for a damaged store, with advice."""
     return f"{path}: {problem}; {doctor(path.parent)}"
 
 
 def doctor(folder: Path) -> str:
-    """Advice for a damaged folder."""
+    """Return advice for a damaged folder."""
     return (
         f"fala-device doctor {folder} lists the damage, and repairs it with --repair "
         "(Device.repair)"
@@ -441,14 +449,14 @@ def doctor(folder: Path) -> str:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse a store with a pipe or a folder as a file: SQLite would wait for it for ever.
+    """Refuse a store with a pipe or a folder among its files: SQLite would wait for it forever.
 
     Args:
-        path: The store's file; its journals are beside it.
+        path: The store's file, beside which its journals are.
 
     Raises:
-        DeviceError: One is no regular file.
-        OSError: One cannot be examined.
+        DeviceError: If one of the files is not a regular file.
+        OSError: If one of the files cannot be examined.
     """
     for end in ("", "-journal", "-wal", "-shm"):
         file = path.with_name(f"{path.name}{end}")

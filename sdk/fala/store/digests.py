@@ -4,10 +4,10 @@ The digest of a table is the sum of keyed digests of its rows (MSet-Add-Hash of 
 "Incremental multiset hash functions and their application to memory integrity checking", 2003). So
 a transaction adds the rows that it wrote and subtracts those that it replaced or deleted, however
 many others there are. The digests of all tables, and of the schema, are one encrypted record, which
-is written with each transaction: no row can be edited, added, deleted or put back without the key.
+is written with each transaction: without the key, no row can be edited, added, deleted or put back.
 
-Embeddings are not counted: each is bound to its text, and a deleted one is computed again. Nor is
-which deletions are overwritten in the file.
+Two things are not counted: embeddings, because each is bound to its text and a deleted one is
+computed again, and the column that says which deletions are overwritten in the file.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _MODULUS = 2**256
 
 
 class Digests:
-    """The digests of a store's rows; without effect where it is not encrypted.
+    """The digests of a store's rows, which do nothing if the store is not encrypted.
 
     Args:
-        codec: The store's.
+        codec: The codec of the store.
     """
 
     def __init__(self, codec: Codec = PLAIN) -> None:
@@ -43,8 +43,8 @@ class Digests:
         """Count the rows that are written from now on.
 
         Args:
-            codec: The store's from now on.
-            writer: Returns the connection that writes them.
+            codec: The codec of the store from now on.
+            writer: A function that returns the connection that writes.
         """
         self._codec = codec
         self._changes.clear()
@@ -52,7 +52,7 @@ class Digests:
             return
         db = writer()
         db.create_function("count_row", -1, self._count)
-        # Without it a row that is replaced would not be counted.
+        # Without this, a row that is replaced would not be counted.
         db.execute("PRAGMA recursive_triggers = ON")
         for table in COUNTED[:-1]:
             names = _columns(db, table)
@@ -74,7 +74,7 @@ class Digests:
             db: The connection that writes.
 
         Raises:
-            ValueError: They are damaged.
+            ValueError: If the stored digests are damaged.
         """
         if any(self._changes.values()):
             digests = self.read(db)
@@ -93,13 +93,13 @@ class Digests:
         self._changes.clear()
 
     def edited(self, db: sqlite3.Connection) -> list[str]:
-        """The tables whose rows differ from those that were written.
+        """Return the tables whose rows differ from those that were written.
 
         Args:
             db: A connection that reads one state.
 
         Raises:
-            ValueError: The digests are damaged.
+            ValueError: If the digests are damaged.
         """
         if not self._codec.encrypted:
             return []
@@ -107,9 +107,9 @@ class Digests:
         return [table for table in COUNTED if not self._is_unchanged(db, table, digests[table])]
 
     def _is_unchanged(self, db: sqlite3.Connection, table: str, digest: int) -> bool:
-        """Whether the rows of a table have this digest, and its indexes fit them."""
+        """Return whether the rows of a table have this digest, and its indexes fit the rows."""
         try:
-            # Indexes, too, are pages of the file.
+            # Indexes are pages of the file as well.
             return not integrity(db, table) and self._of_rows(db, table) == digest
         except sqlite3.Error as error:
             if is_access(error):
@@ -117,18 +117,18 @@ class Digests:
             return False  # a damaged page
 
     def _of_rows(self, db: sqlite3.Connection, table: str) -> int:
-        """The digest of the rows of a table."""
+        """Return the digest of the rows of a table."""
         rows = db.execute(f"SELECT {', '.join(_columns(db, table))} FROM main.{table}")
         return sum(self._codec.digest((table, *row)) for row in rows) % _MODULUS
 
     def read(self, db: sqlite3.Connection) -> Counter[str]:
-        """The digests that were written, by table.
+        """Return the digests that were written, by table.
 
         Args:
             db: A connection to the store.
 
         Raises:
-            ValueError: They are damaged.
+            ValueError: If the digests are damaged or missing.
         """
         row = db.execute("SELECT sealed FROM digests").fetchone()
         if row is None:
@@ -147,7 +147,7 @@ class Digests:
 
 
 def _columns(db: sqlite3.Connection, table: str) -> list[str]:
-    """The counted columns of a table."""
+    """Return the counted columns of a table."""
     if table == _SCHEMA:
         return ["type", "name", "tbl_name", "sql"]
     names = [name for _, name, *_ in db.execute(f"PRAGMA main.table_info({table})")]

@@ -25,15 +25,15 @@ class Embeddings:
     """Embeddings of texts in float16, by the digest of their backbone; all tasks share them.
 
     Args:
-        database: The store's.
-        texts: Its texts.
+        database: The store's file.
+        texts: The table of texts.
     """
 
     def __init__(self, database: Database, texts: Texts) -> None:
         self._db, self._texts = database, texts
 
     def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
-        """Store embeddings, by text; only those of texts in the store. In a transaction.
+        """Store embeddings of those texts that are in the store. Call it in a transaction.
 
         Raises:
             DataError: If a number does not fit float16.
@@ -53,10 +53,10 @@ class Embeddings:
     def get(
         self, backbone: str, texts: Sequence[str] | None = None
     ) -> dict[str, NDArray[np.float32]]:
-        """A backbone's embeddings, by text.
+        """Return a backbone's embeddings, by text.
 
         Args:
-            backbone: Its digest.
+            backbone: The digest of the backbone.
             texts: The texts; None for all.
         """
         if texts is not None and not texts:
@@ -76,25 +76,25 @@ class Embeddings:
             return dict(zip(decoded, decode_vectors(vectors), strict=True))
 
     def has(self, backbone: str) -> bool:
-        """Whether there is an embedding of a backbone."""
+        """Return whether there is an embedding of a backbone."""
         with self._db.connection() as db:
             query = "SELECT 1 FROM embeddings WHERE backbone = ? LIMIT 1"
             return db.execute(query, (backbone,)).fetchone() is not None
 
 
 class Logits:
-    """Old logits of a task's examples, by the digest of their model, from its vendor's logits.
+    """Old logits of a task's examples, minus the vendor's logits, by the digest of their model.
 
     Args:
-        database: The store's.
-        adapter: The task's; empty for the device's own.
+        database: The store's file.
+        adapter: The name of the task's adapter; empty for the device's own task.
     """
 
     def __init__(self, database: Database, adapter: str) -> None:
         self._db, self._adapter = database, adapter
 
     def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
-        """Store a model's logits (C,), by example. In a transaction."""
+        """Store a model's logits (C,), by example. Call it in a transaction."""
         with self._db.connection() as db:
             codec, rows = self._db.codec, []
             examples = db.execute(_EXAMPLES, (self._adapter,)) if codec.encrypted else ()
@@ -105,7 +105,7 @@ class Logits:
             insert_rows(db, "INSERT OR REPLACE INTO logits", rows)
 
     def get(self, model: str) -> dict[int, NDArray[np.float32]]:
-        """A model's logits (C,), by example."""
+        """Return a model's logits (C,), by example."""
         with self._db.rows("its logits are damaged") as db:
             rows = db.execute(
                 "SELECT example, value, document, history FROM logits"
@@ -118,34 +118,35 @@ class Logits:
                 for row, value, *texts in rows
             }
             if len({len(value) for value in logits.values()}) > 1:
-                raise ValueError("logits of several lengths")
+                raise ValueError("the logits have different lengths")
             return logits
 
 
 def decode_vectors(blobs: Sequence[bytes]) -> NDArray[np.float32]:
-    """Embeddings of their columns, shape (n, d).
+    """Decode embeddings from their columns into an array of shape (n, d).
 
     Args:
-        blobs: n embeddings in float16.
+        blobs: The n embeddings in float16.
 
     Raises:
-        ValueError: One is damaged.
+        ValueError: If an embedding is damaged.
     """
     if not blobs:
         return np.empty((0, 0), dtype=np.float32)
     length = len(blobs[0])
     if not length or any(len(part) != length for part in blobs):
-        raise ValueError("an embedding of another length")
-    # In one array: an array for each would cost more than reading them.
+        raise ValueError("an embedding has another length than the first one")
+    # All embeddings are read as one array, because making an array for each costs more than reading
+    # them.
     half = np.frombuffer(b"".join(blobs), "<f2").reshape(len(blobs), -1)
     vectors = half.astype(np.float32)
     if not np.isfinite(vectors).all():
-        raise ValueError("an embedding that is not finite")
+        raise ValueError("an embedding is not finite")
     return vectors
 
 
 def as_stored(embeddings: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """Embeddings as a store returns them, rounded to float16.
+    """Return embeddings as a store returns them, rounded to float16.
 
     Raises:
         DataError: If a number does not fit float16.

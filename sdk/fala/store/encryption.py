@@ -1,15 +1,15 @@
-"""Encryption at rest: each record is encrypted by itself, under a key that the app keeps.
+"""Encryption at rest: each record is encrypted separately, under a key that the app keeps.
 
-AES-256-GCM (NIST SP 800-38D) with a random nonce for each record. Its associated data is the
-record's context: table, row, column, and the data that it belongs to. A label is bound to its text,
-an embedding to its text, weights to the other columns of their slot. A text is looked up by its
-HMAC-SHA256 (RFC 2104). All keys are derived by HKDF (RFC 5869) from the app's key and from a random
-salt of the device, so that no record of another device is accepted. Ids, times, counts, digests,
-names of labels and adapters, and the vendor's bundles stay readable. Changing them, or adding and
-deleting rows, needs the key: see ``fala.store.digests``. The ciphers are those of
+The cipher is AES-256-GCM (NIST SP 800-38D) with a random nonce for each record. Its associated data
+is the record's context: table, row, column, and the data that the record belongs to. A label is
+bound to its text, an embedding to its text, and weights to the other columns of their slot. A text
+is looked up by its HMAC-SHA256 (RFC 2104). All keys are derived by HKDF (RFC 5869) from the app's
+key and a random salt of the device, so no record of another device is accepted. Ids, times, counts,
+digests, names of labels and adapters, and the vendor's bundles stay readable, but changing them, or
+adding and deleting rows, needs the key: see ``fala.store.digests``. The ciphers come from
 pyca/cryptography, the extra ``encryption``, which is loaded when a key is first used.
 
-The app keeps the key in the system's key store. With keyring::
+The app keeps the key in the system's key store, for example with keyring::
 
     def key() -> bytes:
         stored = keyring.get_password("my app", "fala")
@@ -34,10 +34,10 @@ from collections.abc import Callable
 from fala.base.errors import DataError, DeviceError, needs, type_of
 from fala.store.columns import blob, insert_rows, text
 
-#: Returns the app's key, 32 bytes.
+#: A function that returns the app's key, 32 bytes.
 Key = Callable[[], bytes]
 
-#: The encrypted columns of a slot, and those to which they are bound.
+#: The encrypted columns of a slot, and the columns to which they are bound.
 SLOT_WEIGHTS = ("weight", "bias", "buckets", "lexical")
 BOUND_SLOT_COLUMNS = (
     "bundle", "backbone", "model", "teacher", "labels", "loss",
@@ -45,11 +45,12 @@ BOUND_SLOT_COLUMNS = (
 #: The columns of an example to which its label is bound.
 LABEL_COLUMNS = ("document", "history", "labelled", "adapter")
 
-#: The texts of an example, to which records computed from them are bound.
+#: The texts of an example, to which the records computed from them are bound.
 _TEXTS_OF_EXAMPLE = tuple(
     f"(SELECT {column} FROM examples WHERE id = example)" for column in ("document", "history")
 )
-#: The other encrypted records: table, columns of its key, the column, and the rest of its context.
+#: The other encrypted records: the table, the columns of its key, the encrypted column, and the
+#: rest of the record's context.
 _RECORDS = (
     ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
     ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
@@ -63,26 +64,26 @@ _CHECKSUM = 4
 _SALT = 16
 _NONCE = 12
 _CHECK = b"fala"
-#: The mark's context.
+#: The context of the mark.
 _MARK = ("device", "one", "key_mark")
 
 
 class Codec:
-    """Writes the records of a store without encryption: bytes with a checksum, CRC-32."""
+    """The codec of a store without encryption, whose records are bytes with a checksum (CRC-32)."""
 
     encrypted = False
     salt = b""
 
     def of(self, record: object) -> Codec:
-        """The codec of a store, by one of its records that begin with the salt."""
+        """Return the codec of a store, given one of its records that begin with the salt."""
         return self
 
     def renewed(self) -> Codec:
-        """A codec of the same key with another salt."""
+        """Return a codec with the same key and another salt."""
         return self
 
     def encode(self, data: bytes, *context: object) -> bytes:
-        """A record's data as it is written.
+        """Encode a record's data as it is written.
 
         Args:
             data: The data.
@@ -91,46 +92,46 @@ class Codec:
         return data + zlib.crc32(data).to_bytes(_CHECKSUM, "big")
 
     def decode(self, value: object, *context: object) -> bytes:
-        """A record's data from what was written.
+        """Decode a record's data from what was written.
 
         Raises:
-            ValueError: It is damaged, has another context, or another key.
+            ValueError: If the record is damaged, or has another context or another key.
         """
         data = blob(value)[:-_CHECKSUM]
         if value != self.encode(data):
-            raise ValueError("a record that is damaged: its checksum differs")
+            raise ValueError("a record is damaged: its checksum differs")
         return data
 
     def encode_text(self, data: str, *context: object) -> str | bytes:
-        """A text as it is written."""
+        """Encode a text as it is written."""
         return data
 
     def decode_text(self, value: object, *context: object) -> str:
-        """A text from what was written; see ``decode``."""
+        """Decode a text from what was written; see ``decode``."""
         return text(value)
 
     def lookup(self, data: str) -> str:
-        """The value by which a text is looked up."""
+        """Return the value by which a text is looked up."""
         return data
 
     def digest(self, row: tuple[object, ...]) -> int:
-        """A keyed digest of a table's name and a row's columns; 0 without a key."""
+        """Return a keyed digest of a table's name and a row's columns; 0 without a key."""
         return 0
 
     def mark(self) -> bytes | None:
-        """Identifies the key without revealing it, behind the salt; None without one."""
+        """Return the key's mark, behind the salt, which does not reveal it; None without a key."""
         return None
 
 
 class Encryption(Codec):
-    """Writes the records of an encrypted store.
+    """The codec of an encrypted store.
 
     Args:
         key: The app's key, 32 bytes.
-        salt: The store's; empty before it has one.
+        salt: The store's salt; empty before it has one.
 
     Raises:
-        MissingExtraError: pyca/cryptography is not installed.
+        MissingExtraError: If pyca/cryptography is not installed.
     """
 
     encrypted = True
@@ -163,12 +164,12 @@ class Encryption(Codec):
         from cryptography.exceptions import InvalidTag
 
         if not isinstance(value, bytes):
-            raise ValueError("a record that is not encrypted")
+            raise ValueError("a record is not encrypted")
         try:
             data = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], ascii(context).encode())
             return bytes(data)
         except (InvalidTag, ValueError) as error:
-            raise ValueError("a record that is damaged, or of another key") from error
+            raise ValueError("a record is damaged, or was written with another key") from error
 
     def encode_text(self, data: str, *context: object) -> bytes:
         return self.encode(data.encode(), *context)
@@ -180,7 +181,7 @@ class Encryption(Codec):
         return hmac.new(self._names, data.encode(), hashlib.sha256).hexdigest()
 
     def digest(self, row: tuple[object, ...]) -> int:
-        # Blobs come last, as bytes: as text they would be four times as long.
+        # Blobs come last and as bytes, because they would be four times as long as text.
         blobs = [cell for cell in row if isinstance(cell, bytes)]
         cells = [(len(cell),) if isinstance(cell, bytes) else cell for cell in row]
         digest = self._rows.copy()
@@ -196,14 +197,14 @@ PLAIN = Codec()
 
 
 def codec_of(key: Key | None) -> Codec:
-    """The codec of a store's records.
+    """Return the codec of a store's records.
 
     Args:
-        key: Returns the key; None for a store that is not encrypted.
+        key: A function that returns the key; None for a store that is not encrypted.
 
     Raises:
-        DataError: It cannot be called, or does not return 32 bytes.
-        MissingExtraError: pyca/cryptography is not installed.
+        DataError: If ``key`` cannot be called, or does not return 32 bytes.
+        MissingExtraError: If pyca/cryptography is not installed.
     """
     if key is None:
         return PLAIN
@@ -212,40 +213,40 @@ def codec_of(key: Key | None) -> Codec:
     value = key()
     if not isinstance(value, bytes | bytearray) or len(value) != _BYTES:
         got = len(value) if isinstance(value, bytes | bytearray) else type_of(value)
-        raise DataError(f"key returns {_BYTES} bytes, not {got}")
+        raise DataError(f"key must return {_BYTES} bytes, not {got}")
     return Encryption(bytes(value))
 
 
 def check_mark(path: object, mark: object, codec: Codec) -> None:
-    """Compare a store's key with the app's, before anything else is read or written.
+    """Compare a store's key with the app's key, before anything else is read or written.
 
     Args:
-        path: The store's file, for errors.
-        mark: The store's mark; None where it is not encrypted.
-        codec: Reads the store.
+        path: The store's file, which errors name.
+        mark: The store's mark; None if the store is not encrypted.
+        codec: The codec with the app's key.
 
     Raises:
-        DeviceError: They differ.
+        DeviceError: If the keys differ.
     """
     if mark is None and not codec.encrypted:
         return
     if mark is None:
         raise DeviceError(
-            f"{path}: is not encrypted; open it without a key, and encrypt it with rotate_key"
+            f"{path}: is not encrypted; open it without a key, then encrypt it with rotate_key"
         )
     if not codec.encrypted:
-        raise DeviceError(f"{path}: is encrypted; open it with its key=")
+        raise DeviceError(f"{path}: is encrypted; open it with its key (key=)")
     store_codec = codec.of(mark)
     try:
         valid = store_codec.decode(blob(mark)[len(store_codec.salt) :], *_MARK) == _CHECK
     except ValueError:
         valid = False
     if not valid:
-        raise DeviceError(f"{path}: is encrypted under another key than the one given")
+        raise DeviceError(f"{path}: is encrypted under another key than the given one")
 
 
 def text_columns(codec: Codec, identity: int, text: str) -> tuple[int, str, bytes | None]:
-    """A text's row: the text in clear, or its lookup value and the encrypted text."""
+    """Return the columns of a text: the text itself, or its lookup value and the encrypted text."""
     if not codec.encrypted:
         return identity, text, None
     name = codec.lookup(text)
@@ -253,22 +254,22 @@ def text_columns(codec: Codec, identity: int, text: str) -> tuple[int, str, byte
 
 
 def decode_text(codec: Codec, identity: object, name: object, encrypted: object) -> str:
-    """The text of a row."""
+    """Return the text of a row."""
     value = encrypted if codec.encrypted else name
     return codec.decode_text(value, "texts", identity, "sealed", name)
 
 
 def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
-    """Decrypt every record, and encrypt it under another key. In a transaction.
+    """Decrypt every record, and encrypt it under another key. Call it in a transaction.
 
     Args:
         db: The store's connection.
-        old: Reads the records.
-        new: Writes them.
+        old: The codec that reads the records.
+        new: The codec that writes them.
 
     Raises:
-        ValueError: A record is damaged.
-        LookupError: An embedding belongs to no text.
+        ValueError: If a record is damaged.
+        LookupError: If an embedding belongs to no text.
     """
     names: dict[int, tuple[object, object]] = {}
     texts, vectors = [], []

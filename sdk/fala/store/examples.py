@@ -31,7 +31,7 @@ from fala.store.texts import LARGEST_ID, Texts
 #: The columns that ``decode_example`` takes, in this order.
 EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
 
-#: Reads what ``decode_earlier_label`` takes.
+#: The query for the rows that ``decode_earlier_label`` takes.
 EARLIER_LABELS = (
     "SELECT example, since, until, earlier_labels.label, document, history FROM earlier_labels"
     " JOIN examples ON id = example"
@@ -47,7 +47,7 @@ _HISTORY = (
     "SELECT id, since, until, earlier_labels.label, document, history, added_data, labelled_data"
     " FROM examples LEFT JOIN earlier_labels ON example = id"
 )
-#: What becomes of an example that is there already.
+#: How an insertion changes an example that already exists.
 _RELABEL = (
     "ON CONFLICT (id) DO UPDATE SET label = excluded.label, labelled = excluded.labelled,"
     " labelled_data = excluded.labelled_data"
@@ -61,13 +61,14 @@ class StoredExample:
     """An example that a device keeps.
 
     Attributes:
-        id: Its number in the store.
+        id: The example's number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
-        label: Its label, an integer or a string as those of ``Device.labels``; of tags a frozenset
-            of them, of a rating a number. None without one. The store has the label's text.
-        added: When it was first stored, in seconds since 1970 (UTC).
-        labelled: When its label was stored; None without one.
-        adapter: Its task, by the adapter; empty for the device's own.
+        label: The label, an integer or a string like those of ``Device.labels``; a frozenset of
+            such labels for tags, a number for a rating. None if the example has no label. The store
+            keeps the label's text.
+        added: When the example was first stored, in seconds since 1970 (UTC).
+        labelled: When the label was stored; None if there is none.
+        adapter: The adapter of the example's task; empty for the device's own task.
     """
 
     id: int
@@ -79,26 +80,26 @@ class StoredExample:
 
     @property
     def stored(self) -> Example:
-        """The example as stored: with names for texts where texts are not kept."""
+        """The example as stored, with names in place of texts if texts are not kept."""
         if self.example is None:
             raise DataError(f"the texts of example {self.id} are not kept")
         return self.example
 
     @property
     def stored_label(self) -> str | None:
-        """The text of its label, as stored."""
+        """The text of the label, as stored."""
         return None if self.label is None else str(self.label)
 
 
 @dataclass(frozen=True)
 class History:
-    """When examples and labels came, in a task's counts of data changes.
+    """When examples and labels arrived, in a task's counts of data changes.
 
     Attributes:
-        added: The count with which each example came, by id.
-        labelled: The count with which each label came, by the example's id.
-        earlier: Labels that were replaced: the example's id, the counts with which the label and
-            the next one came, and the label.
+        added: The count at which each example arrived, by id.
+        labelled: The count at which each label arrived, by the example's id.
+        earlier: The labels that were replaced: the example's id, the counts at which the label and
+            the next one arrived, and the label.
     """
 
     added: Mapping[int, int]
@@ -106,26 +107,26 @@ class History:
     earlier: Sequence[tuple[int, int, int, str]]
 
     def first_added(self, ids: Collection[int]) -> int | None:
-        """The count with which the first of some examples came; None without any."""
+        """Return the count at which the first of some examples arrived; None if there are none."""
         return min((self.added[row] for row in ids if row in self.added), default=None)
 
     def first_labelled(self, ids: Collection[int]) -> int | None:
-        """The count with which the first of some examples' labels came; None without any.
+        """Return the count at which the first of some examples' labels arrived; None without any.
 
-        As far as labels are kept that some slot's model was fitted to.
+        Earlier labels are kept only as long as the model of some slot was fitted to them.
         """
         present = [self.labelled[row] for row in ids if row in self.labelled]
         earlier = [since for row, since, *_ in self.earlier if row in ids]
         return min(present + earlier, default=None)
 
     def without(self, ids: Collection[int]) -> History:
-        """The history after the labels of some examples were deleted."""
+        """Return the history after the labels of some examples were deleted."""
         labelled = {row: count for row, count in self.labelled.items() if row not in ids}
         earlier = [row for row in self.earlier if row[0] not in ids]
         return replace(self, labelled=labelled, earlier=earlier)
 
     def at(self, data: float, present: Sequence[StoredExample]) -> list[StoredExample]:
-        """Examples with their labels as they were at a count.
+        """Return examples with their labels as they were at a count.
 
         Args:
             data: The count; infinity returns the present state.
@@ -143,9 +144,9 @@ class Examples:
     """A task's examples and labels.
 
     Args:
-        database: The store's.
-        texts: Its texts.
-        adapter: The task's; empty for the device's own.
+        database: The store's file.
+        texts: The table of texts.
+        adapter: The name of the task's adapter; empty for the device's own task.
 
     Attributes:
         task: The examples' kind, ``"classification"`` or ``"matching"``; None until the task's
@@ -159,10 +160,10 @@ class Examples:
     def remember(
         self, examples: Sequence[Example], labels: Sequence[str | None]
     ) -> tuple[list[int], Collection[str]]:
-        """Store examples; a label replaces an earlier one, None keeps it. In a transaction.
+        """Store examples and labels; None keeps an earlier label. Call it in a transaction.
 
         Returns:
-            The examples' ids, and the names of texts that the store did not have.
+            The examples' ids, and the names of the texts that the store did not have.
         """
         now = time.time()
         with self._db.rows("its examples are damaged") as db:
@@ -176,14 +177,14 @@ class Examples:
             )
             documents = list({document for document, _ in keys} - {*new_texts.values()})
             before = {(row[1], row[2]): row for row in rows_in(db, query, documents, self._adapter)}
-            given: dict[tuple[int, str], str | None] = {}  # the last label of each counts
+            given: dict[tuple[int, str], str | None] = {}  # the last label of each example counts
             for key, label in zip(keys, labels, strict=True):
                 given[key] = given.get(key) if label is None else label
             new = [key for key in given if key not in before]
             ids = {key: row[0] for key, row in before.items()}
             ids |= {key: last + 1 + position for position, key in enumerate(new)}
             if last >= LARGEST_ID - len(new):
-                raise ValueError("an example has an id that none can have")
+                raise ValueError("an example has an id that is out of range")
             rows: list[Row] = []
             for key in new:
                 label = given[key]
@@ -207,7 +208,7 @@ class Examples:
         return [ids[key] for key in keys], new_texts.keys()
 
     def restore(self, examples: Sequence[StoredExample]) -> None:
-        """Write examples with their ids and times into a new store. In a transaction."""
+        """Write examples with their ids and times into a new store. Call it in a transaction."""
         with self._db.connection() as db:
             texts, _ = self._texts.add(
                 unique_texts(row.stored for row in examples), self._last(db)[1]
@@ -227,7 +228,7 @@ class Examples:
         times: tuple[float, float | None],
         counts: tuple[int, int | None],
     ) -> Row:
-        """The columns of an example, by its document and history."""
+        """Return the columns of an example, given its document and history."""
         cell: object = label
         if label is not None:
             context = label_context(identity, *key, times[1], self._adapter)
@@ -235,11 +236,11 @@ class Examples:
         return (identity, *key, cell, *times, self._adapter, *counts)
 
     def _relabelled(self, row: Row, label: str, now: float, data: int) -> tuple[Row, Row | None]:
-        """The columns of an example with another label, and those of its earlier label, if any."""
+        """Return an example's columns with another label, and its earlier label's, if any."""
         codec = self._db.codec
         identity, document, history, _, added, *_, added_data, since = row
         earlier, replaced = None, None
-        with contextlib.suppress(ValueError):  # a damaged one cannot be kept
+        with contextlib.suppress(ValueError):  # a damaged label cannot be kept
             earlier = decode_label(codec, row[:7])
         if earlier != label:
             if earlier is not None:
@@ -250,7 +251,7 @@ class Examples:
         return self._row(identity, key, label, times, (added_data, since)), replaced
 
     def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples of the task with everything computed from them. In a transaction.
+        """Delete examples of the task with everything computed from them. Call it in a transaction.
 
         A text is deleted when no task has an example of it any more.
 
@@ -259,7 +260,7 @@ class Examples:
         """
         with self._db.rows("its examples are damaged") as db:
             query = "SELECT id, document, history FROM examples WHERE +adapter = ? AND id"
-            # Other numbers are no ids in SQLite.
+            # Numbers out of this range cannot be ids in SQLite.
             possible = [row for row in {*ids} if -(2**63) <= row < 2**63]
             rows = rows_in(db, query, possible, self._adapter)
             for column in (
@@ -283,7 +284,7 @@ class Examples:
         return len(rows)
 
     def unlabel(self, ids: Collection[int]) -> None:
-        """Delete the labels of examples, as if they never had one. In a transaction."""
+        """Delete the labels of examples, as if they had never had one. Call it in a transaction."""
         with self._db.rows("its examples are damaged") as db:
             deletion = "UPDATE examples SET label = NULL, labelled = NULL, labelled_data = NULL"
             for statement in ("DELETE FROM earlier_labels WHERE example", f"{deletion} WHERE id"):
@@ -292,10 +293,10 @@ class Examples:
             self._count_change(db)
 
     def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
-        """Examples, in the order in which they were added.
+        """Return examples, in the order in which they were added.
 
         Args:
-            ids: Their ids; None for all.
+            ids: The ids of the examples; None for all.
         """
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
             if ids is None:
@@ -317,9 +318,10 @@ class Examples:
             ]
 
     def since(self, data: int) -> list[StoredExample]:
-        """Examples that were added, or whose labels changed, after a count of data changes."""
+        """Return the examples that were added or relabelled after a count of data changes."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
-            # A label comes with its example or after it. Each part reads the index alone.
+            # A label arrives with its example or after it. Each part of the query reads only the
+            # index.
             changed = (
                 f"{_IDS} AND labelled_data > ? UNION ALL"
                 f" {_IDS} AND labelled_data IS NULL AND added_data > ?"
@@ -328,7 +330,7 @@ class Examples:
             return self.all(ids)
 
     def history(self) -> History:
-        """When the task's examples and labels came."""
+        """Return when the task's examples and labels arrived."""
         with self._db.reading(), self._db.rows("its examples are damaged") as db:
             rows = db.execute(f"{_HISTORY} WHERE +adapter = ?", (self._adapter,)).fetchall()
             codec = self._db.codec
@@ -342,7 +344,7 @@ class Examples:
         return History(added, labelled, earlier)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
-        """The ids of those examples that the table has."""
+        """Return the ids of those examples that the table has."""
         if not examples:
             return []
         ids = self._texts.ids(unique_texts(examples))
@@ -355,17 +357,17 @@ class Examples:
         return [by_key[key] for key in keys if key in by_key]
 
     def counts(self) -> tuple[int, int]:
-        """How many examples there are, and how many of them have a label."""
+        """Return how many examples there are, and how many of them have a label."""
         with self._db.connection() as db:
             query = "SELECT count(*), count(label) FROM examples WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
 
     def waiting(self, backbones: Collection[str]) -> int:
-        """How many examples have a text that none of some backbones has encoded.
+        """Return how many examples have a text that none of some backbones has encoded.
 
         Args:
-            backbones: Their digests.
+            backbones: The digests of the backbones.
         """
         with self._db.rows("its examples are damaged") as db:
             rows = rows_in(db, "SELECT text FROM embeddings WHERE backbone", [*backbones])
@@ -383,14 +385,14 @@ class Examples:
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
 
     def _count(self, db: sqlite3.Connection) -> int:
-        """The task's count of data changes."""
+        """Return the task's count of data changes."""
         query = "SELECT data FROM active WHERE adapter = ?"
         with self._db.rows("its count of changes is damaged"):
             row = db.execute(query, (self._adapter,)).fetchone()
             return 0 if row is None else change_count(row[0])
 
     def _last(self, db: sqlite3.Connection) -> tuple[int, int]:
-        """The last ids of an example and of a text; 0 without any."""
+        """Return the last id of an example and that of a text; 0 if there is none."""
         parts = (f"(SELECT coalesce(max(id), 0) FROM {table})" for table in ("examples", "texts"))
         last, last_text = db.execute(f"SELECT {', '.join(parts)}").fetchone()
         return whole(last), whole(last_text)
@@ -399,7 +401,8 @@ class Examples:
 def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
     """Delete a task's earlier labels, except those that a slot's model was fitted to.
 
-    In the slot's own fit, or in the fit whose old logits are stored. In a transaction.
+    Those are the labels of the slot's own fit, and of the fit whose old logits are stored. In a
+    transaction.
     """
     db.execute(
         "DELETE FROM earlier_labels"
@@ -414,20 +417,20 @@ def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
 def decode_example(
     row: tuple[object, ...], texts: Mapping[int, object], task: str | None = None
 ) -> StoredExample:
-    """The example of a row with a decrypted label; see ``EXAMPLE_COLUMNS``.
+    """Decode the example of a row whose label is already decrypted; see ``EXAMPLE_COLUMNS``.
 
     Args:
         row: The columns.
         texts: All texts, by id.
-        task: The device's; None accepts an example of either kind.
+        task: The examples' kind on the device; None accepts either kind.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: If the row is damaged.
     """
     identity, document, history, label, added, labelled, adapter = row
     written = text(history)
     if task is not None and bool(written) != (task == MATCHING):
-        raise ValueError("an example of another task")
+        raise ValueError("an example belongs to the other kind of task")
     candidate = _decode_text(texts, document)
     example: Example = candidate
     if written:
@@ -444,28 +447,28 @@ def decode_example(
 
 
 def columns_of_example(example: Example, ids: Mapping[str, int]) -> tuple[int, str]:
-    """An example's document and history, as columns, by the ids of its texts."""
+    """Return an example's columns for document and history, given the ids of its texts."""
     document, *history = (ids[name] for name in texts_of(example))
     return document, json.dumps(history) if isinstance(example, Match) else ""
 
 
 def decode_history(value: object) -> list[int]:
-    """The texts' ids of a match's history; empty for a document.
+    """Return the ids of the texts in a match's history; empty for a document.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: If the column is damaged.
     """
     listed = json.loads(text(value)) if value != "" else []
     if not isinstance(listed, list) or any(type(text_id) is not int for text_id in listed):
-        raise ValueError("a history that is no list of texts")
+        raise ValueError("a history is not a list of texts")
     return listed
 
 
 def decode_label(codec: Codec, row: Sequence[object]) -> str | None:
-    """The label of an example's row; see ``EXAMPLE_COLUMNS``.
+    """Decrypt the label of an example's row; see ``EXAMPLE_COLUMNS``.
 
     Raises:
-        ValueError: It is damaged, or of another row.
+        ValueError: If the label is damaged, or belongs to another row.
     """
     identity, document, history, label, _, labelled, adapter = row
     context = label_context(identity, document, history, labelled, adapter)
@@ -473,10 +476,10 @@ def decode_label(codec: Codec, row: Sequence[object]) -> str | None:
 
 
 def decode_earlier_label(codec: Codec, row: Sequence[object]) -> str:
-    """The label of an earlier label's row; see ``EARLIER_LABELS``.
+    """Decrypt the label in a row of earlier labels; see ``EARLIER_LABELS``.
 
     Raises:
-        ValueError: It is damaged, or of another row.
+        ValueError: If the label is damaged, or belongs to another row.
     """
     example, since, _, label, document, history = row
     return codec.decode_text(label, "earlier_labels", example, since, "label", document, history)
@@ -485,11 +488,11 @@ def decode_earlier_label(codec: Codec, row: Sequence[object]) -> str:
 def label_context(
     identity: object, document: object, history: object, labelled: object, adapter: object
 ) -> tuple[object, ...]:
-    """The context that a label is bound to; see ``fala.store.encryption``."""
+    """Return the context that a label is bound to; see ``fala.store.encryption``."""
     return "examples", identity, "label", document, history, labelled, adapter
 
 
 def _decode_text(texts: Mapping[int, object], identity: object) -> str:
     if identity not in texts:
-        raise ValueError("an example whose text is missing")
+        raise ValueError("the text of an example is missing")
     return as_text(text(texts[whole(identity)]))

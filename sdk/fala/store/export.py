@@ -23,15 +23,17 @@ def write_rows(target: Target, rows: Sequence[StoredExample], user: str) -> int:
     """Write examples in the format that ``fala-replace --data`` reads; see ``Device.export_data``.
 
     Args:
-        target: A file to create or replace, for its user alone; or a stream of text or bytes.
+        target: A file to create or replace, which only its user may read; or a stream of text or
+            bytes.
         rows: The examples.
-        user: The rows' user.
+        user: The name of the user in the rows.
 
     Returns:
         The number of rows that were written.
 
     Raises:
-        DataError: It cannot be written, or is neither a path nor a stream; or a label is damaged.
+        DataError: If the target cannot be written, or is neither a path nor a stream, or if a label
+            is damaged.
     """
     lines = [_line(row, user) for row in rows]
     if isinstance(target, str | os.PathLike):
@@ -46,15 +48,15 @@ def write_rows(target: Target, rows: Sequence[StoredExample], user: str) -> int:
         without_texts(
             partial(_write_stream, target, lines),
             lambda kind: DataError(
-                f"the rows cannot be written to the stream ({kind}); it is one of text in UTF-8, "
-                "or of bytes, and open"
+                f"the rows cannot be written to the stream ({kind}); it must be an open stream of "
+                "bytes, or of text in UTF-8"
             ),
         )
     return len(lines)
 
 
 def _line(row: StoredExample, user: str) -> str:
-    """A row of JSON, with the line's end."""
+    """Return an example as a line of JSON, with the end of the line."""
     fields: dict[str, Any] = {"user": user, "split": "train"}
     if isinstance(row.example, Match):
         fields |= {"history": list(row.example.history), "candidate": row.example.candidate}
@@ -64,7 +66,7 @@ def _line(row: StoredExample, user: str) -> str:
         fields["text"] = row.example
     if row.labelled is not None and row.label is None:
         raise DataError(
-            f"the label of example {row.id} is damaged; give it another one, or delete the example "
+            f"the label of example {row.id} is damaged; label it again, or delete the example "
             f"(Device.forget([{row.id}]))"
         )
     if row.label is not None:
@@ -76,7 +78,7 @@ def _line(row: StoredExample, user: str) -> str:
 
 
 def _in_json(label: OwnLabel) -> object:
-    """A label as JSON: an integer, a string, a number, or a list of tags in order."""
+    """Return a label as JSON: an integer, a string, a number, or a sorted list of tags."""
     if isinstance(label, frozenset):
         return sorted(label, key=str)
     return int(label) if isinstance(label, float) and label.is_integer() else label
@@ -92,7 +94,7 @@ def _write_stream(stream: IO[Any], lines: list[str]) -> None:
                 break
             if not written:
                 raise BlockingIOError
-            rest = rest[written:]  # without a buffer, it may have written a part
+            rest = rest[written:]  # a stream without a buffer may have written a part
 
 
 def _write_file(path: Path, lines: list[str]) -> None:

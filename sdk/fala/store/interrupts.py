@@ -1,9 +1,9 @@
 """Context managers that release what they hold wherever an interrupt comes (Ctrl-C, a signal).
 
 Python runs a signal's handler after a call, and when a function begins. So an interrupt may come
-when ``__enter__`` has what it wanted, or before the first statement of ``__exit__``: there no
-``finally`` helps. The traceback would hold the generator of ``contextlib.contextmanager``, and that
-its lock, for as long as the app keeps the exception.
+after ``__enter__`` has taken a resource, or before the first statement of ``__exit__``, where no
+``finally`` helps. The traceback would hold the generator of ``contextlib.contextmanager``, and the
+generator its lock, for as long as the app keeps the exception.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _Value = TypeVar("_Value")
 def interruptible(
     function: Callable[_Arguments, Iterator[_Value]],
 ) -> Callable[_Arguments, AbstractContextManager[_Value]]:
-    """Make a context manager of a generator, as ``contextlib.contextmanager`` does.
+    """Make a context manager from a generator, as ``contextlib.contextmanager`` does.
 
-    What the generator holds has to be released by ``with`` and an object of C (a lock, a
-    connection), or by the first call of a ``finally``, to a function of C: no interrupt divides
-    these.
+    What the generator holds has to be released by ``with`` and an object written in C (a lock, a
+    connection), or by the first call of a ``finally``, to a function written in C, because no
+    interrupt can divide these.
     """
 
     @wraps(function)
@@ -39,14 +39,14 @@ def interruptible(
 
 
 class _Exit:
-    """``__exit__`` of a block: it alone holds the generator while the block runs.
+    """The ``__exit__`` of a block, which alone holds the generator while the block runs.
 
     So the generator ends with the ``with`` statement, even if an interrupt comes before ``_leave``
     begins, whose frame the traceback holds.
     """
 
     def __get__(self, block: _Block[Any] | None, owner: object) -> Callable[..., bool]:
-        if block is None:  # of the class, as ``contextlib.ExitStack`` reads it
+        if block is None:  # read from the class, as ``contextlib.ExitStack`` does
             return self
         leave = partial(_leave, ref(block._generator))
         vars(leave)["generator"] = block._generator
@@ -65,7 +65,7 @@ class _Block(Generic[_Value]):
         try:
             return cast(_Value, next(generator))
         except BaseException:
-            generator.close()  # it may have what it wanted
+            generator.close()  # the generator may already hold its resource
             raise
 
     __exit__ = _Exit()
@@ -77,7 +77,7 @@ def _leave(
     error: BaseException | None,
     traceback: TracebackType | None,
 ) -> bool:
-    """Resume a generator behind its ``yield``; returns whether it has dealt with the error."""
+    """Resume a generator behind its ``yield``, and return whether it has handled the error."""
     if error is None:
         next(generator(), None)
         return False

@@ -1,13 +1,13 @@
-"""Read what is the user's from a damaged store.
+"""Read what belongs to the user from a damaged store.
 
-The first page of a file has the header and the schema, and is the same in all stores: an empty
-store's replaces a damaged one. SQLite stops at the first damaged page of a table. So a table is
-read from both ends, and row by row between these; texts and examples also from indexes, which are
-in other pages.
+The first page of a file has the header and the schema, and is the same in all stores, so the page
+of an empty store replaces a damaged one. SQLite stops at the first damaged page of a table. A table
+is therefore read from both ends, and row by row in between; texts and examples are also read from
+indexes, which are in other pages.
 
-A row counts if the function that reads it in an undamaged store can read it. Of an example a
-damaged label or time is left out alone. In an encrypted store the rows of an edited table are left
-out, but for records that are bound to their row.
+A row counts if the function that reads it in an undamaged store can read it. If only the label or a
+time of an example is damaged, the rest of the example is kept. In an encrypted store the rows of an
+edited table are left out, except records that are bound to their row.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from fala.store.slots import decode_labels, read_slot
 from fala.store.texts import NAME, decode_key, guessed_key
 
 Value = TypeVar("Value")
-#: Digests of the bundles of a task's active slot and of its previous one, as far as they are known,
-#: with their labels in the device's order.
+#: The digests of the bundles in a task's active slot and its previous one, as far as they are
+#: known, with their labels in the device's order.
 Installed = Sequence[tuple[str, tuple[str, ...]]]
 
-#: Problems of one kind to list, at most.
+#: The most problems of one kind to list.
 _MOST = 3
-#: Rows between two damaged pages to try, at most.
+#: The most rows to try between two damaged pages.
 _MOST_BETWEEN = 1_000_000
 _PAGE = 4096
-#: Stands for bytes that are not UTF-8.
+#: The character that stands for bytes that are not UTF-8.
 _REPLACED = "\ufffd"
 #: The position of the number of pages in a file's header. See
 #: https://www.sqlite.org/fileformat2.html, section 1.3.
@@ -75,18 +75,18 @@ class DamagedStore:
 
     Args:
         path: The store's file.
-        connection: A connection to it.
+        connection: A connection to the file.
 
     Attributes:
         path: The argument.
-        file: The file that is read: the store's, or a copy with another first page.
-        connection: A connection to it.
-        problems: The problems, in words; each once.
-        codec: Reads its records, once it is unlocked.
-        edited: Tables that were edited without the key; all of them where that is unknown.
-        texts: The texts' names, by id, once they are read.
+        file: The file that is read: the store's own, or a copy with another first page.
+        connection: A connection to ``file``.
+        problems: The problems as sentences, each listed once.
+        codec: The codec that reads the records, once the store is unlocked.
+        edited: The tables that were edited without the key; all tables if that is unknown.
+        texts: The names of the texts, by id, once they are read.
         examples: The examples of all tasks.
-        lost: Examples that can be read in part, but cannot be kept.
+        lost: Number of examples that can be read in part, but cannot be kept.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -101,7 +101,7 @@ class DamagedStore:
 
     def note(self, subject: str, reason: object) -> None:
         """Add a problem."""
-        # After these words SQLite quotes the user's data, and FaLA's advice follows.
+        # After these words SQLite quotes the user's data, or FaLA's advice follows.
         line, _, _ = without_data(reason).partition("; fala-device")
         places = f"{self.path}: ", f"{self.file}: ", f"{self.path.parent}/"
         for beginning in (*places, f"{subject} is damaged: "):
@@ -111,7 +111,7 @@ class DamagedStore:
 
     @contextlib.contextmanager
     def noted(self, subject: str) -> Iterator[None]:
-        """Note an error of reading as a problem; one of access is raised."""
+        """Note an error of reading as a problem, and raise an error of access."""
         try:
             yield
         except (sqlite3.Error, FalaError, *DAMAGE) as error:
@@ -120,26 +120,26 @@ class DamagedStore:
             self.note(subject, error if named else type(error).__name__)
 
     def value(self, subject: str, read: Callable[..., Value], *arguments: Any) -> Value | None:  # noqa: ANN401
-        """What a function reads; None, and a problem, if it is damaged."""
+        """Return what a function reads; None, with a problem noted, if it is damaged."""
         with self.noted(subject):
             return read(*arguments)
         return None
 
     def select(self, subject: str, query: str) -> list[Row]:
-        """The rows of a query; none, and a problem, if one is damaged."""
+        """Return the rows of a query; empty, with a problem noted, if a row is damaged."""
         return self.value(subject, lambda: self.connection.execute(query).fetchall()) or []
 
     def unbound(self, table: str, columns: str) -> list[Row]:
-        """Columns that are bound to no key; none of a table that was edited."""
+        """Return columns that are bound to no key; empty if the table was edited."""
         return [] if table in self.edited else self.select(table, f"SELECT {columns} FROM {table}")
 
     def rows(self, table: str, columns: str, index: str = "", first: str = "rowid") -> list[Row]:
-        """The rows of a table that can be read.
+        """Return the rows of a table that can be read.
 
         Args:
-            table: The table.
-            columns: Its columns.
-            index: An index, from whose pages they are read; empty for the table's.
+            table: The name of the table.
+            columns: The columns to read.
+            index: An index to read them from; empty for the table's own pages.
             first: The first column of the index.
         """
         place = f"INDEXED BY {index}" if index else "NOT INDEXED"
@@ -147,7 +147,7 @@ class DamagedStore:
         rows: dict[int, Row] = {}
         ends: list[int] = []
         for order in ("", "DESC"):
-            with self.noted(table):  # up to a damaged page
+            with self.noted(table):  # reads until a damaged page
                 end = 0
                 for end, *row in self.connection.execute(f"{query} ORDER BY {first} {order}"):
                     rows.setdefault(end, tuple(row))
@@ -160,13 +160,13 @@ class DamagedStore:
         return list(rows.values())
 
     def unlock(self, codec: Codec) -> None:
-        """Find the codec of the records: by the mark of the key, or by the digests' salt.
+        """Find the codec of the records by the mark of the key, or by the salt of the digests.
 
         Args:
-            codec: The app's.
+            codec: The codec with the app's key.
 
         Raises:
-            DeviceError: The key is not the store's.
+            DeviceError: If the key is not the store's.
         """
         ((mark,),) = self.select("device", "SELECT key_mark FROM device") or [(None,)]
         ((sealed,),) = self.select("digests", "SELECT sealed FROM digests") or [(None,)]
@@ -176,9 +176,9 @@ class DamagedStore:
             self.codec, self.edited = codec.renewed(), {*COUNTED}  # nothing is left to read
             return
         if 2 * encrypted > count or (not count and sealed is not None):
-            mark = mark or b""  # where it is lost
+            mark = mark or b""  # where the mark is lost
         elif count and mark is not None:
-            self.note("the mark of its key", "the texts are not encrypted")
+            self.note("the mark of its key", "there is one, but the texts are not encrypted")
             mark = None
         try:
             check_mark(self.path, mark, codec)
@@ -191,14 +191,14 @@ class DamagedStore:
             self.note("the mark of its key", "it is damaged")
         edited = self.value("digests", Digests(self.codec).edited, self.connection)
         for table in edited or ():
-            self.note(table, "not the rows that were written")
+            self.note(table, "the rows are not those that were written")
         self.edited = {*(COUNTED if edited is None else edited)}
 
     def releases(self) -> dict[str, Installed]:
-        """The releases of the tasks, by adapter, with the device's own task.
+        """Return the releases of the tasks, by adapter, including the device's own task.
 
-        The active one is in two places. In an encrypted store a slot's record is bound to its row,
-        so it counts in an edited table, too.
+        The active release is recorded in two places. In an encrypted store a slot's record is bound
+        to its row, so it counts even in an edited table.
         """
         releases: dict[str, dict[str, tuple[str, ...]]] = {"": {}}
         for adapter, bundle, labels in self.unbound("tasks", "adapter, bundle, labels"):
@@ -218,38 +218,38 @@ class DamagedStore:
         """Read the texts and the examples.
 
         Args:
-            tasks: The examples' kinds, by adapter; None keeps those of both.
+            tasks: The kind of each task's examples, by adapter; None keeps examples of both kinds.
         """
         self.texts = self._read_texts()
         self.examples, self.lost = self._read_examples(tasks)
 
     @property
     def unused(self) -> list[str]:
-        """The texts whose examples are lost; none where texts may be those of a history."""
+        """The texts whose examples are lost; empty if they may be texts of a history."""
         if any(isinstance(row.example, Match) for row in self.examples):
             return []
         used = {name for row in self.examples for name in texts_of(row.stored)}
         return [name for name in self.texts.values() if name not in used]
 
     def text_key(self) -> bytes:
-        """The key of the digests that replace texts; empty where texts are kept."""
+        """Return the key of the digests that replace texts; empty if texts are kept."""
         (setting,) = self.unbound("device", "keep_text, text_key") or [(None, None)]
         key = self.value("device", decode_key, *setting)
         if key is None:
             raw = "" if self.texts else self.path.read_bytes().decode("latin-1")
-            # A device that keeps no texts must not start to.
+            # A device that keeps no texts must not start to keep them.
             written = [*self.texts.values()] or [match[0] for match in NAME.finditer(raw)]
             key = guessed_key(written)
         return key
 
     def positive(self) -> dict[str, str]:
-        """The labels that were chosen for rankings, by adapter."""
+        """Return the labels that were chosen for rankings, by adapter."""
         cells = self.unbound("tasks", "adapter, positive")
         labels = {each: self.value("tasks", optional_text, cell) for each, cell in cells}
         return {adapter: label for adapter, label in labels.items() if label is not None}
 
     def embeddings(self) -> Iterator[tuple[str, str, NDArray[np.float32]]]:
-        """The embeddings of the texts that were read: their backbones, and the texts' names."""
+        """Yield the embeddings of the texts that were read, with their backbones and texts."""
         for row, backbone, cell in self.rows("embeddings", "text, backbone, vector"):
             with self.noted("embeddings"):
                 name, digest = self.texts[row], text(backbone)
@@ -258,7 +258,7 @@ class DamagedStore:
                 yield digest, name, vector
 
     def check_history(self) -> None:
-        """Read the old logits and the earlier labels, of which nothing is kept."""
+        """Read the old logits and the earlier labels to find damage; none of them is kept."""
         query = (
             "SELECT example, model, value, document, history FROM logits"
             " JOIN examples ON id = example"
@@ -270,21 +270,21 @@ class DamagedStore:
             self.value("earlier_labels", decode_earlier_label, self.codec, row)
 
     def _release_of(self, slot: object) -> tuple[str, tuple[str, ...]] | None:
-        """The digest of a slot's bundle, and its labels; None of an empty slot."""
+        """Return the digest of a slot's bundle, and its labels; None if the slot is empty."""
         if "slots" in self.edited:
             record = read_slot(self.connection, text(slot), self.codec)
             return None if record is None else (record.bundle, record.labels)
-        # These columns can be read where the weights behind them, in other pages, are damaged.
+        # These columns can be read even if the weights behind them, in other pages, are damaged.
         query = "SELECT bundle, labels FROM slots WHERE name = ?"
         row = self.connection.execute(query, (slot,)).fetchone()
         return None if row is None else (text(row[0]), decode_labels(row[1]))
 
     def admission(self) -> Admission | None:
-        """Which releases the device admits; None if that cannot be read.
+        """Return which releases the device admits; None if that cannot be read.
 
-        The record is in a table and in an index, which are in other pages. Where one of them says
-        that no signature is required, and the other has a key, that key counts. In an encrypted
-        store the record is bound to its place, so it counts in an edited table, too.
+        The record is in a table and in an index, which are in different pages. If one of them says
+        that no signature is required, and the other has a key, the key counts. In an encrypted
+        store the record is bound to its place, so it counts even in an edited table.
         """
         found: list[Admission] = []
         for place in ("NOT INDEXED", "INDEXED BY trusted"):
@@ -301,7 +301,7 @@ class DamagedStore:
         return admission
 
     def _read_texts(self) -> dict[int, str]:
-        """The texts, by id."""
+        """Return the texts, by id."""
         index = self.rows("texts", "id, sealed", "sealed WHERE sealed IS NOT NULL", "sealed")
         sealed: dict[int, object] = dict(index)
         rows = self.rows("texts", "id, text, sealed")
@@ -309,7 +309,7 @@ class DamagedStore:
         rows += [(identity, name, sealed.get(identity)) for identity, name in indexed]
         texts: dict[int, str] = {}
         names = set()
-        for row in sorted(rows, key=lambda row: _REPLACED in str(row[1])):  # damaged ones last
+        for row in sorted(rows, key=lambda row: _REPLACED in str(row[1])):  # damaged texts last
             if row[0] not in texts and row[1] not in names:
                 with self.noted("texts"):
                     texts[row[0]] = decode_text(self.codec, *row)
@@ -317,7 +317,7 @@ class DamagedStore:
         return texts
 
     def _read_examples(self, tasks: Mapping[str, str | None]) -> tuple[list[StoredExample], int]:
-        """The examples, and how many others there are."""
+        """Return the examples, and the number of those that cannot be kept."""
         now = time.time()
         cells = {
             identity: row
@@ -335,7 +335,7 @@ class DamagedStore:
         ]
         examples: dict[int, StoredExample] = {}
         keys: dict[Row, int] = {}
-        for row in sorted(rows, key=lambda row: _REPLACED in str(row[3])):  # damaged ones last
+        for row in sorted(rows, key=lambda row: _REPLACED in str(row[3])):  # damaged labels last
             if row[0] not in examples or (examples[row[0]].label is None and row[3] is not None):
                 with self.noted("examples"):
                     if keys.setdefault((*row[1:3], row[6]), row[0]) == row[0]:
@@ -343,10 +343,10 @@ class DamagedStore:
         return [*examples.values()], len({row[0] for row in rows} - examples.keys())
 
     def _example(self, row: Row, now: float, tasks: Mapping[str, str | None]) -> StoredExample:
-        """The example of a row; a damaged label is left out, and a damaged time is ``now``.
+        """Return the example of a row, with ``now`` for a damaged time and no damaged label.
 
         Raises:
-            ValueError: Another part is damaged.
+            ValueError: If another part is damaged.
         """
 
         def moment(cell: object) -> float:
@@ -363,14 +363,14 @@ class DamagedStore:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[DamagedStore]:
-    """A store, with the problems of its file; if it has any, a copy with another first page.
+    """Open a store with the problems of its file; if it has any, a copy with another first page.
 
     Args:
         path: The store's file.
 
     Raises:
-        DeviceError: It has another version.
-        sqlite3.Error: It cannot be read.
+        DeviceError: If the store has another version.
+        sqlite3.Error: If the store cannot be read.
     """
     copy = path.with_name(f"{REBUILDING}{path.name}.copy")
     with contextlib.ExitStack() as closing:
@@ -383,12 +383,12 @@ def opened(path: Path) -> Iterator[DamagedStore]:
                 store.note("the file", line)
             check = "PRAGMA foreign_key_check"
             for table, *_ in store.connection.execute(check).fetchmany(_MOST):
-                store.note(table, "a row that belongs to none")
+                store.note(table, "a row refers to one that does not exist")
 
         def decoded(data: bytes) -> str:
             with store.noted("a text"):
                 return data.decode()
-            return data.decode(errors="replace")  # all but the damaged bytes are the user's
+            return data.decode(errors="replace")  # all but the damaged bytes belong to the user
 
         if store.problems:
             closing.callback(_delete, copy)
@@ -418,7 +418,7 @@ def _copy_behind_first_page(path: Path, copy: Path) -> None:
         create_tables(database, copy.name)
     empty, data = bytearray(copy.read_bytes()), path.read_bytes()
     data += bytes(-len(data) % _PAGE)
-    empty[_PAGE:] = data[_PAGE:] + empty[max(len(data), _PAGE) :]  # of a file that was cut
+    empty[_PAGE:] = data[_PAGE:] + empty[max(len(data), _PAGE) :]  # the file may have been cut off
     empty[_PAGE_COUNT] = (len(empty) // _PAGE).to_bytes(4, "big")
     copy.write_bytes(empty)
     log = path.with_name(f"{path.name}-wal")

@@ -1,4 +1,4 @@
-"""The store's schema. It has one version: no code reads another."""
+"""The store's schema, which has a single version: no code reads another one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import sqlite3
 
 from fala.base.errors import DeviceError
 
-#: The version, in SQLite's ``user_version``. Raise it with every change of the tables.
+#: The version, in SQLite's ``user_version``. Raise it with every change to the tables.
 VERSION = 3
 
-#: Larger versions are damage.
+#: The largest version that is not considered damage.
 _LARGEST_VERSION = 100
 
-#: All tables, those that refer to others first.
+#: All tables; those that refer to other tables come first.
 TABLES = (
     "logits", "earlier_labels", "embeddings", "examples", "texts", "active", "tasks", "slots",
     "device", "digests",
 )  # fmt: skip
 
-# With the indexes labels, sealed texts, examples and the trusted key are in two places of the file.
-# Embeddings have row ids: without, a row above a quarter of a page needs a page of its own.
+# The indexes keep labels, sealed texts, examples and the trusted key in a second place of the file.
+# Embeddings have row ids, because without them a row above a quarter of a page needs a page of its
+# own.
 _SCHEMA = """
     CREATE TABLE device (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -120,14 +121,14 @@ _SCHEMA = """
 
 
 def create_tables(database: sqlite3.Connection, name: str) -> None:
-    """Make the tables of an empty store, whole or not at all; processes may race for it.
+    """Make all tables of an empty store, or none; several processes may try it at once.
 
     Args:
         database: The store's connection.
-        name: Its file, for errors.
+        name: The store's file, which errors name.
 
     Raises:
-        DeviceError: It has another version.
+        DeviceError: If the store has another version.
     """
     if is_current(version_of(database), name):
         return
@@ -135,8 +136,8 @@ def create_tables(database: sqlite3.Connection, name: str) -> None:
     try:
         if not is_current(
             version_of(database), name
-        ):  # again: another process may have been the first
-            # In few characters: the schema fits in the first page, which a repair writes again.
+        ):  # checked again, because another process may have been first
+            # Remove spaces, so that the schema fits in the first page, which a repair writes again.
             for statement in _SCHEMA.split(";"):
                 database.execute(" ".join(statement.split()))
             database.execute(f"PRAGMA user_version = {VERSION}")
@@ -148,26 +149,26 @@ def create_tables(database: sqlite3.Connection, name: str) -> None:
 
 
 def version_of(database: sqlite3.Connection) -> int:
-    """The version of a store; 0 of an empty one.
+    """Return the version of a store; 0 if it is empty.
 
     Raises:
-        sqlite3.DatabaseError: It is damaged.
+        sqlite3.DatabaseError: If the store is damaged.
     """
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     if not 0 <= version <= _LARGEST_VERSION:
-        raise sqlite3.DatabaseError(f"a schema of version {version}")
+        raise sqlite3.DatabaseError(f"the schema has an impossible version, {version}")
     return version
 
 
 def is_current(version: int, name: str) -> bool:
-    """Whether a version is this one; False of an empty store's.
+    """Return whether a version is the current one; False for an empty store's.
 
     Args:
         version: The version.
-        name: The store's file, for errors.
+        name: The store's file, which errors name.
 
     Raises:
-        DeviceError: It is another one.
+        DeviceError: If the version is another one.
     """
     if version not in (0, VERSION):
         raise DeviceError(

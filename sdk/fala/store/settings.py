@@ -1,4 +1,4 @@
-"""The device's row of settings."""
+"""The row of the device's settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class Trial:
     """The trial of a slot.
 
     Attributes:
-        slot: The slot. The trial pauses while the other slot is active.
-        began: The generation that it was installed at, which identifies the trial.
-        tries: Tries in a row that did not end.
-        predictions: Predictions so far, except those that open devices still hold in memory.
+        slot: The name of the slot. The trial pauses while the other slot is active.
+        began: The generation at which the slot was installed, which identifies the trial.
+        tries: Number of consecutive tries that did not end.
+        predictions: Number of predictions so far, except those that open devices still hold in
+            memory.
     """
 
     slot: str
@@ -34,19 +35,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Admission:
-    """Which releases a device admits.
+    """The releases that a device admits.
 
     Attributes:
-        key: The key that must have signed them, 32 bytes; None requires no signature.
-        versions: The newest version of every product that was ever installed; the product of
-            releases that name none is empty.
+        key: The key that must have signed a release, 32 bytes; None requires no signature.
+        versions: The newest version of every product that was ever installed; releases that name no
+            product share the empty name.
     """
 
     key: bytes | None = None
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def with_version(self, product: str | None, version: int | None) -> Admission:
-        """Return the same once a version of a product is installed; None is no version."""
+        """Return the admission once a version of a product is installed; None changes nothing."""
         if version is None:
             return self
         newest = max(version, self.versions.get(product or "", version))
@@ -54,15 +55,15 @@ class Admission:
 
 
 def decode_admission(codec: Codec, cell: object) -> Admission:
-    """Return which releases a device admits, by its record.
+    """Decode the record of which releases a device admits.
 
     Raises:
-        ValueError: The record is damaged, or missing.
+        ValueError: If the record is damaged or missing.
     """
     data = codec.decode(cell, *_TRUST)
     key, versions = data[1 : 1 + data[0]], json.loads(data[1 + data[0] :])
     if len(key) not in (0, _KEY) or not isinstance(versions, dict):
-        raise ValueError("a record of another form")
+        raise ValueError("the record has another form")
     return Admission(key or None, {text(name): whole(newest) for name, newest in versions.items()})
 
 
@@ -70,22 +71,22 @@ class Settings:
     """The settings of the device as a whole.
 
     Args:
-        database: The store's.
+        database: The store's file.
     """
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def key_mark(self) -> object:
-        """Identifies the key of an encrypted store without revealing it; else None."""
+        """Return the mark of an encrypted store's key, which does not reveal it; else None."""
         return self._get("key_mark")
 
     def set_key_mark(self, mark: bytes | None) -> None:
-        """Write the key's mark. In a transaction."""
+        """Write the key's mark. Call it in a transaction."""
         self._set(key_mark=mark)
 
     def trial(self) -> Trial | None:
-        """The trial of a release, in either slot; None without one, or if it is damaged."""
+        """Return the trial of a release, in either slot; None without one or if it is damaged."""
         columns = "trial_slot, trial_began, trial_tries, trial_predictions"
         with self._db.connection() as db:
             row = db.execute(f"SELECT {columns} FROM device").fetchone()
@@ -96,7 +97,7 @@ class Settings:
             return None
 
     def set_trial(self, trial: Trial | None) -> None:
-        """Write the trial; None ends it. In a transaction."""
+        """Write the trial; None ends it. Call it in a transaction."""
         if trial is None:
             self._set(trial_slot=None, trial_began=None, trial_tries=None, trial_predictions=None)
             return
@@ -109,35 +110,36 @@ class Settings:
         """Return which releases the device admits.
 
         Raises:
-            DeviceError: The record is damaged, or its row is missing.
+            DeviceError: If the record is damaged or its row is missing.
         """
         with self._db.rows("its settings are damaged") as db:
             row = db.execute("SELECT trust FROM device NOT INDEXED").fetchone()
             if row is None:
-                raise ValueError("the row of the device is missing")
+                raise ValueError("the row with the device's settings is missing")
             return decode_admission(self._db.codec, row[0])
 
     def set_admission(self, admission: Admission) -> None:
-        """Write which releases the device admits. In a transaction.
+        """Write which releases the device admits. Call it in a transaction.
 
-        No required signature, and no version, is a record, too: a missing one is damage. The record
-        is also in an index, in another page of the file: a repair needs one of them.
+        The record is also written if no signature is required and no version is known, because a
+        missing record means damage. An index keeps it in another page of the file, because a repair
+        needs one of the two.
         """
         key = admission.key or b""
         data = bytes([len(key)]) + key + json.dumps(dict(admission.versions)).encode()
         self._set(trust=self._db.codec.encode(data, *_TRUST))
 
     def fell_back(self) -> str | None:
-        """Why the device fell back from its last release; None if it did not, or if damaged."""
+        """Return why the device fell back from its last release; None if it did not."""
         reason = self._get("fell_back")
         return reason if isinstance(reason, str) else None
 
     def set_fell_back(self, reason: str | None) -> None:
-        """Write why the device fell back. In a transaction."""
+        """Write why the device fell back. Call it in a transaction."""
         self._set(fell_back=reason)
 
     def note_version(self, product: str | None, version: int | None) -> None:
-        """Note that a version of a product is installed. In a transaction."""
+        """Note that a version of a product is installed. Call it in a transaction."""
         self.set_admission(self.admission().with_version(product, version))
 
     def _get(self, column: str) -> object:

@@ -1,4 +1,4 @@
-"""The tables of slots: each task's personal models, and which of them is active."""
+"""The tables of slots: the personal models of each task, and the choice of the active one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from fala.store.database import Database, damaged
 from fala.store.encryption import BOUND_SLOT_COLUMNS, SLOT_WEIGHTS, Codec
 from fala.store.examples import prune_labels
 
-#: The names of the device's own slots; those of a further task have its adapter's before them.
+#: The names of the device's own slots; a further task's slots have the adapter's name in front.
 SLOTS = ("a", "b")
-#: The columns of a slot's row that its record has, but the adapter.
+#: The columns of a slot's row that its record has; the adapter's column is not in the record.
 _COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher",
     "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
@@ -42,15 +42,16 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class TaskState:
-    """Which slots a task has.
+    """The slots of a task.
 
     Attributes:
-        generation: Counts the changes of the active model.
-        data: Counts the changes of examples and labels.
+        generation: Number of changes of the active model.
+        data: Number of changes of examples and labels.
         slot: The name of the active slot.
-        previous: The one to roll back to; None without one.
-        to_fit: Whether the active model is to be fitted to labels that are newer than its fit.
-        positive: The label that a ranking is by; None is the release's.
+        previous: The name of the slot to roll back to; None if there is none.
+        to_fit: Whether the active model still has to be fitted to labels that are newer than its
+            fit.
+        positive: The label that rankings are by; None for the release's own choice.
     """
 
     generation: int
@@ -66,9 +67,9 @@ class Replacement:
     """The replacement that installed a slot.
 
     Attributes:
-        generation: The task's, after it.
+        generation: The task's generation after the replacement.
         data: The task's count of data changes at which the old logits were computed.
-        fit_data: The count at which the old model was fitted; None if it never was.
+        fit_data: The count of data changes at which the old model was fitted; None if it never was.
     """
 
     generation: int
@@ -81,12 +82,12 @@ class FitRecord:
     """The fit of a slot's personal model, to which further labels can be added.
 
     Attributes:
-        data: The store's count of changes of examples and labels that it includes.
-        fitted: How many examples the last full fit had.
-        further: How many were added since.
-        decision: Which of the compared models it is: see ``fala.solver.decision``.
-        trust: Its share of the full fit; of tags one each.
-        scales: The scales of the blocks, the slope and the bias.
+        data: The store's count of changes of examples and labels that the fit includes.
+        fitted: Number of examples in the last full fit.
+        further: Number of examples that were added since.
+        decision: The name of the compared model that was chosen; see ``fala.solver.decision``.
+        trust: The mixing weight: the model's share of the full fit, one per tag for tags.
+        scales: The prior scales of the blocks, the slope and the bias.
     """
 
     data: int
@@ -102,19 +103,19 @@ class SlotRecord:
     """A slot's personal model.
 
     Attributes:
-        name: The slot.
+        name: The name of the slot.
         bundle: SHA-256 of the bundle's manifest.
-        backbone: The digest of its backbone, the provenance of its embeddings.
-        weight: Its weights omega, float32, shape (C, d).
-        bias: Shape (C,).
-        model: Digest of backbone, head and weights, the provenance of logits.
-        teacher: Digest of the personal model whose stored logits it was fitted to; None without.
+        backbone: The digest of the backbone, which is the provenance of its embeddings.
+        weight: The weights omega, float32, shape (C, d).
+        bias: The biases, shape (C,).
+        model: The digest of backbone, head and weights, which is the provenance of logits.
+        teacher: The digest of the personal model whose stored logits the fit used; None if none
+            did.
         labels: The labels, in the device's order.
-        words: The user's own weights of n-grams; None where they are the vendor's, or there are
-            none.
-        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-        fit: The record of its fit; None if it is unknown.
-        replacement: The replacement that installed it; None if it is unknown.
+        words: The user's own weights of n-grams; None if they are the vendor's, or there are none.
+        loss: The leave-one-out cross-entropy on the labelled examples; None if unknown.
+        fit: The record of the fit; None if unknown.
+        replacement: The replacement that installed the slot; None if unknown.
     """
 
     name: str
@@ -132,11 +133,11 @@ class SlotRecord:
 
 
 class Slots:
-    """A task's slots, which of them is active, and the task's counts of changes.
+    """A task's slots, the choice of the active one, and the task's counts of changes.
 
     Args:
-        database: The store's.
-        adapter: The task's; empty for the device's own.
+        database: The store's file.
+        adapter: The name of the task's adapter; empty for the device's own task.
     """
 
     def __init__(self, database: Database, adapter: str) -> None:
@@ -145,11 +146,11 @@ class Slots:
     # Which slot is active
 
     def counts(self) -> tuple[int, int]:
-        """The committed counts of changes, of the active model and of data; see ``TaskState``.
+        """Return the committed counts of changes: those of the active model, and of data.
 
         Raises:
             DeviceError: If no model was ever installed.
-            UnknownAdapterError: No adapter of the task's name is installed.
+            UnknownAdapterError: If no adapter of the task's name is installed.
         """
         with self._db.connection() as db:
             query = "SELECT generation, data FROM active WHERE adapter = ?"
@@ -159,11 +160,11 @@ class Slots:
         return self._whole(*row)
 
     def state(self) -> TaskState:
-        """Which slots the task has.
+        """Return the slots of the task.
 
         Raises:
             DeviceError: If no model was ever installed.
-            UnknownAdapterError: No adapter of the task's name is installed.
+            UnknownAdapterError: If no adapter of the task's name is installed.
         """
         with self._db.rows("its active slot is damaged") as db:
             row = db.execute(
@@ -185,17 +186,19 @@ class Slots:
         return generation, data
 
     def advance(self, expected: int, *, to_fit: bool | None = False) -> int:
-        """Count a change of the active model. In a transaction.
+        """Count a change of the active model. Call it in a transaction.
 
         Args:
-            expected: The generation before.
-            to_fit: Whether the model is to be fitted to newer labels; None keeps it.
+            expected: The generation before the change.
+            to_fit: Whether the model still has to be fitted to newer labels; None keeps the
+                setting.
 
         Returns:
             The new generation.
 
         Raises:
-            DeviceChangedError: The generation differs: another thread or process was first.
+            DeviceChangedError: If the generation differs, because another thread or process was
+                first.
         """
         with self._db.connection() as db:
             changed = db.execute(
@@ -208,15 +211,16 @@ class Slots:
         return expected + 1
 
     def activate(self, slot: str, previous: str | None) -> None:
-        """Make a slot active, and delete all but the previous one. In a transaction.
+        """Make a slot active, and delete all slots but the previous one. Call it in a transaction.
 
-        Its release is written twice, in different pages of the file: a repair needs one.
+        Its release is written twice, in different pages of the file, because a repair needs one of
+        them.
 
         Args:
-            slot: The slot.
-            previous: The one to roll back to; None leaves none.
+            slot: The name of the slot.
+            previous: The name of the slot to roll back to; None keeps no other slot.
         """
-        # Random, so that an adapter that is loaded again has another generation.
+        # The generation begins at random, so that it changes when an adapter is loaded again.
         first = secrets.randbits(40) if self._adapter else 0
         with self._db.connection() as db:
             db.execute(
@@ -235,7 +239,7 @@ class Slots:
             db.execute(query, (slot, self._adapter))
 
     def deactivate(self) -> None:
-        """Leave the task, whose examples stay, without a slot. In a transaction."""
+        """Leave the task without a slot, and keep its examples. Call it in a transaction."""
         with self._db.connection() as db:
             for table in ("active", "slots"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self._adapter,))
@@ -244,7 +248,7 @@ class Slots:
             )
 
     def adapters(self) -> list[str]:
-        """The device's further tasks, by their adapters' names."""
+        """Return the names of the adapters of the device's further tasks."""
         with self._db.rows("its adapters are damaged") as db:
             rows = db.execute("SELECT adapter FROM active WHERE adapter <> '' ORDER BY adapter")
             return [text(name) for (name,) in rows]
@@ -252,7 +256,7 @@ class Slots:
     # Their personal models
 
     def put(self, record: SlotRecord) -> None:
-        """Write a slot's personal model. In a transaction."""
+        """Write a slot's personal model. Call it in a transaction."""
         codec, cells = self._db.codec, _cells_of(record) | {"adapter": self._adapter}
         row = {
             column: codec.encode(value, *_context(cells, column))
@@ -281,17 +285,17 @@ class Slots:
             return record
 
     def prune_labels(self) -> None:
-        """Delete earlier labels that no slot's model was fitted to. In a transaction."""
+        """Delete earlier labels that no slot's model was fitted to. Call it in a transaction."""
         with self._db.connection() as db:
             prune_labels(db, self._adapter)
 
     def bundles(self) -> set[str]:
-        """Digests of the bundles of all tasks' slots."""
+        """Return the digests of the bundles of all tasks' slots."""
         with self._db.rows("its slots are damaged") as db:
             return {text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
 
     def has_newer_data(self, record: SlotRecord) -> bool:
-        """Whether an example or a label was added since a slot's fit."""
+        """Return whether an example or a label was added since a slot's fit."""
         since = -1 if record.fit is None else record.fit.data
         with self._db.connection() as db:
             query = (
@@ -304,14 +308,14 @@ class Slots:
     # What belongs to the task
 
     def positive(self) -> str | None:
-        """The label that was chosen for rankings; None without a choice."""
+        """Return the label that was chosen for rankings; None if none was."""
         with self._db.rows("its settings are damaged") as db:
             query = "SELECT positive FROM tasks WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
             return None if row is None else optional_text(row[0])
 
     def set_positive(self, label: str) -> None:
-        """Write the label that rankings are by. In a transaction."""
+        """Write the label that rankings are by. Call it in a transaction."""
         with self._db.connection() as db:
             db.execute(
                 "INSERT INTO tasks (adapter, positive) VALUES (?, ?)"
@@ -320,7 +324,7 @@ class Slots:
             )
 
     def _last_count(self, db: sqlite3.Connection) -> int:
-        """The largest count of data changes in the task's rows; 0 without any."""
+        """Return the largest count of data changes in the task's rows; 0 if there is none."""
         row = db.execute(
             "SELECT max(added_data, coalesce(labelled_data, 0)) FROM examples WHERE adapter = ?"
             " UNION ALL SELECT max(coalesce(replaced_data, 0), coalesce(fit_data, 0))"
@@ -332,23 +336,23 @@ class Slots:
     def _not_installed(self) -> DeviceError:
         if not self._adapter:
             return DeviceError(f"{self._db.path}: no model was ever installed")
-        loaded = f"there are {', '.join(names)}" if (names := self.adapters()) else "there is none"
+        loaded = f"loaded: {', '.join(names)}" if (names := self.adapters()) else "none is loaded"
         return UnknownAdapterError(
-            f"{self._db.path.parent}: no adapter of this name is loaded; {loaded}; load one with "
+            f"{self._db.path.parent}: no adapter has this name ({loaded}); load it with "
             "Device.load_adapter"
         )
 
 
 def slots_of(adapter: str) -> tuple[str, ...]:
-    """The names of a task's slots, by its adapter; empty for the device's own."""
+    """Return the names of a task's slots, given its adapter; empty for the device's own task."""
     return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
 
 
 def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | None:
-    """Read a slot's row; None without one.
+    """Read a slot's row; None if there is none.
 
     Raises:
-        ValueError: It is damaged.
+        ValueError: If the row is damaged.
     """
     row = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM slots WHERE name = ?", (name,)).fetchone()
     if row is None:
@@ -377,19 +381,19 @@ def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | N
 
 
 def decode_labels(value: object) -> tuple[str, ...]:
-    """The labels of a slot's column.
+    """Decode the labels in a slot's column.
 
     Raises:
-        ValueError: They are damaged.
+        ValueError: If the labels are damaged.
     """
     labels = json.loads(text(value))
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ValueError("labels that are no list of names")
+        raise ValueError("the labels are not a list of names")
     return tuple(labels)
 
 
 def _cells_of(record: SlotRecord) -> dict[str, object]:
-    """A slot's row, by column; the inverse of ``read_slot``."""
+    """Return a slot's row, by column; the inverse of ``read_slot``."""
     cells: dict[str, object] = dict.fromkeys(_COLUMNS) | {
         "name": record.name,
         "bundle": record.bundle,
@@ -416,7 +420,7 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
 
 
 def _context(cells: Mapping[str, object], column: str) -> tuple[object, ...]:
-    """The context that an encrypted column of a slot is bound to."""
+    """Return the context that an encrypted column of a slot is bound to."""
     return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
 
@@ -425,13 +429,13 @@ def _words(buckets: bytes | None, weight: bytes | None, logits: int) -> OwnWords
         return None
     touched = np.frombuffer(blob(buckets), "<u2")
     if (np.diff(touched.astype(np.int64)) <= 0).any():
-        raise ValueError("n-grams that are not in order")
+        raise ValueError("the n-grams are not in order")
     values = floats(weight).reshape(logits, 1 + len(touched))
     return OwnWords(values[:, 0], touched, values[:, 1:])
 
 
 def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
-    """The record of a slot's fit; None if it is missing or damaged."""
+    """Decode the record of a slot's fit; None if it is missing or damaged."""
     try:
         counts = whole(cells["fit_data"]), whole(cells["fit_examples"]), whole(cells["fit_further"])
         scales = np.frombuffer(blob(cells["fit_scales"]), "<f8").tolist()
@@ -445,7 +449,7 @@ def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
 
 
 def _decode_replacement(cells: Mapping[str, object]) -> Replacement | None:
-    """The replacement that installed a slot; None if its record is missing or damaged."""
+    """Decode the replacement that installed a slot; None if its record is missing or damaged."""
     try:
         fit_data = cells["replaced_fit_data"]
         fitted = None if fit_data is None else whole(fit_data)

@@ -1,9 +1,9 @@
-"""A device's store: one SQLite file, and a class for each of its tables.
+"""The store of a device: one SQLite file, with a class for each of its tables.
 
-Texts, examples and labels are the user's, and no replacement drops them. Embeddings and logits
-have the digest of their model. Each slot's personal model, and which slot is active, are rows of
-the same file, so a change of model is one transaction: a device that is killed at any instant
-reopens with the old model or the new one, complete.
+Texts, examples and labels belong to the user, and no replacement drops them. Embeddings and logits
+carry the digest of the model that computed them. The personal model of each slot, and the choice of
+the active slot, are rows of the same file, so a change of model is one transaction: a device that
+is killed at any instant reopens with either the complete old model or the complete new one.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ from fala.store.texts import Texts
 
 
 class Store:
-    """The tables of a device's SQLite file, for one task; see ``Database`` for threads and errors.
+    """The tables of a device's SQLite file for one task; see ``Database`` for threads and errors.
 
-    Examples, logits and slots are the task's; texts, embeddings and settings are shared by all.
+    Examples, logits and slots belong to the task, and all tasks share texts, embeddings and
+    settings.
 
     Args:
-        database: The file, open.
-        adapter: The task's adapter; empty for the device's own task.
-        own: The store of the device's own task, whose tables this one shares.
+        database: The open file.
+        adapter: The name of the task's adapter; empty for the device's own task.
+        own: The store of the device's own task, whose shared tables this store uses.
 
     Attributes:
         database, adapter: The arguments.
-        path: The file.
-        transaction, turn, reading, after_commit, scrub, rest: Those of the file.
-        settings: The device's settings.
-        texts: Its texts.
+        path: The path of the file.
+        transaction, turn, reading, after_commit, scrub, rest: The methods of the file's
+            ``Database``.
+        settings: The settings of the device.
+        texts: The texts of all tasks.
         examples: The task's examples and labels.
-        embeddings: Its embeddings.
-        logits: Old logits of the task's examples.
-        slots: The task's slots, which of them is active, and its counts of changes.
+        embeddings: The embeddings of all tasks' texts.
+        logits: The old logits of the task's examples.
+        slots: The task's slots, the choice of the active one, and the counts of changes.
     """
 
     def __init__(self, database: Database, adapter: str = "", own: Store | None = None) -> None:
@@ -62,16 +64,16 @@ class Store:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False, codec: Codec = PLAIN) -> Store:
-        """Open a store, for the device's own task.
+        """Open a store for the device's own task.
 
         Args:
-            path: The file; its folder exists.
-            create: Make the file if there is none.
-            codec: Reads and writes its records.
+            path: The path of the file, whose folder exists.
+            create: Whether to make the file if there is none.
+            codec: The codec that reads and writes the records.
 
         Raises:
-            DeviceError: It is missing, damaged, or has another version or key; or it is encrypted,
-                and was edited without the key.
+            DeviceError: If the store is missing or damaged, has another version or another key, or
+                is encrypted and was edited without the key.
         """
         store = cls(Database(path, create=create, codec=codec))
         try:
@@ -82,17 +84,17 @@ class Store:
                 check_mark(path, mark, codec)
                 store.database.use(codec.of(mark))
                 store._verify()
-                store.scrub(wait=False)  # a killed process may not have done it
+                store.scrub(wait=False)  # a process that was killed may have left this undone
         except BaseException:
             store.close()
             raise
         return store
 
     def of(self, adapter: str) -> Store:
-        """The same store for another task.
+        """Return the same store for another task.
 
         Args:
-            adapter: The task's adapter; empty for the device's own.
+            adapter: The name of the task's adapter; empty for the device's own task.
         """
         return Store(self.database, adapter, self)
 
@@ -107,16 +109,16 @@ class Store:
         self.database.close(message)
 
     def write(self, file: Path) -> None:
-        """Write a copy to another file, for its user alone."""
+        """Write a copy of the store to another file that only its user may read."""
         file.touch(mode=0o600)
         with self.database.connection() as db, contextlib.closing(sqlite3.connect(file)) as target:
             db.backup(target)
 
     def delete_all(self, begin: Callable[[], None]) -> None:
-        """Delete all that is in the file.
+        """Delete everything in the file.
 
         Args:
-            begin: Called first, in the same transaction.
+            begin: A function that is called first, in the same transaction.
         """
         with self.transaction(), self.database.connection() as db:
             begin()
@@ -127,9 +129,9 @@ class Store:
             self.database.use(PLAIN)  # there is nothing left to protect
 
     def write_mark(self, codec: Codec) -> None:
-        """Write the mark of a key, which is the store's now, and the digests of its rows.
+        """Make a key the store's own: write its mark, and the digests of all rows.
 
-        In a transaction.
+        Call it in a transaction.
         """
         self.settings.set_key_mark(codec.mark())
         self.database.use(codec)
@@ -137,7 +139,7 @@ class Store:
             self.database.digests.write_all(db)
 
     def rotate(self, codec: Codec) -> None:
-        """Write all records anew under another key."""
+        """Encrypt all records again under another key."""
         after = codec.renewed()
         with self.transaction(), self.database.rows("a record is damaged") as db:
             rotate(db, self.database.codec, after)
@@ -149,17 +151,17 @@ class Store:
         """Compare all rows with their digests.
 
         Raises:
-            DeviceError: They differ.
+            DeviceError: If they differ.
         """
         with self.database.reading(), self.database.rows("its digests are damaged") as db:
             edited = self.database.digests.edited(db)
         if edited:
             tables = ", ".join(edited)
-            problem = f"is damaged, or was edited: {tables}: not the rows that were written"
+            problem = f"is damaged, or was edited without the key: {tables}"
             raise DeviceError(damaged(self.path, problem))
 
     def delete_task(self) -> None:
-        """Delete the task: its examples, slots and settings. In a transaction."""
+        """Delete the task with its examples, slots and settings. Call it in a transaction."""
         with self.database.connection() as db:
             query = "SELECT id FROM examples WHERE adapter = ?"
             self.examples.forget(row for (row,) in db.execute(query, (self.adapter,)).fetchall())
@@ -167,11 +169,11 @@ class Store:
             db.execute("DELETE FROM tasks WHERE adapter = ?", (self.adapter,))
 
     def prune(self, sources: Collection[str]) -> None:
-        """Delete embeddings and logits that no task's slot can use any more. In a transaction.
+        """Delete embeddings and logits that no task's slot can still use. Call it in a transaction.
 
         Args:
-            sources: Digests of further backbones whose embeddings are used: the sources of the
-                bridges of slots' bundles.
+            sources: Digests of further backbones whose embeddings are in use: the source backbones
+                of the bridges in the slots' bundles.
         """
         self.prune_logits()
         marks = ",".join("?" * len(sources))
@@ -184,7 +186,7 @@ class Store:
             )
 
     def prune_logits(self) -> None:
-        """Delete logits that no task's slot can use any more. In a transaction."""
+        """Delete logits that no task's slot can still use. Call it in a transaction."""
         with self.database.connection() as db:
             teachers = "SELECT teacher FROM slots WHERE teacher IS NOT NULL"
             db.execute(f"DELETE FROM logits WHERE model NOT IN ({teachers})")

@@ -1,11 +1,12 @@
-"""The table of texts, and the names that replace texts where texts are not kept.
+"""The table of texts, and the names that replace texts if texts are not kept.
 
-A digest is HMAC-SHA256 (RFC 2104) under a random key of the device. Inside the SDK a text is
-identified by its name: the text itself, or the digest. Embeddings and logits are looked up by
-either in the same way. Only two things differ: a digest cannot be encoded, and has no n-grams.
+Inside the SDK a text is identified by its name: the text itself, or its digest, which is
+HMAC-SHA256 (RFC 2104) under a random key of the device. Embeddings and logits are looked up by
+either kind of name in the same way. Only two things differ: a digest cannot be encoded, and has no
+n-grams.
 
-The key is stored beside the digests. With the device in hand, one can compute the digest of a
-guessed text, and see whether it was learned. Embeddings also reveal something of a text. An
+The key is stored beside the digests. Whoever has the device can therefore compute the digest of a
+guessed text, and see whether it was learned. Embeddings also reveal something about a text. An
 encrypted store (``fala.store.encryption``) hides both.
 """
 
@@ -27,49 +28,49 @@ from fala.store.database import Database, damaged
 from fala.store.encryption import decode_text, text_columns
 from fala.text.ngrams import Ngrams, ngrams
 
-#: Whether texts are kept, or their digests.
+#: Whether a device keeps texts, or only their digests.
 KeepText: TypeAlias = Literal["always", "never"]
 
-#: Why a text is not encoded, in a report's words.
-NOT_KEPT = "texts are not kept, and cannot be encoded again"
+#: Why a text is not encoded, as a report says it.
+NOT_KEPT = "texts are not kept, so they cannot be encoded again"
 
 _KEY = 32
-#: SQLite's largest id.
+#: The largest id in SQLite.
 LARGEST_ID = 2**63 - 1
-#: A text's name where texts are not kept.
+#: The name of a text if texts are not kept.
 NAME = re.compile(r"hmac:[0-9a-f]{64}")
 
 
 def new_key(keep_text: str) -> bytes:
-    """Return the key of the digests that replace texts; empty where texts are kept.
+    """Return a key for the digests that replace texts; empty if texts are kept.
 
     Args:
-        keep_text: What an app wants to keep of a text; see ``KeepText``.
+        keep_text: Whether the app wants to keep texts; see ``KeepText``.
 
     Raises:
-        DataError: It is none of the words.
+        DataError: If ``keep_text`` is not one of these words.
     """
     kept = check_word(keep_text, get_args(KeepText), "keep_text") == "always"
     return b"" if kept else secrets.token_bytes(_KEY)
 
 
 def decode_key(mode: object, key: object) -> bytes:
-    """Return the key of the digests, by its columns; empty where texts are kept.
+    """Return the key of the digests from its columns; empty if texts are kept.
 
     Raises:
-        ValueError: They are damaged.
+        ValueError: If the columns are damaged.
     """
     if mode == "always":
         return b""
     if mode != "never" or not isinstance(key, bytes) or len(key) != _KEY:
-        raise ValueError("how texts are kept is damaged")
+        raise ValueError("the setting that says whether texts are kept is damaged")
     return key
 
 
 def guessed_key(names: Sequence[str]) -> bytes:
-    """Guess by the majority of its texts whether a store keeps them, and return its new key.
+    """Guess from the majority of its texts whether a store keeps texts, and return its new key.
 
-    Digests under the lost key stay; such a text that is learned again counts as a new one.
+    Digests under the lost key stay; if such a text is learned again, it counts as a new one.
     """
     digests = [NAME.fullmatch(name) is not None for name in names]
     return new_key("never" if 2 * sum(digests) > len(digests) else "always")
@@ -79,7 +80,7 @@ class Texts:
     """The table of texts, which all tasks share.
 
     Args:
-        database: The store's.
+        database: The store's file.
     """
 
     def __init__(self, database: Database) -> None:
@@ -88,12 +89,12 @@ class Texts:
 
     @property
     def key(self) -> bytes:
-        """The key of the digests that replace texts; empty where texts are kept."""
+        """The key of the digests that replace texts; empty if texts are kept."""
         if self._key is None:
             with self._db.rows("its settings are damaged") as db:
                 row = db.execute("SELECT keep_text, text_key FROM device").fetchone()
                 if row is None:
-                    raise ValueError("the row of the device is missing")
+                    raise ValueError("the row with the device's settings is missing")
                 self._key = decode_key(*row)
         return self._key
 
@@ -103,21 +104,21 @@ class Texts:
         return not self.key
 
     def set_key(self, key: bytes) -> None:
-        """Write how texts are kept, before the first text. In a transaction."""
+        """Write whether texts are kept, before the first text. Call it in a transaction."""
         with self._db.connection() as db:
             mode = "never" if key else "always"
             db.execute("UPDATE device SET keep_text = ?, text_key = ?", (mode, key or None))
         self._key = key
 
     def names(self, texts: Sequence[str]) -> list[str]:
-        """The names of some texts in the store."""
+        """Return the names of some texts in the store."""
         if self.kept:
             return list(texts)
         digests = (hmac.new(self.key, text.encode(), hashlib.sha256) for text in texts)
         return [f"hmac:{digest.hexdigest()}" for digest in digests]
 
     def named(self, examples: Sequence[Example]) -> list[Example]:
-        """Examples with names in place of their texts."""
+        """Return examples with names in place of their texts."""
         if self.kept:
             return list(examples)
         texts = unique_texts(examples)
@@ -130,13 +131,13 @@ class Texts:
         ]
 
     def ngrams(self, names: Sequence[str]) -> Ngrams:
-        """The n-grams of texts, by their names; none where texts are not kept."""
+        """Return the n-grams of texts, given their names; empty if texts are not kept."""
         if self.kept:
             return ngrams(names)
         return np.zeros(len(names) + 1, dtype=np.intp), np.empty(0, dtype=np.int32)
 
     def newest(self, count: int) -> list[str]:
-        """The texts that were added last, of all tasks; none where texts are not kept."""
+        """Return the most recently added texts of all tasks; empty if texts are not kept."""
         if not self.kept:
             return []
         with self._db.rows("its texts are damaged") as db:
@@ -145,27 +146,27 @@ class Texts:
             return [as_text(decode_text(codec, *row)) for row in db.execute(query, (count,))]
 
     def ids(self, texts: Sequence[str]) -> dict[str, int]:
-        """The ids of those texts that the table has."""
+        """Return the ids of those texts that the table has."""
         with self._db.connection() as db:
             by_name = {self._db.codec.lookup(text): text for text in texts}
             rows = rows_in(db, "SELECT text, id FROM texts WHERE text", [*by_name])
         return {by_name[name]: row for name, row in rows}
 
     def add(self, texts: Sequence[str], last: int) -> tuple[dict[str, int], dict[str, int]]:
-        """Write texts that the table lacks. In a transaction.
+        """Write the texts that the table lacks. Call it in a transaction.
 
         Args:
             texts: The texts.
             last: The last id in the table.
 
         Returns:
-            The ids of all of them, and of those that are new.
+            The ids of all the texts, and those of the new ones.
         """
         with self._db.connection() as db:
             ids = self.ids(texts)
             missing = [text for text in texts if text not in ids]
             if last >= LARGEST_ID - len(missing):
-                raise DeviceError(damaged(self._db.path, "a text has an id that none can have"))
+                raise DeviceError(damaged(self._db.path, "a text has an id that is out of range"))
             new = {text: last + 1 + position for position, text in enumerate(missing)}
             codec = self._db.codec
             rows = [text_columns(codec, row, text) for text, row in new.items()]
@@ -173,10 +174,10 @@ class Texts:
         return ids | new, new
 
     def by_id(self, ids: Sequence[int]) -> dict[int, object]:
-        """Texts by id, as they were written.
+        """Return texts by id, as they were written.
 
         Raises:
-            ValueError: One cannot be decrypted.
+            ValueError: If a text cannot be decrypted.
         """
         with self._db.connection() as db:
             rows = rows_in(db, "SELECT id, text, sealed FROM texts WHERE id", ids)

@@ -1,7 +1,7 @@
-"""Turns between processes: a lock on a file, and a queue in front of it.
+"""Take turns between processes, with a lock on a file and a queue in front of it.
 
-A lock is the operating system's (``flock``, or ``LockFileEx`` on Windows), so that it ends with its
-process. Where there is neither, an app has one process.
+The operating system holds the lock (``flock``, or ``LockFileEx`` on Windows), so the lock ends with
+its process. On a system that has neither, an app must use one process.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ if fcntl is None:
     with contextlib.suppress(ImportError):
         import msvcrt
 
-#: The errors of a lock that another process holds; msvcrt's is the second.
+#: The errors of a lock that another process holds; the second one is msvcrt's.
 _TAKEN = {errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
-# Seconds between two tries of a lock: at least, of who has the next turn, and of others at first.
+# Seconds between two tries of a lock: the least, the first pause of the next in line, and that of
+# all others.
 _LEAST, _NEXT, _OTHERS = 0.0005, 0.001, 0.004
-# How much sooner who waits tries again, a second of waiting.
+# How much faster a process tries again, per second that it has waited.
 _HASTE = 10.0
 
 
 class FileLock:
-    """An exclusive lock between processes, by a file that stays.
+    """An exclusive lock between processes, held on a file that stays.
 
     Args:
-        path: The file.
+        path: The path of the file.
 
     Attributes:
-        free: Frees the lock, in one call of C; does nothing where it was not taken.
+        free: A function that frees the lock in one call of C, and does nothing if the lock is not
+            taken.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,10 +56,10 @@ class FileLock:
         self.free: Callable[[], object] = int
 
     def take(self) -> bool:
-        """Take the lock without waiting; returns whether it was free.
+        """Take the lock without waiting, and return whether it was free.
 
         Raises:
-            OSError: The file cannot be opened.
+            OSError: If the file cannot be opened.
         """
         if self._descriptor is None:
             new = not self._path.exists()
@@ -65,7 +67,8 @@ class FileLock:
             if new:
                 keep_private(self._path)
         try:
-            # Before it is taken: an interrupt may come when it is.
+            # Set ``free`` before taking the lock, because an interrupt may come as soon as it is
+            # taken.
             if fcntl is not None:
                 self.free = partial(fcntl.flock, self._descriptor, fcntl.LOCK_UN)
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,15 +77,15 @@ class FileLock:
                 msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
             self.free = int
-            # Where the file system has no locks, SQLite's own keep writers apart.
+            # If the file system has no locks, SQLite's own locks keep writers apart.
             return error.errno not in _TAKEN
         return True
 
     def wait(self, until: float, pause: float) -> bool:
-        """Take the lock; of several that wait, who waits longest most probably has it first.
+        """Take the lock, which the process that has waited longest most probably gets first.
 
         Args:
-            until: When to give up, by ``time.monotonic``; the result is then False.
+            until: When to give up and return False, by ``time.monotonic``.
             pause: Seconds between the first two tries.
         """
         start = time.monotonic()
@@ -102,14 +105,14 @@ class FileLock:
 
 @interruptible
 def exclusive(store: Path, seconds: float) -> Iterator[None]:
-    """Have the turn to write in a folder without its store, which may be damaged.
+    """Hold the turn to write in a folder without opening its store, which may be damaged.
 
     Args:
         store: The store's file.
         seconds: How long to wait for the turn.
 
     Raises:
-        DeviceError: Others wrote for longer, or the lock cannot be opened.
+        DeviceError: If others wrote for longer, or the lock cannot be opened.
     """
     turn = FileLock(_beside(store, "turn"))
     try:
@@ -131,10 +134,10 @@ def _in_use(store: Path) -> DeviceError:
 
 
 class _Opened:
-    """All turns that are in use in this process; a fork has its own."""
+    """All turns that are in use in this process; a forked process has its own."""
 
     def __init__(self) -> None:
-        self.lock = RLock()  # a set that another thread adds to cannot be read
+        self.lock = RLock()  # a set cannot be read while another thread adds to it
         self.turns: WeakSet[Turns] = WeakSet()
 
 
@@ -143,19 +146,19 @@ keep_in_forks(_opened, _Opened.__init__)
 
 
 class Turns:
-    """The turns of those who write in a folder: threads of this process, and other processes.
+    """The turns of the writers in a folder: threads of this process, and other processes.
 
-    Who is next holds a second lock while it waits. So a process that has just had a turn cannot
-    take the next one before it, however often it writes.
+    The next in line holds a second lock while it waits. So a process that has just had a turn
+    cannot take the next one first, however often it writes.
 
     Args:
-        path: The store's file; the locks are beside it.
+        path: The store's file, beside which the locks are.
         seconds: How long to wait for a turn.
 
     Attributes:
-        threads: Held by the thread that has the turn.
-        waits: Whether who has the turn waits for others.
-        closed: The error of each later turn, once it is closed; else empty.
+        threads: The lock held by the thread that has the turn.
+        waits: Whether the thread that has the turn waits for others.
+        closed: The error message of each later turn, once the turns are closed; empty before.
     """
 
     def __init__(self, path: Path, seconds: float) -> None:
@@ -164,8 +167,8 @@ class Turns:
         self.threads = RLock()
         self.waits, self.closed = True, ""
         self._owner: int | None = None
-        #: Threads that wait for another. A set, as adding 1 to a number takes several steps, which
-        #: threads may divide.
+        #: The threads that wait for another one. This is a set because adding 1 to a number takes
+        #: several steps, between which threads may switch.
         self._waiting: set[int] = set()
         with _opened.lock:
             _opened.turns.add(self)
@@ -177,15 +180,16 @@ class Turns:
 
     @interruptible
     def turn(self, *, wait: bool = True) -> Iterator[None]:
-        """Have the turn; inside another it is the same.
+        """Hold the turn; inside a turn, the block belongs to the outer one.
 
         Args:
-            wait: Wait for others; else neither for the turn nor, in it, for other programs.
+            wait: Whether to wait for others: for the turn, and during it for other programs.
 
         Raises:
-            DeviceError: Others wrote for longer than ``seconds``, a lock cannot be opened, or it
-                is closed.
-            UsageError: This thread has the turn by another object: it would wait for itself.
+            DeviceError: If others wrote for longer than ``seconds``, a lock cannot be opened, or
+                the turns are closed.
+            UsageError: If this thread has the turn through another object, so it would wait for
+                itself.
         """
         if self.mine:
             yield
@@ -211,12 +215,12 @@ class Turns:
                 self.threads.release()
             except RuntimeError:  # it was not taken
                 pass
-        if self._waiting:  # else this thread would have the next turn, too
+        if self._waiting:  # otherwise this thread would also have the next turn
             time.sleep(_LEAST)
 
     def _take(self, seconds: float) -> None:
-        """Have the turn among processes."""
-        # Else its locks would be opened again, also in a folder that was erased.
+        """Take the turn among processes."""
+        # Taking the locks again would open their files, even in a folder that was erased.
         if self.closed:
             raise DeviceError(f"{self._path.parent}: {self.closed}")
         if not self._path.exists() and not self._path.parent.is_file():
@@ -238,10 +242,10 @@ class Turns:
             raise _in_use(self._path)
 
     def close(self, message: str) -> None:
-        """Close the locks' files.
+        """Close the files of the locks.
 
         Args:
-            message: The error of every later use.
+            message: The error message of every later use.
         """
         self.closed = message
         for lock in self._locks:

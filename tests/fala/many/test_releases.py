@@ -113,7 +113,7 @@ def test_the_command_lists_releases_and_deletes_unused_ones(tmp_path, releases, 
 def test_what_is_no_digest_is_an_error(shared, value):
     assert value not in shared
     for call in (shared.remove, shared.devices, shared.backbone, shared.__getitem__):
-        with pytest.raises(fala.DataError, match="no release of the digest"):
+        with pytest.raises(fala.DataError, match="no release has the digest"):
             call(value)
 
 
@@ -164,7 +164,7 @@ def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, create, m
     with create("a", releases["old"]) as device:
         device.replace(releases["mid"], Budget(0))
         device.predict(PROBES)
-    assert "a copy, as it cannot be a link" in caplog.text
+    assert "a copy, because it cannot be a link" in caplog.text
     assert shared.devices(digest(releases["mid"])) == 0
     assert not list(tmp_path.rglob("*.part"))
 

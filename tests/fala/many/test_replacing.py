@@ -189,7 +189,7 @@ def test_what_is_wrong_for_all_stops_at_once(users, releases, tmp_path, monkeypa
 
     monkeypatch.setattr(replacing, "_MOST_FULL", 2)
     monkeypatch.setattr(Device, "replace", full)
-    with pytest.raises(fala.DeviceError, match=r"no space left.*3 of 4 devices are done, run it"):
+    with pytest.raises(fala.DeviceError, match=r"no space left.*3 of 4 devices are done; run this"):
         replace_all(users, releases["mid"], workers=1)
 
 
@@ -257,7 +257,7 @@ def test_a_command_that_was_ended_is_finished_by_the_next_call(users, shared, re
         running.kill()
     errors = running.communicate(timeout=30)[1]
     assert running.returncode == (130 if how == signal.SIGINT else -how)
-    interrupted = "it goes on where it was\nfala-device: interrupted\n"
+    interrupted = "it continues where it stopped\nfala-device: interrupted\n"
     assert errors.endswith(interrupted) == (how == signal.SIGINT)
     result = replace_all(users, releases["mid"], releases=shared, workers=1)
     assert result.failed == 0 and result.replaced < 4 and active(users) == ["mid"] * 4

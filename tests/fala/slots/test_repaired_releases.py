@@ -360,7 +360,7 @@ def test_a_repair_takes_no_release_of_other_examples(tmp_path, without_release, 
     if not labels_known:
         unchecked(without_release, "UPDATE slots SET labels = x'00'", "UPDATE tasks SET labels = 7")
     other = bundles.write_word_vector_release(tmp_path / "other.fala", OTHER_HEADS[kind])
-    with pytest.raises(BundleMismatchError, match="this device's examples or labels are others"):
+    with pytest.raises(BundleMismatchError, match="this device has other examples or labels"):
         Device.repair(without_release, other.path)
     assert not Device.examine(without_release).whole
     (damaged,) = (without_release / "bundles").iterdir()
