@@ -1,4 +1,4 @@
-"""Embeddings in memory that many devices share, as many users read the same news or films."""
+"""Embeddings in memory that many devices share, because many users read the same news or films."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from fala.backbones.external import Encoder, Functions
 from fala.base.examples import as_float32
 
-#: Bytes of a text's digest, and of the key that it is made with.
+#: Bytes of a text's digest, and of the key that the digest is made with.
 _DIGEST, _KEY = 16, 32
 
 
 class EncodingCache:
     """Embeddings by text; the least recently used ones are dropped.
 
-    It keeps no text, but digests under a key of this process, and is never written to the disk: a
-    text that a user deletes leaves nothing behind.
+    The cache keeps no text, but digests under a key of this process, and is never written to the
+    disk, so a text that a user deletes leaves nothing behind.
 
     Args:
-        most_bytes: Bytes of all embeddings together.
+        most_bytes: The most bytes that all embeddings together may take.
 
     Attributes:
-        encoded: How many texts were encoded.
+        encoded: Number of texts that were encoded.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -44,15 +44,15 @@ class EncodingCache:
         encode: Callable[[list[str]], NDArray[np.float32]],
         backbone: str = "",
     ) -> NDArray[np.float32]:
-        """Return embeddings of texts; those that are not cached are encoded.
+        """Return embeddings of texts, and encode those that are not cached.
 
         Args:
-            texts: n texts.
-            encode: Returns the embeddings of texts, (n, d).
+            texts: The n texts.
+            encode: A function that returns the embeddings of texts, (n, d).
             backbone: The name of the backbone among those that share the cache.
 
         Returns:
-            Shape (n, d).
+            The embeddings, shape (n, d).
         """
         digests = [self._digest(backbone, text) for text in texts]
         with self._lock:
@@ -62,7 +62,7 @@ class EncodingCache:
         if missing or not embeddings:
             encoded = encode(list(missing.values()))
             if encoded.ndim != 2 or len(encoded) != len(missing):
-                return encoded  # the caller names the mistake
+                return encoded  # the caller's check names the mistake
             fresh = dict(zip(missing, encoded, strict=True))
             with self._lock:
                 self.encoded += len(fresh)
@@ -84,7 +84,7 @@ class EncodingCache:
     def _keep(self, mark: bytes, embedding: NDArray[np.float32]) -> None:
         if mark in self._embeddings:  # another thread was first
             return
-        # A copy: a row would keep the whole array that it is in.
+        # Keep a copy, because a row would keep the whole array that it belongs to.
         self._embeddings[mark] = embedding.copy()
         self._bytes += embedding.nbytes
         while self._bytes > self._most:
@@ -92,7 +92,7 @@ class EncodingCache:
 
 
 def cached(functions: Functions | None, cache: EncodingCache) -> Functions | None:
-    """Return the app's encoders, by way of a cache; of several each has its own part of it."""
+    """Return the app's encoders by way of a cache, in which each encoder has its own part."""
 
     def of(name: str, function: Encoder | None) -> Encoder | None:
         if function is None:

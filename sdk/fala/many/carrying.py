@@ -25,24 +25,24 @@ from fala.slots.release import Release, open_bundle
 from fala.slots.switching import opened
 from fala.slots.validation import VALIDATED, needs_signature
 
-#: A device's folder, and its key.
+#: The folder of a device, and its key.
 Item: TypeAlias = tuple[Path, bytes | None]
-#: What became of a device; an error where no device can be replaced.
+#: The folder and result of a device; an error if no device can be replaced.
 Outcome: TypeAlias = tuple[Path, ReplacedAll | FalaError]
 
-#: Bytes of embeddings that a process keeps: 29,000 texts of 1,152 numbers.
+#: Bytes of embeddings that a process keeps, enough for 29,000 texts of 1,152 numbers.
 _CACHE_BYTES = 1 << 27
 
 
 @dataclass
 class Carrying:
-    """Carries devices over; see ``replace_all`` for the fields. Another process gets a copy.
+    """Carries devices over; see ``replace_all`` for the fields. Other processes get a copy.
 
     Attributes:
         functions: The app's encoders.
-        own: The name of the app's next encoder, where there is no release.
-        admitted: The release's digest, and whether it has what only a signed one may have, once
-            it is admitted.
+        own: The name of the app's next encoder, if there is no release.
+        admitted: The release's digest, and whether the release has something that only a signed one
+            may have, once it is admitted.
     """
 
     release: Path | None
@@ -56,17 +56,17 @@ class Carrying:
     admitted: tuple[str, bool] = ("", False)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What this process has loaded stays in it.
+        # What this process has loaded stays in this process.
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def admit(self) -> str:
-        """Admit the release: audited and validated, unless it is kept for several devices already.
+        """Admit the release, which audits and validates it unless it is already kept for devices.
 
         Returns:
-            Its name; without a release the encoder's.
+            The name of the release; the encoder's name if there is no release.
 
         Raises:
-            BundleError: It cannot be trusted.
+            BundleError: If the release cannot be trusted.
         """
         if self.release is None:
             return self.own
@@ -76,7 +76,7 @@ class Carrying:
         return release.name
 
     def __call__(self, item: Item) -> Outcome:
-        """Carry a device over; its error is an outcome."""
+        """Carry a device over; an error of that device is an outcome."""
         path, key = item
         try:
             if self.release is not None:
@@ -92,7 +92,7 @@ class Carrying:
             return path, ReplacedAll.failing(path, error)
 
     def close(self) -> None:
-        """Let the release go, with its embeddings."""
+        """Let go of the release and its embeddings."""
         for release in self._open.values():
             if isinstance(backbone := release.backbone.load(), OnnxEncoder):
                 backbone.cached = None
@@ -114,7 +114,7 @@ class Carrying:
 
     @cached_property
     def _previous(self) -> dict[str, Bundle]:
-        """The devices' previous releases, which would else be read for each device."""
+        """The devices' previous releases, which would otherwise be read for each device."""
         return {}
 
     def _loaded(self, path: Path) -> Release:
@@ -126,7 +126,7 @@ class Carrying:
             VALIDATED[digest] = needed
             backbone = release.backbone.load()
             if isinstance(backbone, OnnxEncoder):
-                # No encoder of an app has this name.
+                # No encoder of an app can have this name.
                 backbone.cached = partial(self._cache.encode, backbone="\0")
             self._open[path] = release
         return self._open[path]
@@ -135,10 +135,12 @@ class Carrying:
         """Check that the release's file is the one that was admitted.
 
         Raises:
-            BundleDigestError: It is not.
+            BundleDigestError: If it is another one.
         """
         if bundle.digest != self.admitted[0]:
-            raise BundleDigestError(f"{bundle.path}: it was changed meanwhile; run it again")
+            raise BundleDigestError(
+                f"{bundle.path}: the file was changed meanwhile; run this again"
+            )
 
     def _is_new(self, bundle: Bundle) -> bool:
         """Return whether a device's release is the new one, or is for the app's new encoder."""
@@ -152,7 +154,7 @@ class Carrying:
         def count(stage: str, done: int, total: int) -> None:
             """Count what was encoded since the last call, if that was for the budget."""
             nonlocal encoded, before
-            if stage == "forward":  # not those that the release is checked on
+            if stage == "forward":  # not the texts that the release is checked on
                 encoded += cache.encoded - before
             before = cache.encoded
 
@@ -189,7 +191,7 @@ class Carrying:
 
 
 def _left(snapshot: Snapshot, budget: Budget) -> Budget | None:
-    """Return what a device's release may still encode of a budget; None where there is nothing."""
+    """Return what a device's release may still encode of a budget; None if nothing is left."""
     reading = Reading(snapshot)
     encoded = reading.embeddings(snapshot.backbone)
     pending = sum(text not in encoded for text in reading.texts())

@@ -1,12 +1,12 @@
-"""A folder of releases that many devices share: each is kept once.
+"""A folder of releases that many devices share, in which each release is kept once.
 
 A device refers to a release by a hard link to its file. So a reference without its file cannot
-exist, the file system counts the references, and a device's folder is whole by itself: it is opened
-without this one. Where the file system has no such links, a device gets a copy.
+exist, the file system counts the references, and a device's folder is whole by itself: it can be
+opened without this folder. If the file system has no hard links, a device gets a copy.
 
-Beside a release's file is the record of its checks: that it was validated, and whether it has what
-only a signed release may have. A device that has not verified its signature validates such a one
-itself, and refuses it.
+Beside a release's file is the record of its checks: that it was validated, and whether it has
+something that only a signed release may have. If so, a device that has not verified the signature
+validates the release itself, and refuses it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from fala.store.turns import FileLock
 _log = logging.getLogger("fala.many")
 
 _SUFFIX, _RECORD = ".fala", ".json"
-#: The checks that a record is about: it rises with every check that is added, after which earlier
-#: records count no more.
+#: The version of the checks that a record is about. It rises with every check that is added, and
+#: records of earlier versions no longer count.
 _CHECKS = 1
 _LOCK = "lock"
-# Seconds that a writer waits for another, who writes one file; and between the first two tries.
+# Seconds that a writer waits for another one, which writes one file; and between the first two
+# tries.
 _PATIENCE, _PAUSE = 30.0, 0.004
 
 
@@ -56,15 +57,15 @@ class Releases(ReleaseFiles):
 
     A release is kept once, under its digest, however many devices use it, and is audited and
     validated once. Pass the object to ``Device.create``, and to ``Device.open`` of a device that
-    will be replaced. Threads may share it, and processes a folder. It has to be on the devices' own
-    file system, which needs hard links (those of Linux, macOS and Windows have them; not FAT); else
-    every device has a copy.
+    will be replaced. Threads may share the object, and processes the folder. The folder has to be
+    on the devices' own file system, which needs hard links (those of Linux, macOS and Windows have
+    them; FAT does not); otherwise every device has a copy.
 
     Args:
-        folder: The folder; it is made if there is none.
+        folder: The folder, which is made if there is none.
 
     Raises:
-        DeviceError: It cannot be made.
+        DeviceError: If the folder cannot be made.
 
     Examples:
         >>> releases = fala.Releases("releases")
@@ -77,7 +78,7 @@ class Releases(ReleaseFiles):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = check_path(folder, "folder")
-        #: So that a release is read once, however many devices are created of it.
+        #: The opened releases, so that each is read once, however many devices are created from it.
         self._open: dict[str, Bundle] = {}
         with device_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -90,21 +91,21 @@ class Releases(ReleaseFiles):
         trust: Trust | None = None,
         encoder: Encoder | None = None,
     ) -> Bundle:
-        """Add a release, audited and validated; nothing is done if it is there.
+        """Audit, validate and add a release, unless it is already there.
 
-        ``Device.create`` and ``replace`` add theirs themselves.
+        ``Device.create`` and ``Device.replace`` add theirs themselves.
 
         Args:
-            bundle: The release's file; it is copied.
-            trust: The key that must have signed it; see ``Device.replace``.
+            bundle: The release's file, which is copied.
+            trust: The key that must have signed the release; see ``Device.replace``.
             encoder: The app's own encoder, for a release that has none.
 
         Returns:
             The release as it is kept.
 
         Raises:
-            BundleError: The release cannot be trusted.
-            DeviceError: The folder cannot be written.
+            BundleError: If the release cannot be trusted.
+            DeviceError: If the folder cannot be written.
         """
         path = check_path(bundle, "bundle")
         release = admit_loaded(path, Signed(trust), Encoders(encoder), self)
@@ -113,13 +114,13 @@ class Releases(ReleaseFiles):
     def backbone(self, digest: str) -> Backbone:
         """Load a release's backbone, which all devices of this process then share.
 
-        It is loaded as long as a device uses it, or the app keeps what is returned: then no
+        It stays loaded as long as a device uses it, or the app keeps the returned object, so no
         prediction waits until it is loaded.
 
         Raises:
-            DataError: There is none of this digest.
-            EncoderError: It is the app's own encoder.
-            BundleError: It is damaged.
+            DataError: If there is no release with this digest.
+            EncoderError: If the backbone is the app's own encoder.
+            BundleError: If the release is damaged.
         """
         return backbone_of(self[digest])
 
@@ -127,9 +128,9 @@ class Releases(ReleaseFiles):
         """Delete a release that no device uses.
 
         Raises:
-            ReleaseInUseError: A device uses it.
-            DataError: There is none of this digest.
-            DeviceError: It cannot be deleted.
+            ReleaseInUseError: If a device uses the release.
+            DataError: If there is no release with this digest.
+            DeviceError: If the release cannot be deleted.
         """
         count = self.devices(digest)
         if count:
@@ -139,7 +140,7 @@ class Releases(ReleaseFiles):
                 "replaced twice, or are erased"
             )
         with device_errors(self.path):
-            # A device that is created meanwhile has a link of its own, which stays.
+            # A device that is created meanwhile has its own link, which stays.
             self._file(digest).unlink(missing_ok=True)
             self._record(digest).unlink(missing_ok=True)
         self._open.pop(digest, None)
@@ -147,10 +148,10 @@ class Releases(ReleaseFiles):
     def devices(self, digest: str) -> int:
         """Return the number of devices that use a release, or can go back to it.
 
-        Those with a copy are not known here.
+        Devices with a copy are not known here.
 
         Raises:
-            DataError: There is none of this digest.
+            DataError: If there is no release with this digest.
         """
         with device_errors(self.path):
             return self._existing(digest).stat().st_nlink - 1
@@ -165,13 +166,13 @@ class Releases(ReleaseFiles):
         """Return a release.
 
         Raises:
-            DataError: There is none of this digest.
-            BundleError: It is damaged; ``add`` replaces it.
+            DataError: If there is no release with this digest.
+            BundleError: If the release is damaged; ``add`` replaces it.
         """
         return open_bundle(self._existing(digest))
 
     def __contains__(self, digest: object) -> bool:
-        """Return whether a release of this digest is kept."""
+        """Return whether a release with this digest is kept."""
         return (
             isinstance(digest, str)
             and DIGEST.fullmatch(digest) is not None
@@ -185,21 +186,21 @@ class Releases(ReleaseFiles):
         return Releases, (self.path.absolute(),)
 
     def knows(self, digest: str, *, signed: bool) -> bool:
-        """Return whether a release was validated, for devices that verify its signature or not."""
+        """Return whether a release was validated for devices of the same kind."""
         return self._needs_signature(digest) in (False, signed)
 
     def keep(self, bundle: Bundle) -> Path:
-        """Keep a bundle that is admitted, or installed already; record what was validated here.
+        """Keep a bundle that is admitted or already installed, and record what was validated here.
 
         Args:
             bundle: The bundle.
 
         Returns:
-            Its file here, whole.
+            The path of the complete file in this folder.
 
         Raises:
-            BundleError: The bundle changed meanwhile.
-            DeviceError: The folder cannot be written.
+            BundleError: If the bundle changed meanwhile.
+            DeviceError: If the folder cannot be written.
         """
         file = self._file(bundle.digest)
         with device_errors(self.path):
@@ -216,11 +217,11 @@ class Releases(ReleaseFiles):
         return bundle.at(target) if self._link(bundle, target) else super().install(bundle, device)
 
     def restore(self, digest: str, device: Path) -> None:
-        """Make a device's file a link again, where it is a copy, damaged or gone.
+        """Make a device's file a link again if it is a copy, damaged or missing.
 
         Raises:
-            BundleError: It is damaged, and not kept here.
-            DeviceError: The folder cannot be written.
+            BundleError: If the file is damaged, and its release is not kept here.
+            DeviceError: If the folder cannot be written.
         """
         file, target = self._file(digest), bundle_path(device, digest)
         with contextlib.suppress(OSError):
@@ -229,16 +230,16 @@ class Releases(ReleaseFiles):
         kept = self._is_whole(digest)
         bundle = open_bundle(file if kept else target)
         if bundle.digest == digest:
-            with device_errors(target):  # of a store that was restored alone
+            with device_errors(target):  # the store alone may have been restored
                 target.parent.mkdir(mode=0o700, exist_ok=True)
             self._link(bundle, target)
 
     def _link(self, bundle: Bundle, target: Path) -> bool:
-        """Make a file a link to a bundle, whatever it was; False where there are no links.
+        """Make a file a link to a bundle, whatever it was; False if there are no links.
 
         Raises:
-            BundleError: The bundle changed meanwhile.
-            DeviceError: The folder cannot be written.
+            BundleError: If the bundle changed meanwhile.
+            DeviceError: If the folder cannot be written.
         """
         source = self.keep(bundle)
         with device_errors(target):
@@ -250,12 +251,14 @@ class Releases(ReleaseFiles):
             except OSError as error:
                 if error.errno != errno.EMLINK:
                     raise
-                # A file has as many links as it can: a second one takes its name.
+                # The file has as many links as it can have, so a second file takes its name.
                 with device_errors(self.path), self._turn():
                     self._write(bundle)
                 _link(source, target)
         except OSError as error:
-            _log.warning("%s: a copy, as it cannot be a link: %s", target, failure(error))
+            _log.warning(
+                "%s: this is a copy, because it cannot be a link: %s", target, failure(error)
+            )
             return False
         return True
 
@@ -274,7 +277,7 @@ class Releases(ReleaseFiles):
         return None
 
     def _note(self, digest: str) -> None:
-        """Record what this process has found when it validated a release."""
+        """Record what this process found when it validated a release."""
         needed = VALIDATED.get(digest)
         if needed in (None, self._needs_signature(digest)):
             return
@@ -289,11 +292,11 @@ class Releases(ReleaseFiles):
 
     def _existing(self, digest: str) -> Path:
         if digest not in self:
-            raise DataError(f"{self.path}: no release of the digest {shown(digest)}")
+            raise DataError(f"{self.path}: no release has the digest {shown(digest)}")
         return self._file(digest)
 
     def _is_whole(self, digest: str) -> bool:
-        """Return whether a bundle is kept, and its file is whole; it is read once."""
+        """Return whether a bundle is kept and its file is complete; the file is read once."""
         with contextlib.suppress(BundleError):
             bundle = open_bundle(self._file(digest))
             if bundle.digest == digest:
@@ -302,18 +305,18 @@ class Releases(ReleaseFiles):
         return False
 
     def _write(self, bundle: Bundle) -> None:
-        """Write a bundle's file. In a turn."""
+        """Write a bundle's file. Call it in a turn."""
         file = self._file(bundle.digest)
         write_copy(bundle, file)
         if not self._is_whole(bundle.digest):
-            raise DeviceError(f"{file}: not what was written; try another disk")
+            raise DeviceError(f"{file}: the file is not what was written; try another disk")
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Write alone, and delete what killed writers have left.
+        """Write alone, after deleting what killed writers have left.
 
         Raises:
-            DeviceError: Another process writes for too long.
+            DeviceError: If another process writes for too long.
         """
         lock = FileLock(self.path / _LOCK)
         try:
@@ -327,13 +330,13 @@ class Releases(ReleaseFiles):
 
 
 def _link(source: Path, target: Path) -> None:
-    """Make a file a link to another, whole or not at all."""
+    """Make a file a link to another one, or leave it as it was."""
     temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
     try:
         os.link(source, temporary)
         temporary.replace(target)
         sync_directory(target.parent)
     finally:
-        # Also where both names were links to one file: then nothing is replaced.
+        # This also happens if both names were links to one file, because nothing is replaced then.
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()

@@ -1,4 +1,4 @@
-"""What a replacement for all has done: a count of devices by what became of them."""
+"""The result of a replacement for all: numbers of devices by outcome."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Failure(Plain):
     """A device that could not be replaced.
 
     Attributes:
-        path: Its folder.
+        path: The device's folder.
         error: The type of the error.
-        message: Its message.
+        message: The message of the error.
     """
 
     path: str
@@ -28,28 +28,32 @@ class Failure(Plain):
 
 @dataclass(frozen=True)
 class ReplacedAll(Plain):
-    """What ``fala.replace_all`` has done.
+    """The result of ``fala.replace_all``.
 
     Attributes:
         new: The new release, by product, version and backbone.
-        devices: All devices.
-        replaced: Those that were replaced now.
-        refined: Those that had the release, and were refined with what was left of the budget.
-        already: Those that had the release, with nothing left to do.
-        went_back: Those that went back from the release earlier, and keep their previous one.
-        refused: Those that keep their release by ``accept``.
-        personal: How many of the replaced and refined ones have a personal model now; see
+        devices: Number of all devices.
+        replaced: Number of devices that were replaced now.
+        refined: Number of devices that had the release, and were refined with the rest of the
+            budget.
+        already: Number of devices that had the release, with nothing left to do.
+        went_back: Number of devices that went back from the release earlier, and keep their
+            previous one.
+        refused: Number of devices that keep their release because of ``accept``.
+        personal: Number of replaced and refined devices that have a personal model now; see
             ``Report.decision``.
-        calibrated: How many have the vendor's with the user's slope and bias.
-        vendor: How many have the vendor's as it is.
-        better: How many users are better off, beyond noise; see ``Comparison.worse``.
-        no_worse: How many are no worse off.
-        worse: How many are worse off.
-        unknown: Of how many it is not known.
-        forward_passes: Texts that the new backbone has encoded; see ``Report.forward_passes``.
-        shared: Further texts, whose embeddings were computed for another user.
+        calibrated: Number of those that have the recalibrated vendor model, with the user's slope
+            and bias.
+        vendor: Number of those that have the vendor's model as it is.
+        better: Number of users who are better off, beyond noise; see ``Comparison.worse``.
+        no_worse: Number of users who are no worse off.
+        worse: Number of users who are worse off.
+        unknown: Number of users for whom the comparison is inconclusive.
+        forward_passes: Number of texts that the new backbone has encoded; see
+            ``Report.forward_passes``.
+        shared: Number of further texts whose embeddings were computed for another user.
         failures: The devices that could not be replaced.
-        seconds: Wall time.
+        seconds: Wall time in seconds.
     """
 
     new: str = ""
@@ -74,7 +78,7 @@ class ReplacedAll(Plain):
     _derived = "failed", "not_reached", "a_second"
 
     def __add__(self, further: ReplacedAll) -> ReplacedAll:
-        """Add what was done with further ones of the devices."""
+        """Add what was done with further devices."""
         names = {each.name for each in fields(self)} - {"new", "devices"}
         sums = {name: getattr(self, name) + getattr(further, name) for name in names}
         return replace(self, **sums)
@@ -85,8 +89,8 @@ class ReplacedAll(Plain):
 
         Args:
             kind: ``"replaced"`` or ``"refined"``.
-            report: The device's.
-            encoded: Texts of its budget that were encoded for it, and not for another device.
+            report: The device's report.
+            encoded: Number of texts of its budget that were encoded for it, not for another device.
         """
         further = sum(each.forward_passes for each in report.adapters.values())
         counts: dict[str, Any] = dict.fromkeys((kind, report.decision, report.judgement), 1)
@@ -97,9 +101,9 @@ class ReplacedAll(Plain):
 
     @classmethod
     def failing(cls, path: Path, error: Exception) -> ReplacedAll:
-        """Return what was done with a device that failed: an error's type and message.
+        """Return the result of a device that failed, with the type and message of the error.
 
-        An error that is not FaLA's is told by its place, because its message may quote a text.
+        If the error is not FaLA's, its place replaces the message, which may quote a text.
         """
         kind, message = type(error).__name__, str(error)
         if not isinstance(error, FalaError):
@@ -115,26 +119,26 @@ class ReplacedAll(Plain):
             f"{self.new} was installed on {self.replaced} of {counted(self.devices, 'device')}; "
             f"{self.refined} were refined, {left} left as they were, and {self.failed} failed. The "
             f"user is better off on {self.better}, no worse off on {self.no_worse} and worse off "
-            f"on {self.worse}; on {self.unknown} it is not known."
+            f"on {self.worse}; on {self.unknown} the comparison is inconclusive."
         )
 
     @property
     def failed(self) -> int:
-        """How many devices could not be replaced."""
+        """Number of devices that could not be replaced."""
         return len(self.failures)
 
     @property
     def reached(self) -> int:
-        """How many devices are done."""
+        """Number of devices that are done."""
         done = self.replaced + self.refined + self.already + self.went_back + self.refused
         return done + self.failed
 
     @property
     def not_reached(self) -> int:
-        """How many devices are left after a cancellation."""
+        """Number of devices that are left after a cancellation."""
         return self.devices - self.reached
 
     @property
     def a_second(self) -> float:
-        """Devices a second."""
+        """Number of devices per second."""
         return self.reached / self.seconds if self.seconds else 0.0

@@ -1,7 +1,7 @@
-"""Replace for all: the personal model of every device of a machine is carried to a new release.
+"""Replace for all: carry the personal model of every device of a machine over to a new release.
 
-One device at a time in each process. Whatever is interrupted is finished by the next call: a
-device that has the release is not replaced again, and one whose budget is not spent goes on.
+Each process carries one device over at a time. The next call finishes whatever is interrupted: a
+device that has the release is not replaced again, and a device whose budget is not spent goes on.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from fala.slots.admit import Signed
 from fala.slots.child import forbidden
 from fala.slots.installing import release_files
 
-#: Called as the built-in ``map`` is, with a function and items that can be pickled; yields the
-#: results in any order.
+#: A function that is called as the built-in ``map`` is, with a function and items that can be
+#: pickled, and that yields the results in any order.
 Map: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
-#: Devices in a row without room on the disk, after which no further one is tried.
+#: Consecutive devices without room on the disk after which no further one is tried.
 _MOST_FULL = 3
 
 
@@ -66,35 +66,36 @@ def replace_all(
 
     Each device is replaced as by ``Device.replace``, and gets the same model. It may be open in
     other processes: it predicts throughout, and labels that it learns meanwhile are kept. The
-    release is audited and validated once. A text that several users have is encoded once a process:
-    its embedding is kept in memory, under a digest, and never written anywhere but to the devices
-    that have the text.
+    release is audited and validated once. A text that several users have is encoded once per
+    process. Its embedding is kept in memory, under a digest, and never written anywhere but to the
+    devices that have the text.
 
-    A call that was interrupted or killed is finished by the next one. A device that has the release
-    already is not replaced again; if the budget allows more texts than the release has encoded
-    there, it is refined. A device that went back from the release keeps its previous one.
+    The next call finishes one that was interrupted or killed. A device that already has the release
+    is not replaced again; if the budget allows more texts than the release has encoded there, it is
+    refined. A device that went back from the release keeps its previous one.
 
     Args:
         devices: The devices' folders.
-        release: The new release's file; see ``Device.replace``. None for the app's own ``encoder``,
-            with each device's own labels.
-        releases: Where the release is kept once for all of them; see ``Device.open``. None gives
-            each device a copy.
-        budget: Limits of the cost for each device; None is ``Budget()``. A text counts for the
+        release: The new release's file; see ``Device.replace``. None uses the app's own
+            ``encoder``, with each device's own labels.
+        releases: The folder where the release is kept once for all of them; see ``Device.open``.
+            None gives each device a copy.
+        budget: The limits of the cost per device; None is ``Budget()``. A text counts for the
             device that has it, even if it was encoded for another one.
-        accept: Which models may be installed; these three are those of ``Device.replace``.
+        accept: Which models may be installed. This, ``allow_older`` and ``trust`` are the arguments
+            of ``Device.replace``.
         allow_older: Whether an older release may be installed.
-        trust: The key that must have signed it.
-        key: Returns the key of a device by its folder; see ``Device.create``.
-        encoder: With a release: the app's own encoders; see ``Device.open``. Without one: the
+        trust: The key that must have signed the release.
+        key: A function that returns the key of a device, given its folder; see ``Device.create``.
+        encoder: With a release, the app's own encoders; see ``Device.open``. Without a release, the
             app's next encoder; see ``Device.replace``. Other processes import the function by its
-            name; one that they cannot import is called here, in one process.
-        dimension: The length of its embeddings; see ``Device.replace``.
-        workers: How many processes, one device at a time in each; None takes one a core, and 1 only
-            this process, as where no other can be started. Or a function that is called as the
-            built-in ``map`` is, and may use other machines, for example by Ray.
-        progress: Called with ``"devices"``, the devices that are done and their number. If it
-            returns False, no further device is begun.
+            name; a function that they cannot import is called in this process.
+        dimension: The length of the encoder's embeddings; see ``Device.replace``.
+        workers: The number of processes, each with one device at a time. None takes one per core,
+            and 1 uses only this process, as if no other can be started. A function that is called
+            as the built-in ``map`` is may instead use other machines, for example by Ray.
+        progress: A function that is called with ``"devices"``, the number of devices that are done,
+            and the number of all. If it returns False, no further device is begun.
         adapters: The files of the vendor's adapters for the new backbone, by the names of their
             tasks; each device takes those of its tasks.
 
@@ -102,9 +103,10 @@ def replace_all(
         What was done. A device that fails does not stop the others, and is listed in ``failures``.
 
     Raises:
-        BundleError: The release cannot be trusted.
-        DataError: An argument cannot be used.
-        DeviceError: The disk is full, or the processes end one after another; run it again then.
+        BundleError: If the release cannot be trusted.
+        DataError: If an argument cannot be used.
+        DeviceError: If the disk is full, or the processes end one after another. Run the call again
+            after removing the cause.
 
     Examples:
         >>> glove, bert = fala_sim.sample_release("glove"), fala_sim.sample_release("bert")
@@ -119,7 +121,7 @@ def replace_all(
     folders = list(dict.fromkeys(map(check_folder, listed(devices, "devices", ordered=False))))
     own = check_source(release, None if release else encoder, dimension, trust)
     functions = own.functions if own else encoder
-    Encoders(functions)  # raises what is wrong with them
+    Encoders(functions)  # raises an error if they cannot be used
     if not isinstance(adapters := adapters or {}, Mapping):
         raise DataError(
             f"adapters must be files by the names of their tasks, not {shown(adapters)}"
@@ -154,10 +156,10 @@ def replace_all(
 def _carried(
     results: Iterable[Outcome], done: ReplacedAll, folders: Sequence[Path], run: Run
 ) -> ReplacedAll:
-    """Add up what becomes of devices, until the app cancels.
+    """Add up the outcomes of devices, until the app cancels.
 
     Raises:
-        FalaError: No further device can be replaced.
+        FalaError: If no further device can be replaced.
     """
     left, full = set(folders) - {Path(each.path) for each in done.failures}, 0
     outcomes = iter(results)
@@ -174,14 +176,14 @@ def _carried(
             if full == _MOST_FULL:
                 raise DeviceError(
                     f"{done.failures[-1].message}; {done.reached} of {done.devices} devices are "
-                    "done, run it again then"
+                    "done; run this again when there is room"
                 )
             run.report("devices", done.reached, done.devices)
     finally:
         if close := getattr(outcomes, "close", None):  # other processes end then
             close()
     lost = DeviceError(
-        "its process ended (of too little memory, often); run it again, with fewer processes"
+        "its process ended (often for lack of memory); run this again with fewer processes"
     )
     for path in folders if left and not run.cancelled else ():
         if path in left:
@@ -195,7 +197,7 @@ def _with_keys(
     """Return the devices with their keys, and those for which the app's function fails.
 
     Raises:
-        DataError: It is no function.
+        DataError: If ``key`` is not a function.
     """
     if key is None:
         return [(folder, None) for folder in folders], ReplacedAll()
@@ -206,18 +208,18 @@ def _with_keys(
         try:
             value = key(folder)
             if not isinstance(value, bytes | bytearray):
-                raise DataError(f"{folder}: key returns bytes, not {type_of(value)}")
+                raise DataError(f"{folder}: key must return bytes, not {type_of(value)}")
             items.append((folder, bytes(value)))
-        except Exception as error:  # noqa: PERF203 - one of a device
+        except Exception as error:  # noqa: PERF203 - the error of one device
             failed += ReplacedAll.failing(folder, error)
     return items, failed
 
 
 def _map_of(workers: int | Map | None, functions: object, devices: int) -> Map:
-    """Return the function that calls another for every device, here or elsewhere.
+    """Return the function that calls another one for every device, here or elsewhere.
 
     Raises:
-        DataError: ``workers`` is neither a number of processes nor such a function.
+        DataError: If ``workers`` is neither a number of processes nor such a function.
     """
     if callable(workers):
         return workers
@@ -235,5 +237,5 @@ def _importable(functions: object) -> bool:
     """Return whether another process can import the app's encoders."""
     try:
         return b"__main__" not in pickle.dumps(functions)
-    except Exception:  # a lambda, an open session: pickle has many errors
+    except Exception:  # a lambda or an open session; pickle raises many kinds of errors
         return False

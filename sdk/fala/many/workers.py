@@ -1,7 +1,7 @@
-"""Call a function for many items, in processes of their own.
+"""Call a function for many items, in separate processes.
 
 A process gets one item after another through a pipe, and ends when the pipe does: with the program
-that started it, or when that needs it no longer. It has a lower priority than the program.
+that started it, or when the program no longer needs it. It has a lower priority than the program.
 """
 
 from __future__ import annotations
@@ -24,49 +24,50 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger("fala.many")
 
-#: Processes that an item may end before it is left out: some may have been ended by chance.
+#: Processes that an item may end before it is left out; some of them may have ended by chance.
 ATTEMPTS = 3
-#: Items in a row that end their processes before none is started any more.
+#: Consecutive items that end their processes before no further process is started.
 MOST_LOST = 3
 #: Seconds that a process has to finish its item when no more results are wanted.
 _PATIENCE = 5.0
 
-#: The numeric libraries' variables for their number of threads.
+#: The variables in which numeric libraries look for their number of threads.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-#: A program that answers users comes first.
+#: The niceness of a process, because a program that answers users comes first.
 _NICENESS = 10
-#: Ctrl-C in a terminal is for the program. A session of its own would protect a process, too, but
-#: Linux divides its cores among sessions (autogroup), whatever priority a process has in its own.
+#: Ctrl-C in a terminal is meant for the program. A separate session would also protect a process,
+#: but Linux divides its cores among sessions (autogroup), whatever priority a process has within
+#: its own.
 _START = (
     "import json, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
     "sys.path[:] = json.loads(sys.argv[1]); from fala.many.workers import work; work()"
 )
 _READY = "ready"
-#: What reading from, or writing to, a process raises that has ended.
+#: The errors that reading from, or writing to, a process that has ended raises.
 _ENDED = (OSError, EOFError, pickle.UnpicklingError, ValueError)
 
 
 def in_processes(
     function: Callable[[Item], Result], items: Sequence[Item], count: int
 ) -> Iterator[Result]:
-    """Call a function for items, each in one of some processes with one thread each.
+    """Call a function for items, each in one of several processes with one thread each.
 
-    If a process ends, its item is tried in another one. Where no process can be started, the
-    function is called here.
+    If a process ends, its item is tried in another one. If no process can be started, the function
+    is called in this process.
 
     Args:
-        function: It is copied to each process once, and may keep things there.
+        function: The function. It is copied to each process once, and may keep things there.
         items: The items.
         count: The number of processes.
 
     Yields:
-        Results, as they come; none for an item that ended ``ATTEMPTS`` processes, nor for those
-        that are left when ``MOST_LOST`` in a row did.
+        The results, in the order in which they arrive. There is none for an item that ended
+        ``ATTEMPTS`` processes, nor for the remaining items once ``MOST_LOST`` consecutive ones did.
     """
     pool = _Pool(pickle.dumps(function), items)
     left = 0
     try:
-        with contextlib.suppress(RuntimeError):  # no thread can be started, or no more
+        with contextlib.suppress(RuntimeError):  # no thread can be started, or no further one
             while left < count:
                 threading.Thread(target=pool.serve, daemon=True).start()
                 left += 1
@@ -79,17 +80,17 @@ def in_processes(
     finally:
         pool.close()
     if pool.lost < MOST_LOST and pool.waiting:
-        _log.warning("no other process starts: everything is done in this one")
+        _log.warning("no other process starts, so everything is done in this one")
         yield from map(function, pool.waiting)
 
 
 class _Pool:
-    """Items that wait, and the processes that take them; one thread serves each process.
+    """The waiting items, and the processes that take them; one thread serves each process.
 
     Attributes:
         waiting: The items that no process has taken.
-        results: Results, one in a tuple, and None when a thread ends.
-        lost: Items in a row that ended their processes.
+        results: The results, each in a tuple, and None when a thread ends.
+        lost: Number of consecutive items that ended their processes.
     """
 
     def __init__(self, function: bytes, items: Sequence[Any]) -> None:
@@ -100,7 +101,7 @@ class _Pool:
         self._processes: set[subprocess.Popen[bytes]] = set()
 
     def serve(self) -> None:
-        """Pass items to a process, and to the next one where it ends."""
+        """Pass items to a process, and to the next process if that one ends."""
         process = None
         try:
             while self.waiting and self.lost < MOST_LOST and not self._closed:
@@ -128,7 +129,7 @@ class _Pool:
             self.results.put(None)
 
     def close(self) -> None:
-        """End all processes, each after its item, or after a few seconds."""
+        """End all processes, each after its item or after a few seconds."""
         self._closed = True
         processes = list(self._processes)
         for process in processes:
@@ -137,7 +138,7 @@ class _Pool:
             self._end(process)
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        """Start a process; None where none can be started."""
+        """Start a process; None if no process can be started."""
         if self._closed:
             return None
         try:
@@ -171,10 +172,10 @@ class _Pool:
 
 
 def _answer(process: subprocess.Popen[bytes], data: bytes) -> object:
-    """Return what a process, which runs this program's code, answers to what is pickled.
+    """Return the answer of a process, which runs this program's code, to pickled data.
 
     Raises:
-        OSError, EOFError, UnpicklingError, ValueError: The process ended.
+        OSError, EOFError, UnpicklingError, ValueError: If the process has ended.
     """
     if process.stdin is None or process.stdout is None:
         raise EOFError
@@ -184,17 +185,17 @@ def _answer(process: subprocess.Popen[bytes], data: bytes) -> object:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Send nothing more: the process ends after its item."""
+    """Send nothing more, so that the process ends after its item."""
     with contextlib.suppress(OSError, ValueError):
         if process.stdin is not None:
             process.stdin.close()
 
 
 def work() -> None:
-    """Read the function, then items, and write a result for each: the process's side."""
-    with contextlib.suppress(AttributeError, OSError):  # not on Windows
+    """Read the function and then items, and write a result for each, on the process's side."""
+    with contextlib.suppress(AttributeError, OSError):  # Windows has no ``nice``
         os.nice(_NICENESS)
-    # What the function, or a library, prints goes to the program's standard error.
+    # Output of the function or a library goes to the program's standard error.
     items, results = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -204,7 +205,7 @@ def work() -> None:
         _send(results, _READY)
         while True:
             _send(results, function(pickle.load(items)))
-    os._exit(0)  # without waiting for the libraries' threads
+    os._exit(0)  # ends without waiting for the libraries' threads
 
 
 def _send(stream: BinaryIO, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Adapters of a device's further tasks: loaded, and replaced together with the release."""
+"""Load the adapters of a device's further tasks, and replace them together with the release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fala.slots.release import Release
 from fala.slots.switching import load_adapter, opened
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
-#: The adapters' files; by task name, where that differs from the bundle's name.
+#: The adapters' files; a mapping gives the task's name where it differs from the bundle's name.
 Adapters = Sequence[Path] | Mapping[str, Path]
 
 
@@ -25,23 +25,23 @@ def adapters_for(
 ) -> list[tuple[Snapshot, Release]]:
     """Open an adapter for every further task of a device.
 
-    A task keeps its adapter if that is made for the release's backbone.
+    A task keeps its adapter if that was made for the release's backbone.
 
     Args:
-        before: The device's own task.
-        release: The release to install for it.
+        before: The snapshot of the device's own task.
+        release: The release to install for the device's own task.
         paths: The adapters' files.
-        origin: How their origin is known.
+        origin: How the origin of the adapters is verified.
 
     Returns:
-        The tasks with their adapters, in the order of their names.
+        The tasks with their adapters, sorted by name.
 
     Raises:
-        MissingAdapterError: A task has no adapter.
-        UnknownAdapterError: No task has an adapter's name.
-        DataError: Two adapters are for one task.
-        BundleMismatchError: An adapter was made for another backbone, or lacks a label.
-        BundleError: An adapter cannot be trusted.
+        MissingAdapterError: If a task has no adapter.
+        UnknownAdapterError: If no task has an adapter's name.
+        DataError: If two adapters are for the same task.
+        BundleMismatchError: If an adapter was made for another backbone, or lacks a label.
+        BundleError: If an adapter cannot be trusted.
     """
     tasks = before.task.adapted()
     adapters = _by_name(paths, origin, release)
@@ -77,9 +77,9 @@ def load(
     Args:
         own: The device's own task.
         path: The adapter's file.
-        name: The task's name; None takes the bundle's own.
-        positive: The label by which it ranks; None keeps the one that it has.
-        origin: How its origin is known.
+        name: The task's name; None takes the bundle's own name.
+        positive: The label by which the task ranks; None keeps an earlier choice.
+        origin: How the origin of the adapter is verified.
 
     Returns:
         The task's name.
@@ -90,7 +90,7 @@ def load(
     if not PRODUCT.fullmatch(name):
         raise DataError(
             f"{adapter.bundle.path}: its name {safe_line(name, 80)} is not made of a-z, 0-9, - and "
-            "_; pass another with name="
+            "_; pass another name (name=)"
         )
     label = None if positive is None else adapter.head.positive(positive)
     texts = own.store.texts.newest(PROBES)
@@ -107,6 +107,6 @@ def _by_name(paths: Adapters, origin: Signed, release: Release) -> dict[str, Rel
         adapter = admit_adapter(path, origin, release)
         name = adapter.bundle.manifest.name if name is None else name
         if name in adapters:
-            raise DataError(f"{path}: a second adapter for {name}")
+            raise DataError(f"{path}: this is a second adapter for {name}; pass one per task")
         adapters[name] = adapter
     return adapters

@@ -1,4 +1,4 @@
-"""Which of a device's texts to encode next."""
+"""Choose which of a device's texts to encode next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fala.personal.gather import OldLogits, Rows
 from fala.selection.representatives import affordable, select
 from fala.store.examples import StoredExample
 
-# 2^64 divided by the golden ratio.
+# This is 2^64 divided by the golden ratio.
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
@@ -25,9 +25,9 @@ class Choice:
     """Texts to encode.
 
     Attributes:
-        texts: The most valuable first.
-        clusters: Clusters that they were chosen from; 0 without clustering.
-        queries: Strong queries of the clustering.
+        texts: The texts, the most valuable one first.
+        clusters: Number of clusters that they were chosen from; 0 without clustering.
+        queries: Number of strong queries that the clustering asked.
     """
 
     texts: Sequence[str]
@@ -44,24 +44,26 @@ def choose(
 ) -> Choice:
     """Choose the texts that are most worth encoding.
 
-    Every second document is random, labelled ones first: uncertain documents alone are a biased
-    sample to compare the new model with the old one. The other documents are ordered by the
-    uncertainty of the present fit, or without a row by correlation clusters of the old embeddings.
-    On people outside the published figures uncertainty was better than clusters, leverage, random
-    order, and the largest difference between the old personal model and its vendor's.
-    For 86 people who are in no published figure, AUC and cross-entropy after 20 and 50 passes equal
-    those of uncertainty alone, within a standard error. A match costs the texts of its history,
-    which it shares with matches of the same time: the cheapest come first, of those the newest.
-    100 passes then covered 42 matches of a MovieLens user where clusters covered 17, and AUC was
-    .789 instead of .776 (ten users who are in no published figure).
+    Every second document is random, with labelled ones first, because uncertain documents alone are
+    a biased sample for comparing the new model with the old one. The other documents are ordered by
+    the uncertainty of the present fit, or, if they have no row, by correlation clusters of the old
+    embeddings. For people who are in no published figure, uncertainty was better than clusters,
+    leverage, random order, and the largest difference between the old personal model and its
+    vendor's model. For 86 such people, AUC and cross-entropy after 20 and 50 passes equal those of
+    uncertainty alone, within a standard error.
+
+    A match costs the texts of its history, which it shares with matches of the same time, so the
+    cheapest matches come first, and among equally cheap ones the newest. With 100 passes, this
+    order covered 42 matches of a MovieLens user where clusters covered 17, and AUC was .789 instead
+    of .776 (ten users who are in no published figure).
 
     Args:
-        rows: The examples.
+        rows: The examples' rows.
         left_out: Leave-one-out logits of the examples with a row, (n, C); empty before a fit.
-        limit: Texts that the budget still allows.
-        size: Texts to return, at most.
-        old: Returns the old logits and embeddings, by which pending examples are clustered; if it
-            returns None, the newest come first.
+        limit: Number of texts that the budget still allows.
+        size: The most texts to return.
+        old: A function that returns the old logits and embeddings, by which pending examples are
+            clustered. If it returns None, the newest examples come first.
     """
     pending = rows.pending
     if rows.space.head.task == MATCHING:
@@ -90,13 +92,14 @@ def choose(
 
 
 def labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.bool_]) -> list[int]:
-    """Positions of examples, the labelled ones first, else in a pseudo-random order.
+    """Return positions of examples: labelled ones first, otherwise in pseudo-random order.
 
-    Sorted by id * 2^64 / (golden ratio) modulo 2^64 (Knuth, The Art of Computer Programming,
-    volume 3, section 6.4). The order is the same in every call, so that a batch continues where the
-    last one ended, and it spreads early and late ids evenly.
+    The order is by id * 2^64 / (golden ratio) modulo 2^64 (Knuth, The Art of Computer Programming,
+    volume 3, section 6.4). It is the same in every call, so that a batch continues where the last
+    one ended, and it spreads early and late ids evenly.
     """
-    numbers = np.asarray(ids, dtype=np.int64).astype(np.uint64)  # an edited store's may be negative
+    # ids of an edited store may be negative
+    numbers = np.asarray(ids, dtype=np.int64).astype(np.uint64)
     scattered = numbers * np.uint64(_GOLDEN)
     unlabelled = ~np.asarray(labelled, dtype=np.bool_)
     order: list[int] = np.lexsort((scattered, unlabelled)).tolist()
@@ -106,7 +109,7 @@ def labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.boo
 def _alternately(
     first: Sequence[int], second: Sequence[int], missing: Sequence[Sequence[str]]
 ) -> list[int]:
-    """Positions of the examples with a missing text, from two orders in turn, none twice."""
+    """Return positions of examples with a missing text, from two orders in turn, each once."""
     lists = ([position for position in order if missing[position]] for order in (first, second))
     turns = zip_longest(*lists)
     return list(dict.fromkeys(p for turn in turns for p in turn if p is not None))
@@ -115,7 +118,7 @@ def _alternately(
 def _representatives(
     pending: Sequence[StoredExample], count: int, old: OldLogits | None
 ) -> tuple[list[int], int, int]:
-    """Positions of documents, the most important first; clusters and queries."""
+    """Return positions of documents, most important first, and the clusters and queries."""
     newest = list(range(len(pending)))[::-1]
     embedded = [p for p in newest[::-1] if old and str(pending[p].stored) in old.embeddings]
     if old is None or not embedded or count >= len(pending):
@@ -130,7 +133,7 @@ def _representatives(
 
 
 def _classes(rows: Sequence[StoredExample], old: OldLogits) -> NDArray[np.int64]:
-    """A class an example: the label, else the old model's decision, else -1."""
+    """Return a class per example: the label, or else the old model's decision, or else -1."""
     head = old.slot.model.head
     usable = head.link.usable([row.stored_label for row in rows], head.labels)
     z = head.label_shares(usable)

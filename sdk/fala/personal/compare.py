@@ -1,4 +1,4 @@
-"""Compare the old, the vendor's new and the carried model on a user's examples."""
+"""Compare the old model, the vendor's new model and the carried model on a user's examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Measured = TypeVar("Measured")
 #: The models that are compared; see ``Sides.measured``.
 _MODELS = ("old", "vendor", "carried")
 
-#: The model that a new one must not be proven worse than, to be installed.
+#: The model that a new model must not be proven worse than, to be installed.
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
 
 
@@ -38,7 +38,7 @@ class Sides:
     Args:
         old: The slot of the old model.
         new: The new model.
-        bundle: Digest of the new model's release.
+        bundle: The digest of the new model's release.
     """
 
     def __init__(self, old: Slot, new: Refit, bundle: str) -> None:
@@ -48,9 +48,9 @@ class Sides:
         self._rows = gather(reading, Space.of_slot(reading.store, old, None))
 
     def beside(self, new: Refit) -> Sides:
-        """The same old model beside a later fit on the same release.
+        """Return the same old model beside a later fit on the same release.
 
-        What was fitted to the same examples and labels is not fitted again.
+        A model that was fitted to the same examples and labels is not fitted again.
         """
         if new is self._new:
             return self
@@ -61,36 +61,36 @@ class Sides:
         return sides
 
     def labelled(self) -> set[int]:
-        """Ids of the labelled examples that have a row on both backbones."""
+        """Return the ids of the labelled examples that have a row on both backbones."""
         return set(self._rows.labelled()) & set(self._new.rows.labelled())
 
     def encoded(self) -> set[int]:
-        """Ids of the examples that both backbones have encoded."""
+        """Return the ids of the examples that both backbones have encoded."""
         return self._rows.encoded() & self._new.rows.encoded()
 
     @cached_property
     def _refitted(self) -> Refit:
-        """The old model, fitted again to the current labels: its losses are not stored.
+        """The old model, fitted again to the current labels because its losses are not stored.
 
-        On the same release it is the new one. Only the old logits, to which the new one is fitted,
-        too, would tell them apart, and these know the labels that are left out.
+        On the same release it is the new model. Only the old logits, which are evidence for the new
+        model as well, would tell the two apart, and these know the labels that are left out.
         """
         return self._new if self._same else fit_rows(self._rows, left_out_only=True)
 
     def measured(
         self, ids: Collection[int], measure: Callable[[Floats, Floats], Measured]
     ) -> dict[str, Measured] | None:
-        """A measure of three models on some labelled examples, each left out, by model.
+        """Measure three models on some labelled examples, each left out, and return this by model.
 
-        The models are ``"old"``, the old personal model; ``"vendor"``, the vendor's own new one;
+        The models are ``"old"``, the old personal model; ``"vendor"``, the vendor's own new model;
         and ``"carried"``, the personal model on the new backbone.
 
         Args:
-            ids: The examples.
-            measure: Called with labels and logits, (n, C).
+            ids: The ids of the examples.
+            measure: A function that is called with labels and logits, each (n, C).
 
         Returns:
-            None where the old or the new model is not fitted.
+            The measure of each model; None if the old or the new model is not fitted.
         """
         after = self._new
         if after.fit is None or (before := self._refitted).fit is None:
@@ -106,11 +106,11 @@ class Sides:
         }
 
     def compare(self) -> Comparison:
-        """Compare on the labelled examples that both backbones have encoded.
+        """Compare the models on the labelled examples that both backbones have encoded.
 
-        Nothing is fitted if they are too few.
+        Nothing is fitted if there are too few of them.
         """
-        # One link for all three, as the noise of two releases' ratings differs.
+        # All three models share one link, because the noise of two releases' ratings differs.
         link = self._new.rows.space.head.link
         labelled, releases = self.labelled(), self.releases()
         ids = self.encoded() & labelled
@@ -142,7 +142,7 @@ class Sides:
         )
 
     def changes(self) -> Changes | None:
-        """What the new model changes; None without an example, or where a model is not fitted."""
+        """Return what the new model changes; None without an example or a fitted model."""
         ids = sorted(self.labelled())
         head = self._new.rows.space.head
         link = head.link
@@ -166,7 +166,7 @@ class Sides:
         return Changes(len(ids), estimated, "error rate", old, known, new, *flips)
 
     def _losses(self, ids: Collection[int]) -> dict[str, Floats] | None:
-        """The three models' losses on some labelled examples; None if they are too few."""
+        """Return the three models' losses on some labelled examples; None if they are too few."""
         rows = self._new.rows
         link = rows.space.head.link
         if not can_judge(rows.take(rows.training.labels, ids), link):
@@ -174,9 +174,9 @@ class Sides:
         return self.measured(ids, link.losses)
 
     def releases(self) -> Correlation | None:
-        """The correlation of the two vendor models, on encoded examples if there are enough.
+        """Return the correlation of the two vendor models, on encoded examples if there are enough.
 
-        None where the logits of one are all the same.
+        It is None if all logits of one model are equal.
         """
         encoded = self.encoded()
         real = len(encoded) >= MIN_REAL
@@ -190,13 +190,13 @@ class Sides:
 
 
 def sides_of_previous(snapshot: Snapshot, last: Refit) -> Sides | None:
-    """The active model beside the one before the last replacement.
+    """Return the active model beside the one before the last replacement.
 
-    None if there was no replacement, it was rolled back, nothing is fitted, or the old release is
-    deleted.
+    It is None if there was no replacement, it was rolled back, nothing is fitted, or the old
+    release is deleted.
 
     Args:
-        snapshot: The task.
+        snapshot: The snapshot of the task.
         last: The active model, as it was fitted.
     """
     previous = snapshot.task.previous(snapshot)
@@ -206,15 +206,17 @@ def sides_of_previous(snapshot: Snapshot, last: Refit) -> Sides | None:
 
 
 def slot_before(snapshot: Snapshot) -> Slot:
-    """The previous slot of a task.
+    """Return the previous slot of a task.
 
     Raises:
-        DeviceError: There is none, or it is damaged.
+        DeviceError: If there is no previous slot, or it is damaged.
     """
     previous = snapshot.task.previous(snapshot)
     if previous is None:
         reason = (
-            "the previous one is damaged" if snapshot.state.previous else "no earlier one is kept"
+            "the previous model is damaged"
+            if snapshot.state.previous
+            else "no earlier model is kept"
         )
         raise DeviceError(
             f"{snapshot.task.folder.path}: there is no model to compare with: {reason}"
@@ -226,14 +228,14 @@ def side_by_side(snapshot: Snapshot, previous: Slot, examples: Sequence[Example]
     """Decide examples by the previous and by the active model; see ``Device.compare``.
 
     Args:
-        snapshot: The task.
-        previous: Its previous slot.
-        examples: n examples, checked.
+        snapshot: The snapshot of the task.
+        previous: The task's previous slot.
+        examples: The n checked examples.
 
     Raises:
-        DeviceChangedError: Another release is active meanwhile.
+        DeviceChangedError: If another release has become active meanwhile.
     """
-    # Not inside ``use``, which blames the release on trial for an error.
+    # This is outside ``use``, which blames the release on trial for an error.
     z_before = previous.logits(examples)
     now, z_now = use(snapshot.task, lambda now: now.active.logits(examples), examples, snapshot)
     if not now.is_of_release(snapshot):
@@ -244,7 +246,8 @@ def side_by_side(snapshot: Snapshot, previous: Slot, examples: Sequence[Example]
     if link.kind == "rating":
         differ = np.abs(decided[1] - decided[0]) > (link.high - link.low) / 10
     else:
-        # By their positions, which replacements keep: the releases' types of labels may differ.
+        # Labels are compared by their positions, which replacements keep, because two releases may
+        # have different types of labels.
         places = [
             head.link.predict(z, range(len(head.labels)))
             for head, z in ((first, z_before), (now.head, z_now))
@@ -258,10 +261,10 @@ def side_by_side(snapshot: Snapshot, previous: Slot, examples: Sequence[Example]
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:
-    """Refuse a model that is worse for this user, by ``Comparison.worse``; or than the vendor's.
+    """Refuse a model that is worse for this user than the model named by ``accept``.
 
     Raises:
-        WorseModelError: The model is worse.
+        WorseModelError: If the model is worse.
     """
     to_vendor, before = comparison.to_vendor, comparison.old
     if accept == "better-than-old" and comparison.worse:

@@ -11,9 +11,9 @@ from fala.personal.gather import Reading
 from fala.personal.run import Run
 from fala.slots.folder import Snapshot
 
-#: Texts encoded between two checks of the clock: enough runs of the encoder for every core.
+#: Number of texts encoded between two checks of the clock, enough to give every core several runs.
 CHUNK = 256
-#: Those of ``learn``: a second of a phone's time, after which they are stored.
+#: The same number for ``learn``: these take a second on a phone, after which they are stored.
 KEPT_CHUNK = 64
 
 Encoded = dict[str, Vectors]
@@ -32,14 +32,14 @@ def forward(
 
     Args:
         texts: The texts.
-        encode: Returns the embeddings of n texts, (n, d).
-        run: Has the deadline; progress is reported to it, as ``"forward"``.
-        free: Whether encoding costs no forward pass: then there is no deadline.
-        chunk: Texts encoded at once, at most.
-        keep: Called with the embeddings of each chunk but the last.
+        encode: A function that returns the embeddings of n texts, (n, d).
+        run: The run, which has the deadline, and to which progress is reported as ``"forward"``.
+        free: Whether encoding costs no forward pass, in which case there is no deadline.
+        chunk: The most texts encoded in one call.
+        keep: A function that is called with the embeddings of each chunk but the last.
 
     Returns:
-        The embeddings of those that were encoded.
+        The embeddings of the texts that were encoded.
     """
     deadline = None if free else run.deadline
     # With a deadline the first batch is small, to measure the pace. Encoding stops before a batch
@@ -77,16 +77,16 @@ def encode_missing(
 ) -> Encoded:
     """Encode the texts without a stored embedding of the active backbone.
 
-    They are stored as they come, except the last few.
+    The embeddings are stored as they arrive, except the last few.
 
     Args:
-        snapshot: The task.
-        examples: Examples with these texts.
-        new: Names of texts that have no embedding yet.
-        run: Reports progress, and can be cancelled.
+        snapshot: The snapshot of the task.
+        examples: The examples with these texts.
+        new: The names of texts that have no embedding yet.
+        run: The run, which reports progress and can be cancelled.
 
     Returns:
-        All that were encoded, by the store's names.
+        The embeddings of all texts that were encoded, by their names in the store.
     """
     task, digest = snapshot.task, snapshot.backbone
     store = task.store
@@ -103,7 +103,10 @@ def encode_missing(
 
 
 def item_vectors(snapshot: Snapshot, examples: Sequence[Example]) -> Encoded:
-    """Vectors of items, by the active release's encoder, that the store lacks; by its names."""
+    """Return the vectors of items, by the store's names, that the store lacks.
+
+    They are vectors of the active release's encoder.
+    """
     items, bundle = items_of(examples), snapshot.release.bundle
     if not items or not bundle.external:
         return {}

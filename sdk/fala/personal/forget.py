@@ -1,13 +1,15 @@
-"""Forget exactly: afterwards a device is as if it never had the examples, or their labels.
+"""Forget exactly: afterwards a device is as if it had never had the examples, or their labels.
 
-Everything that depends on an example, or a label, changes with it. The active model is fitted
-again. The previous slot's model is fitted again to the rest of its own training examples. Its old
-logits, the evidence of examples without a label, are written again if it was active before the last
-replacement, by the model as it was then. Old logits of a backbone that is gone cannot be computed
-again: they are deleted if their model was fitted to the example, and that evidence with them.
-Examples, labels and replacements are ordered by the task's count of changes, never by a clock.
+Everything that depends on an example or a label changes with it. The active model is fitted again.
+The previous slot's model is fitted again to the rest of its own training examples. If that slot was
+active before the last replacement, its old logits, which are the evidence of examples without a
+label, are written again by the model as it was then. Old logits of a backbone that is gone cannot
+be computed again; if their model was fitted to the example, they are deleted, and so is that
+evidence. Examples, labels and replacements are ordered by the task's count of changes, never by a
+clock.
 
-All of it is one transaction: if the process is killed everything is deleted, or nothing.
+All of this is one transaction, so if the process is killed, either everything is deleted or
+nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def unlabel(task: Task, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
     """Delete the labels of examples, and everything that depends on them.
 
     Returns:
-        The task then, and its fit; None where none of them has a label.
+        The task afterwards, and its fit; None if none of the examples has a label.
     """
     examples = task.store.examples
     with _deleting(task) as (snapshot, previous):
@@ -65,7 +67,7 @@ def unlabel(task: Task, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
 
 @contextmanager
 def _deleting(task: Task) -> Iterator[tuple[Snapshot, Slot | None]]:
-    """A task before a deletion, and its previous slot, with the turn and in a transaction."""
+    """Hold a task before a deletion, and its previous slot, with the turn and in a transaction."""
     with task.store.turn():
         snapshot = opened(task)
         previous = task.previous(snapshot)
@@ -78,20 +80,20 @@ def _deleting(task: Task) -> Iterator[tuple[Snapshot, Slot | None]]:
 def _fit_rest(
     snapshot: Snapshot, previous: Slot | None, first: int, history: History
 ) -> tuple[Snapshot, Refit]:
-    """Fit the slots to what is left, and write the old logits again. In a transaction.
+    """Fit the slots to what is left, and write the old logits again. Call it in a transaction.
 
     Args:
-        snapshot: The task, before the deletion.
-        previous: Its previous slot; None where there is none, or it is damaged.
-        first: The count of data changes when the first of what is deleted was added.
-        history: When all else came.
+        snapshot: The snapshot of the task before the deletion.
+        previous: The task's previous slot; None if there is none, or it is damaged.
+        first: The count of data changes when the first of the deleted examples or labels was added.
+        history: When all other examples and labels arrived.
 
     Returns:
-        The task then, and its fit: the vendor's own model where nothing is left.
+        The task afterwards, and its fit, which is the vendor's own model if nothing is left.
     """
     task, active = snapshot.task, snapshot.active
     store = task.store
-    if previous is None:  # a damaged one is deleted
+    if previous is None:  # a damaged slot is deleted
         store.slots.activate(active.record.name, None)
     reading = Reading(snapshot)
     reading.history = history
@@ -99,12 +101,12 @@ def _fit_rest(
     slots = {slot.record.name: slot for slot in (active, previous) if slot is not None}
     installed = {name: slot.record.replacement for name, slot in slots.items()}
     names = sorted(slots, key=lambda name: each.generation if (each := installed[name]) else -1)
-    # The replacement of the first slot by the second; None where its record is damaged, too.
+    # The replacement of the first slot by the second; None also if its record is damaged.
     replacement = installed[names[-1]] if len(names) > 1 else None
     for name in names if replacement is None else names[:1]:
         record, known = slots[name].record, installed[name]
         if record.teacher is not None and (known is None or first <= known.data):
-            # Its old logits are of a model that had what is deleted.
+            # The slot's old logits come from a model that had the deleted examples or labels.
             slots[name] = replace(slots[name], record=replace(record, teacher=None))
     fit_at = _fits(reading, slots[names[0]])
     if replacement is not None and first <= replacement.data:
@@ -133,7 +135,7 @@ def _fits(reading: Reading, slot: Slot, older: Slot | None = None) -> Callable[[
     Args:
         reading: The examples.
         slot: The slot.
-        older: The slot before it; None without one.
+        older: The slot before it; None if there is none.
     """
     space = Space.of_slot(reading.store, slot, older)
     return cache(lambda data: refit(reading.at(data), space))
@@ -149,7 +151,7 @@ def _write_logits(
     """Write the old logits of the older model as it was at the replacement.
 
     Returns:
-        The newer slot, which refers to them.
+        The newer slot, which refers to these logits.
     """
     store = reading.store
     if older.never_fitted:

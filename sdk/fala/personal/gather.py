@@ -1,4 +1,4 @@
-"""Gather rows: a task's examples as features in one backbone's space, real or mapped."""
+"""Gather rows: a task's examples as features in one backbone's space, real or estimated."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from fala.store.examples import History, StoredExample
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
-#: What a model is fitted to where there is no label: old logits of a personal model from those of
-#: its vendor's, (C,), by example, by the digest of the personal model; or nothing.
+#: The evidence of a model where there is no label: a personal model's old logits minus its
+#: vendor's, (C,), by example, by the digest of the personal model. It may be empty.
 Inherited = Mapping[str, Mapping[int, Vectors]]
 
 
 class Reading:
-    """A task's part of the store, each table read once for one operation.
+    """A task's part of the store, with each table read once for one operation.
 
     Args:
-        snapshot: The task, read before its examples.
+        snapshot: The snapshot of the task, read before its examples.
         run: The operation; None for one that is neither limited nor reported.
-        only: The examples, if they are read already; None reads all.
+        only: The examples, if they are already read; None reads all of them.
 
     Attributes:
         store: The task's part of the store.
         run: The argument.
         data: The store's count of changes of examples and labels.
-        ngrams: Rows of the n-grams of its texts.
+        ngrams: The rows of n-grams of the store's texts.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Reading:
         self._examples = only
         self.history: History | None = None
         self._embeddings: dict[str, dict[str, Vectors]] = {}
-        self._read: set[str] = set()  # the backbones whose stored embeddings are among these
+        self._read: set[str] = set()  # the backbones whose stored embeddings have been read
 
     def at(self, data: float) -> Reading:
-        """The examples with their labels as they were at a count of data changes.
+        """Return the examples with their labels as they were at a count of data changes.
 
         Args:
             data: The count; infinity takes the present labels.
@@ -72,13 +72,13 @@ class Reading:
         return earlier
 
     def examples(self) -> list[StoredExample]:
-        """All examples."""
+        """Return all examples."""
         if self._examples is None:
             self._examples = self.store.examples.all()
         return self._examples
 
     def embeddings(self, backbone: str) -> dict[str, Vectors]:
-        """A backbone's embeddings of the examples' texts, by text."""
+        """Return a backbone's embeddings of the examples' texts, by text."""
         embeddings = self._embeddings.setdefault(backbone, {})
         if backbone not in self._read:
             texts = [text for text in self.texts() if text not in embeddings]
@@ -88,23 +88,23 @@ class Reading:
         return embeddings
 
     def texts(self) -> list[str]:
-        """The examples' texts, none twice."""
+        """Return the examples' texts, each once."""
         return unique_texts(row.stored for row in self.examples())
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
-        """Add embeddings before they are stored, rounded as in the store: later fits agree."""
+        """Add embeddings before they are stored, rounded as the store does, so later fits agree."""
         self._embeddings.setdefault(backbone, {}).update(as_stored(embeddings))
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The space that rows are gathered in: a head's, on its backbone.
+    """The space that rows are gathered in: that of a head, on its backbone.
 
     Attributes:
         head: The head.
-        backbone: Digest of its backbone.
-        bridges: Bridges that lead to the backbone, the worst first.
-        scales: The release's scales, by number of labels; may be empty.
+        backbone: The digest of the head's backbone.
+        bridges: The bridges that lead to the backbone, the worst first.
+        scales: The release's prior scales, by number of labels; may be empty.
         differences: Personal minus vendor logits of an earlier model, (C,), by example.
     """
 
@@ -116,7 +116,7 @@ class Space:
 
     @classmethod
     def of_slot(cls, store: Store, slot: Slot, earlier: Slot | None) -> Space:
-        """A slot's space; bridges may pass through the backbone of an earlier slot."""
+        """Return a slot's space; bridges may pass through the backbone of an earlier slot."""
         bridges, release = slot.release.bridges, slot.release
         if earlier is None:
             reached = reachable(bridges, {}, "")
@@ -135,11 +135,12 @@ class Rows:
     Attributes:
         reading: The data of the store.
         space: The space.
-        ids: Ids of the m examples with a real or estimated input, one a row of ``training``.
-        training: Their features and evidence.
-        missing: The texts of each without an embedding, none twice; empty for a real input.
+        ids: Ids of the m examples with a real or estimated input, one per row of ``training``.
+        training: The features and the evidence of these examples.
+        missing: The texts of each such example that have no embedding, each once; empty for a real
+            input.
         pending: The other examples, which have no row before their texts are encoded.
-        pending_missing: The texts of each pending example without an embedding.
+        pending_missing: The texts of each pending example that have no embedding.
     """
 
     reading: Reading
@@ -151,37 +152,37 @@ class Rows:
     pending_missing: Sequence[Sequence[str]]
 
     def logits(self, model: PersonalModel) -> Floats:
-        """The logits of a model of the space's head, shape (n, C)."""
+        """Return the logits of a model of the space's head, shape (n, C)."""
         weights = [model.weight[:, part] for part in model.head.parts]
         if model.lexical is not None:
             weights.append(model.lexical)
         return self.training.logits(weights, model.bias)
 
     def labelled(self) -> list[int]:
-        """Ids of the labelled examples, in the order of the rows."""
+        """Return the ids of the labelled examples, in the order of the rows."""
         return [self.ids[position] for position in np.flatnonzero(self.training.labelled).tolist()]
 
     def encoded(self) -> set[int]:
-        """Ids of the examples whose embeddings are real."""
+        """Return the ids of the examples whose embeddings are real."""
         return {row for row, missing in zip(self.ids, self.missing, strict=True) if not missing}
 
     def take(self, numbers: Floats, ids: Collection[int]) -> Floats:
-        """The rows of some examples, by id, of an array with a row an example, (n, C)."""
+        """Return the rows of some examples, by id, of an array with a row per example, (n, C)."""
         positions = {row: position for position, row in enumerate(self.ids)}
         return numbers[[positions[row] for row in ids]]
 
     def pending_texts(self) -> list[str]:
-        """All texts that have no embedding yet."""
+        """Return all texts that have no embedding yet."""
         lists = (*self.missing, *self.pending_missing)
         return list(dict.fromkeys(text for texts in lists for text in texts))
 
 
 def gather(reading: Reading, space: Space) -> Rows:
-    """Gather rows from real embeddings where there are any, else from mapped ones.
+    """Gather rows from real embeddings where there are any, and from estimated ones elsewhere.
 
-    An example has a row if each of its texts has an embedding that is real or can be mapped. With
-    an n-gram block every example whose text is kept has a row: the mean of the other embeddings
-    replaces a missing one, and only its n-grams distinguish it.
+    An example has a row if each of its texts has an embedding that is real or can be estimated.
+    With an n-gram block, every example whose text is kept has a row: the mean of the other
+    embeddings replaces a missing one, and only its n-grams distinguish the example.
     """
     real = reading.embeddings(space.backbone)
     sources: list[tuple[Bridge, Embeddings]] = []
@@ -197,7 +198,7 @@ def gather(reading: Reading, space: Space) -> Rows:
         complete = all(text in encoded for text in texts_of(row.stored))
         (rows if complete or by_ngrams else pending).append(row)
     examples = [row.stored for row in rows]
-    # After a rollback some labels may exist only in a later release: they are not used.
+    # After a rollback some labels may exist only in a later release, so they are not used.
     usable = head.link.usable([row.stored_label for row in rows], head.labels)
     labels = head.label_shares(usable)
     differences = np.full(labels.shape, np.nan)
@@ -238,11 +239,12 @@ class OldLogits:
     slot: Slot
 
     def passed_on(self, head: Head) -> Inherited:
-        """Return what a model on another release inherits; empty where there is nothing.
+        """Return what a model on another release inherits; empty if that is nothing.
 
-        A vendor's head knows what most people think: of the old model it takes what is personal,
-        the difference to the old vendor's. A head that knows nothing takes all that the old model
-        knew, and none of that model is more than a vendor's head knows by itself.
+        A vendor's head knows what most people think, so from the old model it takes only what is
+        personal: the difference from the old vendor's logits. A head that knows nothing takes
+        everything that the old model knew. Nothing in such a model goes beyond what a vendor's head
+        knows by itself, so a vendor's head inherits nothing from it.
 
         Args:
             head: The new release's head, with the old labels in the old order.
@@ -263,7 +265,7 @@ def differences(inherited: Inherited) -> Mapping[int, Vectors]:
 
 
 def old_logits(reading: Reading, slot: Slot) -> OldLogits:
-    """The old logits of every example; see ``OldLogits``.
+    """Return the old logits of every example; see ``OldLogits``.
 
     For an example that the old backbone has not encoded, the difference of still older logits is
     passed on.
@@ -289,10 +291,10 @@ def old_logits(reading: Reading, slot: Slot) -> OldLogits:
 
 
 def old_differences(store: Store, slot: Slot) -> dict[int, Vectors]:
-    """Personal minus vendor logits of the old model that a slot refers to, (C,), by example."""
+    """Return personal minus vendor logits of the old model that a slot refers to, by example."""
     if slot.record.teacher is None:
         return {}
-    size = len(slot.model.bias)  # a release that added labels has other logits
+    size = len(slot.model.bias)  # a release that added labels has a different number of logits
     logits = store.logits.get(slot.record.teacher)
     return {row: value for row, value in logits.items() if len(value) == size}
 
@@ -300,7 +302,7 @@ def old_differences(store: Store, slot: Slot) -> dict[int, Vectors]:
 def _mapped(
     real: Embeddings, sources: Sequence[tuple[Bridge, Embeddings]], texts: set[str]
 ) -> Embeddings:
-    """Embeddings by text: real ones, and for the rest of the texts estimates over bridges.
+    """Return embeddings by text: real ones, and estimates over bridges for the other texts.
 
     If several sources have a text, the last one counts.
     """

@@ -1,4 +1,4 @@
-"""Learn: store examples first, then encode, then fit."""
+"""Learn: first store examples, then encode them, then fit."""
 
 from __future__ import annotations
 
@@ -32,20 +32,21 @@ _log = logging.getLogger("fala.learn")
 
 #: Below this number of examples a full fit costs next to nothing.
 SMALL = 200
-#: Growth of a fit by added or relabelled examples, as a share of its size, before a full fit.
+#: The largest growth of a fit by added or relabelled examples before a full fit, as a share of its
+#: size.
 LARGEST_GROWTH = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class LastFit:
-    """A fit, to which further examples can be added.
+    """A fit to which further examples can be added.
 
     Attributes:
-        generation: The task's, after its commit.
-        record: Its record in the store.
-        state: The fit.
-        space: The space of its rows.
-        positions: Positions of its rows in the state, by example.
+        generation: The task's generation after the fit's commit.
+        record: The fit's record in the store.
+        state: The state of the fit.
+        space: The space of the fit's rows.
+        positions: The positions of the rows in the state, by example.
         waiting: The examples that have no row before their texts are encoded.
         reason: Why the active model was chosen.
     """
@@ -60,9 +61,9 @@ class LastFit:
 
 
 class Learner:
-    """What a task does with its examples: decide, keep, fit to and forget them.
+    """What a task does with its examples: decide them, keep them, fit to them and forget them.
 
-    It holds the last fit, to which further labels are added.
+    A learner holds the last fit, to which further labels are added.
 
     Args:
         task: The task.
@@ -81,10 +82,10 @@ class Learner:
     def logits(self, snapshot: Snapshot, examples: Sequence[Example]) -> tuple[Snapshot, Vectors]:
         """Return the active model's logits, (n, C), and the task with that model.
 
-        After a fall back they are those of a model that has the newer labels.
+        After a fall back, the model is first fitted to the newer labels.
 
         Raises:
-            BundleError: It cannot predict, and there is nothing to fall back to.
+            BundleError: If the model cannot predict, and there is nothing to fall back to.
         """
         snapshot, z = self._ask(examples, snapshot)
         self._drop_older(snapshot)
@@ -95,20 +96,20 @@ class Learner:
     def _ask(
         self, examples: Sequence[Example], snapshot: Snapshot | None = None
     ) -> tuple[Snapshot, Vectors]:
-        """Ask the active model; its predictions count for a trial."""
+        """Ask the active model, and count its predictions for a trial."""
         answer = use(self.task, lambda now: now.active.logits(examples), examples, snapshot)
         self.task.folder.trials.count_predictions(len(examples))
         return answer
 
     def ready(self) -> None:
-        """Probe a release on trial first; if it fails, the previous one becomes active."""
+        """Probe a release on trial; if it fails, the previous one becomes active."""
         snapshot, _ = use(self.task, lambda _: None)
         self._drop_older(snapshot)
         if snapshot.state.to_fit:
             self._catch_up(snapshot)
 
     def _catch_up(self, snapshot: Snapshot) -> bool:
-        """Fit to newer labels after a fall back, unless others write; returns whether it did."""
+        """Fit to newer labels after a fall back, unless others write, and return whether it did."""
         if snapshot.generation == self._failed:
             return False
         try:
@@ -123,9 +124,9 @@ class Learner:
     def remember(
         self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
     ) -> list[int]:
-        """Store examples and labels, on the disk when it returns; returns their ids."""
+        """Store examples and labels, and return their ids once they are on the disk."""
         ids, new = self._keep(snapshot, examples, labels)
-        if not self.store.texts.kept:  # they cannot be encoded later
+        if not self.store.texts.kept:  # the texts cannot be encoded later
             snapshot, encoded = self._encode(snapshot, examples, new, Run())
             self.task.keep_embeddings(snapshot.backbone, encoded)
         return ids
@@ -137,15 +138,15 @@ class Learner:
         labels: Sequence[str | None],
         run: Run,
     ) -> LearnReport:
-        """Keep, encode, fit; see ``Device.learn``.
+        """Keep, encode and fit examples; see ``Device.learn``.
 
         Args:
-            snapshot: The task, by which the examples and labels were checked.
+            snapshot: The snapshot of the task with which the examples and labels were checked.
             examples: The examples.
-            labels: Their labels, as stored.
-            run: Reports progress, and can be cancelled.
+            labels: The labels, as stored.
+            run: The run, which reports progress and can be cancelled.
         """
-        # Stored before any computation: a failure there loses no user data.
+        # Examples are stored before any computation, so a failure there loses no user data.
         ids, new = self._keep(snapshot, examples, labels)
         before, encoded = self._encode(snapshot, examples, new, run)
         with self.store.turn():
@@ -168,7 +169,7 @@ class Learner:
         return Forgotten(count, self.store.scrub())
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
-        """The ids of those examples that the task has."""
+        """Return the ids of those examples that the task has."""
         return self.store.examples.ids(self.store.texts.named(examples))
 
     def unlabel(self, ids: Iterable[int]) -> LearnReport:
@@ -197,13 +198,13 @@ class Learner:
     def _encode(
         self, snapshot: Snapshot, examples: Sequence[Example], new: Collection[str], run: Run
     ) -> tuple[Snapshot, Encoded]:
-        """Encode texts without an embedding; returns the task whose backbone has encoded them."""
+        """Encode texts without an embedding, and return the task whose backbone encoded them."""
         return use(
             self.task, lambda now: encode_missing(now, examples, new, run), examples, snapshot
         )
 
     def _fit(self, snapshot: Snapshot, encoded: Encoded) -> LearnReport:
-        """Fit to everything. With the turn to write."""
+        """Fit to everything. The caller has the turn to write."""
         reading = Reading(snapshot)
         reading.add(snapshot.backbone, encoded)
         encode_free(snapshot, reading)
@@ -212,18 +213,18 @@ class Learner:
         return self.report(fitted, result)
 
     def _drop_older(self, snapshot: Snapshot) -> None:
-        """Let the last fit go if the task was changed since, as by an object that has forgotten."""
+        """Let go of the last fit if the task was changed since, for example by another object."""
         last = self._last
         if last is not None and last.generation < snapshot.generation:
             self._last = None
 
     def close(self) -> None:
-        """Let the last fit and the slots go."""
+        """Let go of the last fit and the slots."""
         self._last = None
         self.task.drop()
 
     def report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
-        """The report of a full fit."""
+        """Report a full fit."""
         rows, verdict = result.rows, result.verdict
         count, labelled = self.store.examples.counts()
         waiting = len(rows.pending)
@@ -242,16 +243,17 @@ class Learner:
         )  # fmt: skip
 
     def _add(self, snapshot: Snapshot, ids: Sequence[int], encoded: Encoded) -> LearnReport | None:
-        """Add the examples since the last fit to it, at its scales; None if it needs a full fit.
+        """Add the examples since the last fit to it, at its scales; None if a full fit is needed.
 
-        With the turn to write.
+        The caller has the turn to write.
 
         Args:
-            snapshot: The task.
-            ids: Examples that may have been encoded since.
-            encoded: New embeddings, by text.
+            snapshot: The snapshot of the task.
+            ids: The ids of examples that may have been encoded since.
+            encoded: The new embeddings, by text.
         """
-        last, self._last = self._last, None  # it is edited; after a failure it is found again
+        # the fit is edited in place, and after a failure it is found again
+        last, self._last = self._last, None
         if last is not None and last.generation != snapshot.generation:
             last = None  # another process has fitted
         record = snapshot.active.record.fit if last is None else last.record
@@ -270,7 +272,7 @@ class Learner:
         if last is None:
             return None
         model, active = snapshot.model, snapshot.active.record
-        if record.decision != "vendor":  # the vendor's model stays until the next check
+        if record.decision != "vendor":  # the vendor's model stays until the next full fit
             blended = last.state.model(record.trust)
             model = personal_of(snapshot.head, blended.weights, blended.bias)
         record = replace(last.record, further=further)
@@ -286,7 +288,7 @@ class Learner:
     def _more(
         self, snapshot: Snapshot, last: LastFit, changed: list[StoredExample], encoded: Encoded
     ) -> LastFit | None:
-        """The last fit with the labelled ones among some examples; None if one cannot be used."""
+        """Return the last fit with the labelled examples added; None if one cannot be used."""
         labelled = [row for row in changed if row.label is not None]
         reading = Reading(snapshot, only=labelled)
         reading.add(snapshot.backbone, encoded)
@@ -302,9 +304,9 @@ class Learner:
         return replace(last, record=record, state=state, waiting=waiting.difference(rows.ids))
 
     def _resumed(self, snapshot: Snapshot, record: FitRecord, encoded: Encoded) -> LastFit | None:
-        """The active model's fit with all present examples; None if that needs a full fit.
+        """Return the active model's fit with all present examples; None if a full fit is needed.
 
-        An opened device has only the fit's model, not its state.
+        A device that was just opened has only the fit's model, not its state.
         """
         if record.decision == "vendor":
             return None
@@ -323,13 +325,13 @@ class Learner:
 
 
 def fit_all(own: Task) -> None:
-    """Fit the models of all tasks of a device, which has its own."""
+    """Fit the models of all tasks of a device, given its own task."""
     for task in (own, *own.adapted()):
         Learner(task).fit()
 
 
 def _last_fit(snapshot: Snapshot, result: Refit) -> LastFit | None:
-    """A full fit that further examples can be added to; None without one."""
+    """Return a full fit that further examples can be added to; None if there is none."""
     rows, record = result.rows, snapshot.active.record.fit
     if record is None or result.fit is None or result.fit.state is None:
         return None

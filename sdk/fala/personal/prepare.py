@@ -47,18 +47,18 @@ from fala.store.texts import NOT_KEPT
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """The first personal model of a task on a new release, or adapter.
+    """The first personal model of a task on a new release or adapter.
 
     Attributes:
-        before: The task, as it was read for it.
+        before: The snapshot of the task that it was prepared from.
         release: The new release, with its head's labels in the device's order.
         bridges: The bridges to its backbone from those that the device has used, the worst first.
         old: The old logits; None if the labels differ.
-        inherited: Those that the model was fitted to where there is no label.
+        inherited: The old logits that the model was fitted to where there is no label.
         model: The new model.
-        choice: The texts chosen for the new backbone to encode; none over a bridge.
-        embeddings: The new backbone's embeddings of those that were encoded, by text.
-        seconds: Wall time to read, encode and fit.
+        choice: The texts chosen for the new backbone to encode; empty over a bridge.
+        embeddings: The new backbone's embeddings of the texts that were encoded, by text.
+        seconds: Wall time to read, encode and fit, in seconds.
     """
 
     before: Snapshot
@@ -78,12 +78,12 @@ class Carried:
 
     @property
     def instant(self) -> bool:
-        """Whether a personal model needs no forward pass: over a bridge, or by n-grams."""
+        """Whether a personal model needs no forward pass, because of a bridge or n-grams."""
         return _is_instant(self.release, self.bridges)
 
     @property
     def encoded(self) -> int:
-        """Forward passes spent on it."""
+        """Number of forward passes spent on the model."""
         return 0 if self.release.static else len(self.embeddings)
 
 
@@ -96,17 +96,17 @@ def opening(
     Args:
         task: The device's own task.
         path: The release's file.
-        run: Times the stages.
-        origin: How its origin is known.
-        allow_older: Whether it may be older than an installed one.
+        run: The run, which times the stages.
+        origin: How the origin of the release is verified.
+        allow_older: Whether the release may be older than an installed one.
 
-    Returns:
-        The task, and the release for it.
+    Yields:
+        The snapshot of the task, and the release for it.
 
     Raises:
-        OlderReleaseError: It is older than an installed one, without ``allow_older``.
-        BundleMismatchError: It is for another task, or lacks a label of the device's.
-        BundleError: It cannot be trusted.
+        OlderReleaseError: If the release is older than an installed one, without ``allow_older``.
+        BundleMismatchError: If the release is for another task, or lacks a label of the device.
+        BundleError: If the release cannot be trusted.
     """
     run.check("open")
     with run.stage("open"):
@@ -121,40 +121,42 @@ def opening(
 
 
 def successor(before: Snapshot, release: Release) -> Release:
-    """Return a release, or an adapter, as the next one of a task: labels in the device's order.
+    """Return a release or an adapter as a task's next one, with labels in the device's order.
 
     Args:
-        before: The task.
+        before: The snapshot of the task.
         release: The release.
 
     Raises:
-        BundleMismatchError: It is for another task, or lacks a label of the device's.
-        BundleFormatError: Its bridge starts from embeddings of another length.
+        BundleMismatchError: If the release is for another task, or lacks a label of the device.
+        BundleFormatError: If the release's bridge starts from embeddings of another length.
     """
     head, old, bundle = release.head, before.head, release.bundle
     continues = head.link.continues(old.link, head.labels, old.labels) or (
-        # The app itself adds tags; of a vendor's further tag old sets say nothing.
+        # The app itself may add tags, but old sets of tags say nothing about a vendor's further
+        # tag.
         release.own and head.link == old.link and set(old.names) <= set(head.names)
     )
     if head.task != old.task or not continues:
         raise BundleMismatchError(
-            f"{bundle.path}: for {head.described}; this device does {old.described}"
+            f"{bundle.path}: this release is for {head.described}, but this device does "
+            f"{old.described}"
         )
     dimension = before.release.bundle.manifest.dimension
     direct = release.bridges.get(before.backbone)
     if direct is not None and len(direct.matrix) != dimension:
         raise BundleFormatError(
-            f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}; "
-            f"this device's backbone has {dimension}"
+            f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}, "
+            f"but this device's backbone has {dimension}"
         )
     added = [label for label in head.labels if str(label) not in old.names]
     return replace(release, head=head.in_order([*old.labels, *added]))
 
 
 def _bridges(before: Snapshot, release: Release) -> list[Bridge]:
-    """The bridges to a release from the backbones that a task has used, the worst first."""
+    """Return the bridges to a release from the backbones that a task has used, the worst first."""
     embeddings = before.task.store.embeddings
-    # A bridge from a backbone that this device never used maps nothing.
+    # A bridge from a backbone that this device never used has nothing to map.
     return [
         bridge
         for bridge in reachable(release.bridges, before.release.bridges, before.backbone)
@@ -179,17 +181,17 @@ def prepare(
     """Fit a personal model on a release.
 
     Args:
-        before: The task.
+        before: The snapshot of the task.
         release: The release; see ``successor``.
-        run: Times the stages.
-        limit: Forward passes, at most.
-        evidence: Forward passes, at most, to compare the model with the active one.
+        run: The run, which times the stages.
+        limit: The most forward passes.
+        evidence: The most forward passes to compare the model with the active one.
         earlier: An earlier attempt, whose texts are encoded; None encodes them now.
         shared: Embeddings of the same backbone that were computed for another task.
 
     Raises:
-        CancelledError: The app cancelled.
-        BundleFormatError: The release's numbers are too large or too small for a fit.
+        CancelledError: If the app cancels.
+        BundleFormatError: If the release's numbers are too large or too small for a fit.
     """
     head = release.head
     started = time.perf_counter()
@@ -236,30 +238,30 @@ def prepare(
 
 
 def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
-    """Refuse a release that is older than one that this device has had, or of another product.
+    """Refuse a release of another product, or older than one that this device has had.
 
     A release without a version, or without a product, is not compared.
 
     Args:
         folder: The device's folder.
-        active: The active release.
-        bundle: The new one.
+        active: The manifest of the active release.
+        bundle: The bundle of the new release.
 
     Raises:
-        OlderReleaseError: It is older, or of another product.
+        OlderReleaseError: If the release is older, or of another product.
     """
     new, path = bundle.manifest, bundle.path
-    hint = "with allow_older=True it is installed all the same"
+    hint = "pass allow_older=True to install it all the same"
     if new.product is not None and active.product is not None and new.product != active.product:
         raise OlderReleaseError(
-            f"{path}: a release of {new.product}, and this device has one of {active.product}; "
-            f"{hint}"
+            f"{path}: this is a release of {new.product}, and this device has one of "
+            f"{active.product}; {hint}"
         )
     newest = folder.store.settings.admission().versions.get(new.product or "")
     if new.version is not None and newest is not None and new.version < newest:
         raise OlderReleaseError(
-            f"{path}: version {new.version}, and this device has had version {newest} already; "
-            f"rollback goes back to the release before the last, and {hint}"
+            f"{path}: this is version {new.version}, and this device has had version {newest} "
+            f"already; use rollback to go back to the release before the last, or {hint}"
         )
 
 
@@ -270,13 +272,13 @@ def check(carried: Carried, run: Run) -> int:
         The number of texts.
 
     Raises:
-        BundleError: It cannot be loaded, or fails on a text.
-        CancelledError: The app cancelled.
+        BundleError: If the model cannot be loaded, or fails on a text.
+        CancelledError: If the app cancels.
     """
     release, model = carried.release, carried.model
     reading = model.rows.reading
     with run.stage("load"):
-        backbone = release.backbone.load()  # one that does not load must not be installed
+        backbone = release.backbone.load()  # a backbone that does not load must not be installed
     run.check("check")
     with run.stage("check"):
         texts: list[str] = []
@@ -284,7 +286,8 @@ def check(carried: Carried, run: Run) -> int:
             newest = reading.examples()[-PROBES:]
             texts = unique_texts(row.stored for row in newest)
         if isinstance(backbone, ExternalEncoder):
-            # The vendor's probes have passed; without a function it cannot encode texts.
+            # The vendor's probes have passed. Without a function, the app's encoder cannot encode
+            # texts.
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
             if cannot_encode or not texts:
                 return 0
@@ -300,10 +303,10 @@ def _choice(
     evidence: int,
     old: Callable[[], OldLogits | None],
 ) -> Choice:
-    """The texts that the new backbone encodes before the first personal model.
+    """Return the texts that the new backbone encodes before the first personal model.
 
-    All of them if that costs no pass; over a bridge, or with n-grams, those to compare the models
-    by; else representatives.
+    They are all texts if encoding costs no pass; over a bridge or with n-grams, those by which the
+    models are compared; and otherwise representatives.
     """
     if not rows.reading.store.texts.kept:
         return Choice([])
@@ -320,13 +323,12 @@ def _choice(
 
 
 def _vendor_reason(before: Snapshot, rows: Rows) -> str:
-    """Why the vendor's own model is installed."""
+    """Return why the vendor's own model is installed."""
     if not rows.ids and not rows.pending:
         return "the device has no examples yet"
     if not rows.ids and not rows.reading.store.texts.kept:
         return (
-            f"{NOT_KEPT}, so that none of "
-            f"{counted(len(rows.pending), 'example')} has an embedding; a "
+            f"{NOT_KEPT}, and none of {counted(len(rows.pending), 'example')} has an embedding; a "
             "release with a bridge from the old backbone would carry the personal model over"
         )
     if not rows.ids:

@@ -1,4 +1,4 @@
-"""Preview: what a replacement would be worth and cost, without its commit."""
+"""Preview a replacement: what it would be worth and cost, without its commit."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _MEGABYTE = 1e6
 
 
 def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
-    """Prepare a replacement, compare, and discard it.
+    """Prepare a replacement, compare it with the active model, and discard it.
 
     Args:
         task: The device's own task.
         path: The release's file.
-        run: Has the budget of the replacement.
-        origin: How the release's origin is known.
+        run: The run, which has the budget of the replacement.
+        origin: How the origin of the release is verified.
     """
     budget = run.budget
-    # A preview of an older release does no harm.
+    # Previewing an older release does no harm.
     with opening(task, path, run, origin, allow_older=True) as (before, release):
         limit = budget.passes(bridged=False)
         first = prepare(before, release, run, limit, evidence=MIN_REAL)
@@ -40,10 +40,10 @@ def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
         passes = _passes_to_know(sides, first, comparison.labelled)
     further = _further(first, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
-    # The texts that the replacement encodes before its first model are encoded already.
+    # The texts that the replacement encodes before its first model are already encoded.
     encoded = len(first.embeddings)
     seconds = spent + further * pace
-    if budget.seconds is not None:  # no more texts are encoded after it
+    if budget.seconds is not None:  # no more texts are encoded after that time
         seconds = min(seconds, max(spent, budget.seconds))
     bundle = release.bundle
     with named_errors(bundle.path):
@@ -62,19 +62,19 @@ def preview(task: Task, path: Path, run: Run, origin: Signed) -> Preview:
     )
 
 
-def _passes_to_know(sides: Sides, first: Carried, judged: int) -> int | None:
+def _passes_to_know(sides: Sides, first: Carried, compared: int) -> int | None:
     """Estimate the forward passes needed to know whether a user would be worse off.
 
-    The spread of the loss differences, on estimated embeddings too, determines how many examples
-    give their mean to within ``MATTERS``.
+    The spread of the loss differences, on estimated embeddings as well, determines how many
+    examples give their mean to within ``MATTERS``.
 
     Args:
-        sides: The labelled examples.
-        first: The first model.
-        judged: Examples that are encoded.
+        sides: The labelled examples on the old and the new model.
+        first: The first model on the new release.
+        compared: Number of labelled examples that are already encoded.
 
     Returns:
-        None if the user has fewer labels than that.
+        The number of forward passes; None if the user has too few labels.
     """
     waiting = sum(row.label is not None for row in first.model.rows.pending)
     losses = sides.measured(sides.labelled(), first.model.rows.space.head.link.losses)
@@ -82,11 +82,11 @@ def _passes_to_know(sides: Sides, first: Carried, judged: int) -> int | None:
         return None
     spread = float((losses["carried"] - losses["old"]).std(ddof=1))
     examples = max(MIN_LABELLED, math.ceil((NORMAL_95 * spread / MATTERS) ** 2))
-    return None if examples > len(losses["old"]) + waiting else max(examples - judged, 0)
+    return None if examples > len(losses["old"]) + waiting else max(examples - compared, 0)
 
 
 def _further(first: Carried, run: Run) -> int:
-    """Texts that a refinement would encode after the first model, at most."""
+    """Return the number of texts that a refinement would encode after the first model, at most."""
     rows = first.model.rows
     if first.release.static or not first.instant or not rows.reading.store.texts.kept:
         return 0
@@ -96,7 +96,7 @@ def _further(first: Carried, run: Run) -> int:
 
 
 def _growth(first: Carried, size: int, texts: int) -> int:
-    """Bytes by which the device's folder would grow."""
+    """Return the number of bytes by which the device's folder would grow."""
     bundle, folder = first.release.bundle, first.task.folder
     in_use = folder.store.slots.bundles()
     # The idle slot is overwritten, and the bundle that only it uses is deleted.

@@ -1,4 +1,4 @@
-"""Refine: choose texts, encode them, refit, commit, a batch at a time."""
+"""Refine a model: choose texts, encode them, refit and commit, a batch at a time."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fala.solver.minimum import Work
 
 _log = logging.getLogger("fala.refine")
 
-#: Texts encoded before the first new fit, and the most texts between two fits.
+#: Number of texts encoded before the first new fit, and the most texts between two fits.
 BATCH, LARGEST_BATCH = 25, 200
-#: A batch that moves the examples' probabilities by less than this, on average, is the last.
+#: A batch is the last one if it moves the examples' probabilities by less than this on average.
 LEAST_MOVE = 0.005
 
 
@@ -35,10 +35,10 @@ class Refined:
 
     Attributes:
         last: The last model, with the examples' rows at the end.
-        forward_passes: Texts through the backbone.
+        forward_passes: Number of texts that went through the backbone.
         works: The costs of all fits.
-        clusters: Clusters that texts were chosen from.
-        queries: Strong queries asked.
+        clusters: Number of clusters that texts were chosen from.
+        queries: Number of strong queries asked.
         stopped: Why no more texts were encoded.
     """
 
@@ -60,9 +60,9 @@ def refine(task: Task, run: Run, passes: int, start: Refit | None = None) -> Ref
 
     Args:
         task: The task.
-        run: Has the deadline, and reports progress.
-        passes: Forward passes, at most.
-        start: A fit by which the first texts are chosen; None fits first.
+        run: The run, which has the deadline and reports progress.
+        passes: The most forward passes.
+        start: A fit by which the first texts are chosen; if None, a fit comes first.
     """
     snapshot = opened(task)
     if start is not None:
@@ -84,7 +84,7 @@ def refined_report(task: Task, refined: Refined, run: Run) -> Report:
     Args:
         task: The task.
         refined: The result of ``refine``.
-        run: Its timings.
+        run: The run, which has the timings.
     """
     snapshot = opened(task)
     name, last = snapshot.release.name, refined.last
@@ -111,14 +111,14 @@ def report_on(
     counts: Counts,
     **fields: Any,  # noqa: ANN401 - further fields of the report
 ) -> Report:
-    """A report on the last model of a replacement or a refinement.
+    """Report on the last model of a replacement or a refinement.
 
     Args:
-        old: Name of the release before.
-        new: Name of the release.
+        old: The name of the release before.
+        new: The name of the release.
         last: The last model.
-        run: Its timings.
-        counts: Its costs but those of the run.
+        run: The run, which has the timings.
+        counts: All costs except those of the run.
         fields: Further fields of the report.
     """
     rows, verdict = last.rows, last.verdict
@@ -149,10 +149,10 @@ def _batches(
 
     Args:
         snapshot: The task, with the release.
-        run: The budget, and the app's progress.
-        passes: Forward passes, at most.
-        refined: What it has done so far.
-        first: Whether its last model is still to be fitted.
+        run: The run, with the budget and the app's progress.
+        passes: The most forward passes.
+        refined: The refinement so far.
+        first: Whether the last model is still to be fitted.
 
     Returns:
         Why no more texts are encoded.
@@ -167,7 +167,7 @@ def _batches(
         if not _commit(snapshot, {}, run, refined):
             return Stopped.MODEL_CHANGED
         return stopped if stopped is Stopped.NOT_KEPT else Stopped.ALL_ENCODED
-    if passes > 0 and first:  # by which the first texts are chosen
+    if passes > 0 and first:  # the first texts are chosen by this fit
         with run.stage("solve"):
             refined.fitted(fit_rows(rows))
     while refined.forward_passes < passes:
@@ -194,7 +194,7 @@ def _batches(
 
 
 def _choose(snapshot: Snapshot, run: Run, passes: int, refined: Refined) -> Sequence[str]:
-    """The texts of the next batch."""
+    """Return the texts of the next batch."""
     rows, spent = refined.last.rows, refined.forward_passes
 
     def old() -> OldLogits | None:
@@ -202,7 +202,8 @@ def _choose(snapshot: Snapshot, run: Run, passes: int, refined: Refined) -> Sequ
         return None if previous is None else old_logits(rows.reading, previous)
 
     with run.stage("select"):
-        # As many as so far: a long refinement spends its time on texts, not on fits.
+        # A batch has as many texts as were encoded so far, so a long refinement spends its time on
+        # texts instead of fits.
         size = min(max(BATCH, spent), LARGEST_BATCH)
         choice = choose(rows, refined.last.left_out, passes - spent, size, old)
     refined.clusters += choice.clusters
@@ -211,17 +212,17 @@ def _choose(snapshot: Snapshot, run: Run, passes: int, refined: Refined) -> Sequ
 
 
 def _encode(snapshot: Snapshot, texts: Sequence[str], run: Run) -> Encoded | None:
-    """Embeddings of some texts; None where another release is active.
+    """Return embeddings of some texts; None if another release is active.
 
     Raises:
-        BundleError: The release fails; one on trial gives way to the previous one.
+        BundleError: If the release fails; a release on trial gives way to the previous one.
     """
     try:
         with run.stage("forward"):
             return forward(texts, snapshot.release.backbone.encode, run)
     except BundleError as error:
         if not opened(snapshot.task).is_of_release(snapshot):
-            return None  # another process has deleted its file
+            return None  # another process has deleted the release's file
         give_up(snapshot.task.folder, error)
         raise
 
@@ -231,12 +232,12 @@ def _commit(initial: Snapshot, encoded: Encoded, run: Run, refined: Refined) -> 
 
     Args:
         initial: The task, with the release that is refined.
-        encoded: New embeddings; stored in any case, so that none is computed twice.
-        run: The budget, and the app's progress.
-        refined: Gets the fit.
+        encoded: The new embeddings, which are stored in any case, so that none is computed twice.
+        run: The run, with the budget and the app's progress.
+        refined: The refinement, to which the fit is added.
 
     Returns:
-        Whether it is done; False where another release is active.
+        True if the model was committed; False if another release is active.
     """
     task = initial.task
     with task.store.turn():
@@ -254,9 +255,9 @@ def _commit(initial: Snapshot, encoded: Encoded, run: Run, refined: Refined) -> 
 
 
 def _moved(before: Refit, after: Refit) -> float:
-    """Mean change of the probabilities of the examples that two fits share.
+    """Return the mean change of the probabilities of the examples that two fits share.
 
-    For a rating: mean change of its value, as a share of its range.
+    For a rating, it is the mean change of the value, as a share of the rating's range.
     """
     if before.fit is None or after.fit is None:
         return np.inf

@@ -1,4 +1,4 @@
-"""The step that all operations share: gather rows, fit, judge."""
+"""The step that all operations share: gather rows, fit, and select the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Refit:
 
     Attributes:
         rows: The examples' rows.
-        model: The personal model; a calibrated one, or the vendor's own, where that is better.
-        verdict: The judge's verdict.
-        fit: The fit; None where no row has a label or an old logit.
-        left_out: Leave-one-out logits of ``model``, shape (n, C); none without a fit.
-        loss: Their mean loss on the labelled examples, in nats; None without one.
+        model: The personal model; the recalibrated or the vendor's own model if that is better.
+        verdict: The result of model selection by leave-one-out loss.
+        fit: The fit; None if no row has a label or an old logit.
+        left_out: Leave-one-out logits of ``model``, shape (n, C); empty without a fit.
+        loss: Their mean loss on the labelled examples, in nats; None without a label.
     """
 
     rows: Rows
@@ -42,12 +42,12 @@ class Refit:
 
     @property
     def scales(self) -> tuple[float, ...]:
-        """The scales of the blocks, the slope and the bias; none where nothing was fitted."""
+        """The prior scales of the blocks, the slope and the bias; empty if nothing was fitted."""
         return () if self.fit is None else self.fit.scales.numbers
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """The cost of the fit; empty where nothing was fitted."""
+        """The cost of the fit; empty if nothing was fitted."""
         return () if self.fit is None or self.fit.work is None else (self.fit.work,)
 
     def on(self, slot: Slot) -> Slot:
@@ -55,7 +55,7 @@ class Refit:
         return slot.fitted(self.model, self.loss, self.record(self.rows.reading.data))
 
     def record(self, data: int) -> FitRecord | None:
-        """The fit's record, at a count of data changes; None without a fit."""
+        """Return the fit's record, at a count of data changes; None without a fit."""
         if self.fit is None:
             return None
         verdict = self.verdict
@@ -63,7 +63,7 @@ class Refit:
 
 
 def space_of(snapshot: Snapshot) -> Space:
-    """The space of a task's active slot."""
+    """Return the space of a task's active slot."""
     task = snapshot.task
     earlier = task.previous(snapshot) if snapshot.release.bridges else None
     return Space.of_slot(task.store, snapshot.active, earlier)
@@ -71,7 +71,7 @@ def space_of(snapshot: Snapshot) -> Space:
 
 @one_blas_thread()
 def refit(reading: Reading, space: Space) -> Refit:
-    """Gather rows, fit, and judge; times the stages ``"read"`` and ``"solve"``.
+    """Gather rows, fit, select the model, and time the stages ``"read"`` and ``"solve"``.
 
     Args:
         reading: The examples.
@@ -89,18 +89,18 @@ def refit_active(
     space: Space,
     encoded: Mapping[str, Vectors],
 ) -> tuple[Snapshot, Refit]:
-    """Fit a task's active model again, and commit it; without a label or an old logit it stays.
+    """Fit a task's active model again and commit it, if there is a label or an old logit.
 
-    With the turn to write.
+    The caller has the turn to write.
 
     Args:
-        snapshot: The task.
-        reading: Its examples, with the new embeddings.
+        snapshot: The snapshot of the task.
+        reading: The task's examples, with the new embeddings.
         space: The space of the active slot.
-        encoded: The new embeddings, by text: they are stored in any case.
+        encoded: The new embeddings, by text, which are stored in any case.
 
     Returns:
-        The task then, and its fit.
+        The task afterwards, and its fit.
     """
     task = snapshot.task
     result = refit(reading, space)
@@ -114,7 +114,7 @@ def refit_active(
 
 
 def fit_rows(rows: Rows, *, left_out_only: bool = False) -> Refit:
-    """Fit to rows, and judge; see ``refit`` and ``fit``."""
+    """Fit to rows, and select the model; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
         return without_fit(rows)
     training, space = rows.training, rows.space
@@ -138,6 +138,6 @@ def fit_rows(rows: Rows, *, left_out_only: bool = False) -> Refit:
 
 
 def without_fit(rows: Rows) -> Refit:
-    """The vendor's own model, where nothing is fitted."""
+    """Return the vendor's own model, which is used if nothing is fitted."""
     verdict = Verdict("vendor", "there is neither a label nor an old logit to fit to")
     return Refit(rows, rows.space.head.vendor_model(), verdict)

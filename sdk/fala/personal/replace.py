@@ -1,4 +1,4 @@
-"""Replace: prepare, compare, check, install, refine."""
+"""Replace a release: prepare, compare, check, install, refine."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from fala.slots.switching import install_release, opened
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms a release is installed; see ``Device.replace``.
+    """The terms on which a release is installed; see ``Device.replace``.
 
     Attributes:
-        accept: The model that it must not be proven worse than.
-        origin: How its origin is known, and that of the adapters.
-        allow_older: Whether an older one is accepted.
-        adapters: The further tasks' adapters for it.
+        accept: The model that the new model must not be proven worse than.
+        origin: How the origin of the release and of the adapters is verified.
+        allow_older: Whether an older release is accepted.
+        adapters: The adapters of the further tasks for the release.
     """
 
     accept: Accept
@@ -50,11 +50,11 @@ class Replaced:
 
     Attributes:
         first: The first personal model on the new release.
-        probes: Texts that the new release was checked on.
-        sides: The first model beside the old one, where they were compared.
+        probes: Number of texts that the new release was checked on.
+        sides: The first model beside the old one, if they were compared.
         refined: The refinement; None without a budget for it.
-        comparison: The final model compared with the old one.
-        changes: What it changes for the user.
+        comparison: The comparison of the final model with the old one.
+        changes: What the final model changes for the user.
         adapters: The results for the further tasks, by their adapters' names.
     """
 
@@ -68,7 +68,7 @@ class Replaced:
 
     @property
     def last(self) -> Refit:
-        """The last model; where a refinement had nothing to fit to, the first with its rows."""
+        """The last model; the first, with the last rows, if the refinement fitted nothing."""
         first = self.first.model
         if self.refined is None or self.refined.last.fit is not None:
             return first if self.refined is None else self.refined.last
@@ -76,14 +76,15 @@ class Replaced:
 
     @property
     def passes(self) -> int:
-        """Forward passes for this task."""
+        """Number of forward passes for this task."""
         refined = 0 if self.refined is None else self.refined.forward_passes
         return self.first.encoded + refined
 
     def agreement(self) -> float | None:
-        """Share of examples on which the first fit, each left out, decides as the old model does.
+        """Return the share of examples on which the first fit decides as the old model does.
 
-        None where there is no old model to compare with, or nothing was fitted.
+        Each example is left out of the fit. The share is None if there is no old model to compare
+        with, or nothing was fitted.
         """
         old, model = self.first.old, self.first.model
         ids = model.rows.ids
@@ -103,19 +104,19 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
     Args:
         task: The device's own task.
         path: The release's file.
-        run: The budget, for all tasks together, and the app's progress.
+        run: The run, with the budget for all tasks together and the app's progress.
         terms: The terms of the installation.
     """
     with opening(task, path, run, terms.origin, allow_older=terms.allow_older) as (before, release):
         with run.stage("open"):
-            # A repository verifies the release alone.
+            # A repository verifies the release, but not the adapters.
             origin = dataclasses.replace(terms.origin, verified=False)
             further = adapters_for(before, release, terms.adapters, origin)
             moves = [(before, release), *further]
         earlier: dict[str, Carried] = {}
         try:
             replaced = _commit(_decide(moves, run, terms.accept, earlier), run)
-        except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
+        except DeviceChangedError:  # the app has learned or forgotten examples meanwhile
             with task.store.turn(), run.silence():
                 moves = [(_again(before), release) for before, release in moves]
                 replaced = _commit(_decide(moves, run, terms.accept, earlier), run)
@@ -123,11 +124,11 @@ def replace(task: Task, path: Path, run: Run, terms: Terms) -> Replaced:
 
 
 def replaced_report(replaced: Replaced, run: Run) -> Report:
-    """Report a replacement, for every task, with the refinement that followed it.
+    """Report a replacement for every task, with the refinement that followed it.
 
     Args:
         replaced: The result of ``replace``.
-        run: Its timings.
+        run: The run, which has the timings.
     """
     old, new = replaced.first.before.release.name, replaced.first.release.name
     report = _report(old, new, replaced, run)
@@ -165,10 +166,10 @@ def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
 
 
 def _again(before: Snapshot) -> Snapshot:
-    """The task as it is now.
+    """Return the task as it is now.
 
     Raises:
-        DeviceChangedError: Another release is active.
+        DeviceChangedError: If another release is active.
     """
     snapshot = opened(before.task)
     if not snapshot.is_of_release(before):
@@ -182,13 +183,13 @@ def _decide(
     accept: Accept,
     earlier: dict[str, Carried],
 ) -> list[Replaced]:
-    """Gather, fit and compare every task, and check the new releases; nothing is changed.
+    """Gather, fit and compare every task, and check the new releases, without changing anything.
 
     Args:
-        moves: The tasks with their releases, the device's own first.
-        run: The budget, for all tasks together, and the app's progress.
-        accept: Which models may be installed.
-        earlier: Results of an earlier attempt, by adapter; these are added.
+        moves: The tasks with their releases; the device's own task comes first.
+        run: The run, with the budget for all tasks together and the app's progress.
+        accept: The models that may be installed.
+        earlier: The results of an earlier attempt, by adapter; the new results are added.
     """
     results: list[Replaced] = []
     encoded: dict[str, Encoded] = defaultdict(dict)
@@ -214,10 +215,10 @@ def _decide(
 
 
 def _commit(results: list[Replaced], run: Run) -> list[Replaced]:
-    """Install what was decided, for every task together.
+    """Install what was decided, for all tasks together.
 
     Raises:
-        DeviceChangedError: An active model was changed meanwhile.
+        DeviceChangedError: If an active model was changed meanwhile.
     """
     run.check("commit")
     encoded: dict[str, Encoded] = defaultdict(dict)
@@ -230,12 +231,12 @@ def _commit(results: list[Replaced], run: Run) -> list[Replaced]:
 
 
 def _check_learned(first: Carried) -> None:
-    """Refuse a model that has learned nothing, of an encoder of the app, in place of one that has.
+    """Refuse a model on an app's encoder that has learned nothing, if the old model has.
 
-    The vectors of items come later, so that a device of items is not refused.
+    A device of items is not refused, because the vectors of items come later.
 
     Raises:
-        BudgetError: No example has an embedding or n-grams on the new backbone.
+        BudgetError: If no example has an embedding or n-grams on the new backbone.
     """
     release, model = first.release, first.model
     learned = first.before.active.decision == "personal"
@@ -244,8 +245,8 @@ def _check_learned(first: Carried) -> None:
         examples = counted(len(model.rows.pending), "example")
         raise BudgetError(
             f"{release.name} would know nothing of the {examples} of this device: "
-            f"{model.verdict.reason}. Nothing was installed; give the replacement forward passes, "
-            "where the device keeps texts"
+            f"{model.verdict.reason}. Nothing was installed; allow the replacement some forward "
+            "passes, on a device that keeps texts"
         )
 
 
@@ -269,7 +270,7 @@ def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     results: list[Replaced] = []
     for position, result in enumerate(replaced):
         first = result.first
-        # Without a bridge or n-grams the budget has bought the first model.
+        # Without a bridge or n-grams, the first model has used the budget.
         refinable = first.instant or not first.task.store.texts.kept
         if refinable and not first.release.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
@@ -284,7 +285,7 @@ def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
 
 
 def _compared(result: Replaced) -> Replaced:
-    """The result, with the last model compared to the old one."""
+    """Return the result with a comparison of the last model and the old one."""
     first, sides = result.first, result.sides
     if sides is None:
         sides = Sides(first.before.active, result.last, first.release.bundle.digest)
@@ -293,5 +294,5 @@ def _compared(result: Replaced) -> Replaced:
 
 
 def _share(passes: int, tasks: int) -> int:
-    """A task's share of the forward passes for it and the tasks after it."""
+    """Return a task's share of the forward passes for it and the tasks after it."""
     return -(-max(passes, 0) // tasks)

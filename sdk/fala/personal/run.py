@@ -15,12 +15,13 @@ from fala.base.errors import BudgetError, CancelledError, shown
 from fala.store.store import Store
 from fala.text.ngrams import CachedRows
 
-#: Default forward passes of a replacement: without a bridge, and with one.
+#: Default number of forward passes of a replacement: without a bridge, and with one.
 PASSES, BRIDGED_PASSES = 100, 20
 #: Upper bound for passes and seconds.
 _MOST = 10**12
 
-#: Called with a stage's name, the units done and their total; returning False cancels the work.
+#: A function that is called with a stage's name, the units done and their total, and cancels the
+#: work by returning False.
 Progress = Callable[[str, int, int], object]
 
 
@@ -29,10 +30,11 @@ class Budget:
     """Limits of the cost of a replacement.
 
     Attributes:
-        forward_passes: Texts through the new backbone, at most; None is ``BRIDGED_PASSES`` where
-            the release has a bridge from the old backbone, else ``PASSES``. Word vectors cost none.
-        seconds: Wall time after which no more texts are encoded; None sets no limit. Encoding
-            stops before the batch that would exceed it; the time to solve comes on top.
+        forward_passes: The most texts to send through the new backbone. If None, it is
+            ``BRIDGED_PASSES`` if the release has a bridge from the old backbone, else ``PASSES``.
+            Word vectors cost no forward pass.
+        seconds: Wall time after which no more texts are encoded; None sets no limit. Encoding stops
+            before the batch that would exceed it, and the time to solve comes on top.
 
     Raises:
         BudgetError: If a number is negative or not a number.
@@ -60,11 +62,11 @@ class Budget:
             raise BudgetError(f"seconds must be a number, not {shown(seconds)}")
         if not seconds >= 0:
             raise BudgetError(f"seconds must be 0 or more, not {shown(seconds)}")
-        if isinstance(seconds, int) and seconds > _MOST:  # more than a float's clock can add
+        if isinstance(seconds, int) and seconds > _MOST:  # a float's clock cannot add more
             object.__setattr__(self, "seconds", math.inf)
 
     def passes(self, bridged: bool) -> int:
-        """Forward passes allowed, with or without a bridge."""
+        """Return the number of forward passes allowed, with or without a bridge."""
         if self.forward_passes is not None:
             return self.forward_passes
         return BRIDGED_PASSES if bridged else PASSES
@@ -79,22 +81,22 @@ class _OfApp(BaseException):
 
 
 class Run:
-    """One long call of an app; inside ``with``, if it has a progress function.
+    """One long call of an app, which runs inside ``with`` if it has a progress function.
 
-    That function may raise any error, one of FaLA's, too, which may quote a text. Nothing inside
-    handles it: it is no fault of a release, a server or the disk.
+    The progress function may raise any error, including FaLA's, which may quote a text. Nothing
+    inside handles it, because it is not the fault of a release, a server or the disk.
 
     Args:
-        budget: Its budget; None is ``Budget()``.
+        budget: The budget of the call; None is ``Budget()``.
         progress: The app's function; see ``Progress``.
 
     Attributes:
         budget: The argument.
-        cancelled: Whether the app cancelled it.
-        seconds: Wall time by stage.
-        peak_memory: The process's high-water mark in bytes after each stage; empty where the
-            operating system does not report it.
-        started: When it began, by ``time.perf_counter``.
+        cancelled: Whether the app cancelled the call.
+        seconds: Wall time in seconds, by stage.
+        peak_memory: The process's high-water mark in bytes after each stage; empty if the operating
+            system does not report it.
+        started: When the call began, by ``time.perf_counter``.
     """
 
     def __init__(self, budget: Budget | None = None, progress: Progress | None = None) -> None:
@@ -125,10 +127,10 @@ class Run:
                 raised.__context__ = context
 
     def ngrams(self, store: Store) -> CachedRows:
-        """The rows of n-grams of the device's texts, cached between its steps.
+        """Return the rows of n-grams of the device's texts, cached between its steps.
 
         Args:
-            store: The device's, for any task.
+            store: The device's store, for any task.
         """
         if self._ngrams is None:
             self._ngrams = CachedRows(store.texts.ngrams)
@@ -142,7 +144,7 @@ class Run:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a stage; one of the same name adds to it."""
+        """Time a stage, and add the time to that of earlier stages of the same name."""
         start = time.perf_counter()
         try:
             yield
@@ -152,7 +154,7 @@ class Run:
                 self.peak_memory[name] = peak
 
     def total(self) -> dict[str, float]:
-        """Wall time by stage, and ``"total"``."""
+        """Return wall time in seconds by stage, and as ``"total"``."""
         return {**self.seconds, "total": time.perf_counter() - self.started}
 
     def report(self, stage: str, done: int, total: int) -> None:
@@ -168,7 +170,7 @@ class Run:
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """Report nothing inside: the app's function may write, and keep the work from its end."""
+        """Report nothing inside: the app's function may write, and keep the work from ending."""
         self._silent = True
         try:
             yield
@@ -176,10 +178,10 @@ class Run:
             self._silent = False
 
     def check(self, stage: str, done: int = 0, total: int = 1) -> None:
-        """Report a stage that begins, before anything was changed.
+        """Report a stage that begins, before anything is changed.
 
         Raises:
-            CancelledError: The app cancelled.
+            CancelledError: If the app cancels.
         """
         self.report(stage, done, total)
         if self.cancelled:
@@ -187,9 +189,10 @@ class Run:
 
 
 def peak_memory() -> int:
-    """The process's high-water mark of resident memory in bytes; 0 where it is not known."""
+    """Return the process's high-water mark of resident memory in bytes; 0 if it is unknown."""
     if sys.platform == "linux":
-        # Of this process alone: getrusage hands a parent's peak on to its children.
+        # This file is about this process alone, whereas getrusage hands a parent's peak on to its
+        # children.
         with suppress(OSError):  # no file can be opened
             for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
                 if line.startswith("VmHWM:"):

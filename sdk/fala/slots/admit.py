@@ -1,8 +1,8 @@
 """The one door for a release or an adapter that is new to a device.
 
-In this order: its signature, so that an unsigned file is not read further; the digests of its
-files; the audit of its model and tokenizer; and, in a child process, edge cases and the vendor's
-probes. Only then is it loaded here.
+The checks come in this order: the signature, so that an unsigned file is not read further; the
+digests of the files; the audit of the model and tokenizer; and, in a child process, edge cases and
+the vendor's probes. Only then is the release loaded in this process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fala.slots.validation import validate
 
 @dataclass(frozen=True)
 class Signed:
-    """How a release's origin is known.
+    """How the origin of a release is verified.
 
     Attributes:
-        trust: The key that must have signed it; None requires no signature.
-        verified: Whether it came from a repository that has verified it.
+        trust: The key that must have signed the release; None requires no signature.
+        verified: Whether the release came from a repository that has verified it.
     """
 
     trust: Trust | None = None
@@ -49,27 +49,27 @@ def admit(
     """Admit a release.
 
     Args:
-        path: Its file.
-        origin: How its origin is known.
+        path: The release's file.
+        origin: How the origin of the release is verified.
         encoders: The app's own encoders.
         releases: Where releases come from, with what is known about their validation.
         installed: Digests of the releases that were installed on the device before.
 
     Returns:
-        The release. It is validated when its backbone is loaded, which raises an error of the last
-        two kinds, too.
+        The release. It is validated when its backbone is loaded, which may also raise a
+        ``BundleError`` or an ``EncoderError``.
 
     Raises:
-        BundleSignatureError: It was not signed by the key.
-        BundleMismatchError: It is a backbone only, or an adapter.
-        BundleError: It cannot be trusted.
-        EncoderError: The app's encoder is another one, or failed.
+        BundleSignatureError: If the release was not signed by the key.
+        BundleMismatchError: If the bundle is only a backbone, or an adapter.
+        BundleError: If the release cannot be trusted.
+        EncoderError: If the app's encoder is a different one, or failed.
     """
     bundle = _open(path, origin)
     if bundle.base is not None:
         raise BundleMismatchError(
-            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, not a release; load "
-            "it beside a release with that backbone (Device.load_adapter)"
+            f"{bundle.path}: this is an adapter for the backbone {bundle.base[:12]}, not a "
+            "release; load it beside a release with that backbone (Device.load_adapter)"
         )
     signed, ran = origin.signed, bundle.digest in installed
     known = releases.knows(bundle.digest, signed=signed)
@@ -83,8 +83,8 @@ def admit_loaded(
 ) -> Release:
     """Admit a release that is to be kept, and load it; see ``admit``.
 
-    It is loaded because a release that does not load, or does not predict, must not be kept. One
-    that was validated for other devices, for which that would matter as much, is not.
+    It is loaded because a release that does not load, or does not predict, must not be kept. A
+    release that was already validated for other devices of this kind is not loaded again.
     """
     release = admit(path, origin, encoders, releases)
     if not releases.knows(release.bundle.digest, signed=origin.signed):
@@ -96,24 +96,24 @@ def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
     """Admit an adapter for a release; see ``admit``.
 
     Raises:
-        BundleSignatureError: It was not signed by the key.
-        BundleMismatchError: It is no adapter, or for another backbone.
-        BundleError: It cannot be trusted.
+        BundleSignatureError: If the adapter was not signed by the key.
+        BundleMismatchError: If the bundle is not an adapter, or is for another backbone.
+        BundleError: If the adapter cannot be trusted.
     """
     bundle = _open(path, origin)
     if bundle.base is None:
         raise BundleMismatchError(
-            f"{bundle.path}: a release, not an adapter; install it with Device.replace"
+            f"{bundle.path}: this is a release, not an adapter; install it with Device.replace"
         )
     return Release.of_adapter(bundle, base)
 
 
 def _open(path: Path, origin: Signed) -> Bundle:
-    """A bundle that is held, with the signature that it must have."""
+    """Open a bundle, held in memory, with the signature that it must have."""
     manifest = None
     if origin.trust is not None and not origin.verified:
         manifest = check_signature(path, origin.trust)
     bundle = open_bundle(path, hold=True)
     if manifest is not None and Manifest.from_json(manifest) != bundle.manifest:
-        raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
+        raise BundleSignatureError(f"{bundle.path}: the file changed while it was read; try again")
     return bundle

@@ -1,7 +1,7 @@
-"""A process of its own, in which a release that was never installed here is loaded first.
+"""A separate process, in which a release that was never installed here is loaded first.
 
-It loads and runs the release under limits of time and memory, and may end without harm: the process
-that has started it reads how it ended.
+The process loads and runs the release under limits of time and memory, and may end without harm:
+the parent process reads how it ended.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from fala.bundle.reading import Bundle
 
 _log = logging.getLogger("fala.slots")
 
-#: Checks a release with its backbone; calls a function with the name of each step before it.
+#: A function that checks a release with its backbone, and calls a function with the name of each
+#: step before taking it.
 Check = Callable[[Bundle, Backbone, Callable[[str], None]], None]
 
-#: An app that must not start processes sets this variable, to any value.
+#: The environment variable that an app sets, to any value, if it must not start processes.
 FORBIDDEN = "FALA_NO_CHILD_PROCESS"
 
-#: The first output line of the process that loads a new release.
+#: The first line of output of the process that loads a new release.
 READY = "ready"
-#: Its limit of processor time in seconds: for any release, and for each megabyte of it.
+#: The limit of processor time in seconds: for any release, and per megabyte of it.
 SECONDS, SECONDS_A_MEGABYTE = 2.5, 0.25
 
 # Systems on which an app cannot start processes.
 _SINGLE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
 _ENVIRONMENT = {
-    "MALLOC_ARENA_MAX": "2",  # else every thread reserves address space, which is limited
+    "MALLOC_ARENA_MAX": "2",  # otherwise every thread reserves address space, which is limited
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false", "ORT_DISABLE_TELEMETRY": "1",
 }  # fmt: skip
-# Without the package's __init__, which imports modules that only a device needs.
+# The child process skips the package's __init__, which imports modules that only a device needs.
 _START = (
     "import json, sys, types; job = json.loads(sys.stdin.buffer.readline());"
     " sys.path[:] = job['paths']; package = types.ModuleType('fala');"
@@ -51,24 +52,24 @@ _START = (
     " from fala.slots.child import main; from fala.slots.validation import check_edge_cases;"
     " main(job, check_edge_cases)"
 )
-# Wall time per processor time, on a busy machine.
+# The allowed wall time per processor time, on a busy machine.
 _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to start
-#: Memory beyond that of the interpreter, in bytes: for any model, and for each byte of it, which
-#: is read, parsed, laid out for the processor, and stored.
+#: Memory beyond the interpreter's, in bytes: for any model, and per byte of it, because a model is
+#: read, parsed, laid out for the processor, and stored.
 _ROOM, _ROOM_A_BYTE = 1 << 30, 6
 
 
 def validate_in_child(bundle: Bundle) -> bool:
-    """Validate a release in a process of its own; returns False where none can be started.
+    """Validate a release in a child process, and return False if no process can be started.
 
     Raises:
-        MissingExtraError: A library that it needs is missing.
-        BundleError: It failed there.
+        MissingExtraError: If a library that the release needs is missing.
+        BundleError: If the release failed in the child process.
     """
     libraries()
     if reason := forbidden():
-        _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
+        _log.info("%s: loaded directly in this process, because %s", bundle.path, reason)
         return False
     contents = bundle.files()
     limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))
@@ -76,7 +77,7 @@ def validate_in_child(bundle: Bundle) -> bool:
         "paths": sys.path, "package": [str(Path(__file__).parent.parent)],
         "bundle": str(bundle.path), "files": {name: len(data) for name, data in contents.items()},
     }  # fmt: skip
-    # The bytes that were verified, even if the file has changed.
+    # Send the bytes that were verified, even if the file has changed since.
     sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
     try:
         import subprocess  # some systems have no processes
@@ -88,7 +89,10 @@ def validate_in_child(bundle: Bundle) -> bool:
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
     except (ImportError, NotImplementedError, OSError) as error:
-        _log.warning("%s: loaded in this process directly: no other starts: %s", bundle.path, error)
+        _log.warning(
+            "%s: loaded directly in this process, because no other one starts: %s",
+            bundle.path, error,
+        )  # fmt: skip
         return False
     with process:
         try:
@@ -98,8 +102,8 @@ def validate_in_child(bundle: Bundle) -> bool:
             output, _ = process.communicate()
             if output.startswith(READY.encode()):
                 raise BundleError(
-                    f"{bundle.path}: not installed: after {limit:.0f} s it had not ended, while "
-                    f"{_last_step(output.decode('utf-8', 'replace'))}"
+                    f"{bundle.path}: not installed, because after {limit:.0f} s it had not ended, "
+                    f"while {_last_step(output.decode('utf-8', 'replace'))}"
                 ) from None
         except BaseException:
             process.kill()
@@ -111,7 +115,7 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
     ready, _, rest = output.decode("utf-8", "replace").partition("\n")
     if ready != READY:
         _log.warning(
-            "%s: loaded in this process directly: another ended with code %d at its start",
+            "%s: loaded directly in this process, because a child ended with code %d at its start",
             bundle.path, code,
         )  # fmt: skip
         return False
@@ -119,7 +123,7 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
         verdict = json.loads(rest.rpartition("\n")[2])
     except ValueError:
         raise BundleFormatError(
-            f"{bundle.path}: not installed: the process that loaded and ran it "
+            f"{bundle.path}: not installed, because the process that loaded and ran it "
             f"{_exit_status(code)}, while {_last_step(rest)}"
         ) from None
     if refused := verdict.get("refused"):
@@ -131,7 +135,7 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
 
 
 def _last_step(output: str) -> str:
-    """The last step that a child process announced."""
+    """Return the last step that a child process announced."""
     *_, last = output.strip().splitlines() or [""]
     return safe_line(last, 80) if last not in ("", READY) else "it was loaded"
 
@@ -140,12 +144,12 @@ def _exit_status(code: int) -> str:
     if code == -getattr(signal, "SIGXCPU", 0):
         return "took more processor time than its size explains"
     if code < 0:
-        return f"was ended by signal {-code} (the limit of memory is among the reasons)"
+        return f"was ended by signal {-code} (possibly because it reached the memory limit)"
     return f"ended with code {code}"
 
 
 def forbidden() -> str | None:
-    """The reason why no process may be started; None if one may."""
+    """Return the reason why no process may be started; None if one may."""
     if os.environ.get(FORBIDDEN):
         return f"{FORBIDDEN} is set"
     if sys.platform in _SINGLE:
@@ -158,25 +162,25 @@ def forbidden() -> str | None:
 
 
 def seconds(size: int) -> float:
-    """Limit of processor time to load and run a release, by its size in bytes."""
+    """Return the limit of processor time to load and run a release, by its size in bytes."""
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
 def main(job: Mapping[str, Any], check: Check) -> None:
     """Load a release and run it on edge cases, under limits.
 
-    It writes a line before each step to stdout, and the outcome in JSON at the end.
+    This function writes a line to stdout before each step, and the outcome as JSON at the end.
 
     Args:
-        job: ``bundle``, the release's path, for errors; ``files``, the lengths of its files by
-            name. Their bytes, verified, follow on stdin.
-        check: Runs the release on edge cases, and announces each step.
+        job: A mapping with ``bundle``, the release's path, which errors name, and ``files``, the
+            lengths of the release's files by name. Their verified bytes follow on stdin.
+        check: A function that runs the release on edge cases, and announces each step.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
     if hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    # Before the limits: these imports do not depend on the release.
+    # Import these before the limits apply, because the imports do not depend on the release.
     import onnxruntime  # noqa: F401
     import tokenizers  # noqa: F401
 
@@ -194,30 +198,30 @@ def main(job: Mapping[str, Any], check: Check) -> None:
         verdict = {"refused": "it takes more memory than its size explains"}
     sys.stdout.write(json.dumps(verdict))
     sys.stdout.flush()
-    # Without waiting for the libraries' threads, which may hang.
+    # Exit without waiting for the libraries' threads, which may hang.
     os._exit(0)
 
 
 def _limit(size: int, seconds: float) -> None:
     try:
         import resource
-    except ImportError:  # Windows: the clock alone
+    except ImportError:  # on Windows only the clock limits the process
         return
-    # Counted from here: on a slow machine the imports alone take seconds.
+    # The time is counted from here, because on a slow machine the imports alone take seconds.
     end = int(time.process_time() + seconds) + 1
     memory = _address_space() + _ROOM + _ROOM_A_BYTE * size
     for limit, value, hard in (
-        # At the soft limit the signal names the reason.
+        # The signal at the soft limit tells the reason.
         (resource.RLIMIT_CPU, end, end + 1),
         (resource.RLIMIT_AS, memory, memory),
         (resource.RLIMIT_CORE, 0, 0),
     ):
-        with contextlib.suppress(ValueError, OSError):  # a limit that is lower already
+        with contextlib.suppress(ValueError, OSError):  # the limit is already lower
             resource.setrlimit(limit, (value, hard))
 
 
 def _address_space() -> int:
-    """Bytes of address space in use."""
+    """Return the bytes of address space in use."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):

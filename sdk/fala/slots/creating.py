@@ -1,4 +1,4 @@
-"""A device's folder: created, and opened."""
+"""Create and open a device's folder."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ def create(
     encoders: Encoders,
     releases: ReleaseFiles,
 ) -> Task:
-    """Create a device's folder, with a release installed; returns the device's own task.
+    """Create a device's folder with a release installed, and return the device's own task.
 
     Args:
         path: The folder.
         bundle: The release's file.
-        positive: The label by which it ranks, or None.
+        positive: The label by which the device ranks, or None.
         trust: The key that must have signed every release, or None.
-        codec: Writes the store's records.
+        codec: The codec that writes the store's records.
         text_key: The key of the digests that replace texts; empty keeps texts.
         encoders: The app's own encoders.
-        releases: Where its releases' files come from.
+        releases: Where the files of the device's releases come from.
 
     Raises:
-        BundleError: The release cannot be trusted.
-        DataError: ``positive`` is not one of its labels.
-        DeviceError: The folder is in use, or cannot be written.
+        BundleError: If the release cannot be trusted.
+        DataError: If ``positive`` is not one of the release's labels.
+        DeviceError: If the folder is in use, or cannot be written.
     """
     release = admit_loaded(bundle, Signed(trust), encoders, releases)
     label = release.head.positive(positive)
@@ -64,14 +64,16 @@ def create(
         keep_private(path)
         present = {file.name for file in path.iterdir()} - {BUNDLES}
         if not all(name.startswith(STORE) for name in present):
-            raise DeviceError(f"{path}: the folder is not empty; choose another")
+            raise DeviceError(f"{path}: the folder is not empty; choose another one")
         store = Store.open(path / STORE, create=True, codec=codec)
         undo.callback(store.close)
-        # One transaction: a killed creation leaves no device, and of two at once the second
-        # finds the first one's device.
+        # This is one transaction, so a creation that is killed leaves no device, and the second of
+        # two concurrent creations finds the device of the first one.
         with store.transaction():
             if store.is_complete:
-                raise DeviceError(f"{path}: the folder is not empty; use Device.open")
+                raise DeviceError(
+                    f"{path}: the folder is not empty; use Device.open to open the device in it"
+                )
             undo.callback(_undo, path, store, remove=remove)
             store.write_mark(codec.renewed())
             store.texts.set_key(text_key)
@@ -96,22 +98,22 @@ def create(
 
 
 def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseFiles) -> Task:
-    """Open a device's folder; returns the device's own task.
+    """Open a device's folder, and return the device's own task.
 
     Args:
         path: The folder.
-        codec: Reads the store's records.
+        codec: The codec that reads the store's records.
         encoders: The app's own encoders.
-        releases: Where its releases' files come from.
+        releases: Where the files of the device's releases come from.
 
     Raises:
-        DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
+        DeviceError: If the folder is missing or damaged, or the key is not the store's. Nothing is
             changed then.
-        BundleError: The installed release is damaged.
+        BundleError: If the installed release is damaged.
     """
     with device_errors(path):
         if finish_erasing(path):
-            raise DeviceError(f"{path}: was erased; make another with Device.create")
+            raise DeviceError(f"{path}: the device was erased; make another with Device.create")
         finish_repair(path)
         exists = (path / STORE).exists()
     if not exists:
@@ -140,12 +142,12 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders, releases: ReleaseF
 
 
 def _tidy_bundles(folder: Folder) -> None:
-    """Delete what an installation has left that was killed, and share what can be shared."""
+    """Delete what a killed installation has left, and share the files that can be shared."""
     with contextlib.suppress(OSError):
         if unused_files(folder):
             sweep(folder, wait=False)
     for digest in folder.store.slots.bundles():
-        # A bundle that is damaged is an error where it is opened.
+        # A damaged bundle raises an error when it is opened.
         with contextlib.suppress(BundleError, DeviceError):
             folder.releases.restore(digest, folder.path)
 

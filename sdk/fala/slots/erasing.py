@@ -14,27 +14,27 @@ from fala.slots.installing import BUNDLES
 from fala.store.database import REBUILDING
 from fala.store.store import Store
 
-#: Marks a folder whose erasure has begun; deleted last.
+#: The file that marks a folder whose erasure has begun; it is deleted last.
 ERASING = f"erasing-{STORE}"
-#: Prefix of the damaged files that a repair keeps.
+#: The prefix of the damaged files that a repair keeps.
 ASIDE = "damaged-"
-#: A device's folders; updates keep their metadata in the second.
+#: The folders in a device's folder; the second one has the metadata of updates.
 _FOLDERS = (BUNDLES, "updates")
-#: Bytes that are overwritten at once.
+#: Number of bytes that are overwritten at a time.
 _PIECE = 1 << 20
 
 
 def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILDING)) -> None:
-    """Delete copies of the store, as single examples cannot be deleted from them.
+    """Delete copies of the store, because single examples cannot be deleted from them.
 
-    In a transaction, so that no repair is running.
+    Call it in a transaction, so that no repair is running.
 
     Args:
         folder: The device's folder.
         names: Parts of the copies' names: those that a repair keeps, or leaves if it is killed.
 
     Raises:
-        DeviceError: One cannot be deleted.
+        DeviceError: If a copy cannot be deleted.
     """
     with device_errors(folder):
         for name in names:
@@ -52,13 +52,13 @@ def tidy(folder: Path, store: Store) -> None:
 
 
 def erase(folder: Path, store: Store) -> None:
-    """Delete all files of a device, and its folder if it is empty then.
+    """Delete all files of a device, and its folder if it is then empty.
 
-    If the process is killed, or a file cannot be deleted, another call finishes it, or opening the
-    folder.
+    If the process is killed, or a file cannot be deleted, another call finishes the erasure, and so
+    does opening the folder.
 
     Raises:
-        DeviceError: A file cannot be deleted; the others are.
+        DeviceError: If a file cannot be deleted; the others are deleted.
     """
     mark = folder / ERASING
     with device_errors(folder):
@@ -70,7 +70,7 @@ def erase(folder: Path, store: Store) -> None:
             deleted = False
             with contextlib.suppress(DeviceError):
                 deleted = not store.is_complete  # an interrupt came after the commit
-            with contextlib.suppress(OSError):  # another file may have the folder's place
+            with contextlib.suppress(OSError):  # another file may be at the folder's path
                 if not deleted:
                     mark.unlink(missing_ok=True)
             raise
@@ -79,10 +79,10 @@ def erase(folder: Path, store: Store) -> None:
 
 
 def finish_erasing(folder: Path) -> bool:
-    """Finish an erasure that has begun; returns whether one had.
+    """Finish an erasure that has begun, and return whether one had.
 
     Raises:
-        DeviceError: A file cannot be deleted; the others are.
+        DeviceError: If a file cannot be deleted; the others are deleted.
     """
     mark = folder / ERASING
     with device_errors(folder):
@@ -95,7 +95,7 @@ def finish_erasing(folder: Path) -> bool:
         for inner in _FOLDERS:
             remove(folder / inner)
         mark.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it has other files
+        with contextlib.suppress(OSError):  # the folder contains other files
             folder.rmdir()
     except OSError as error:
         raise DeviceError(f"{folder}: {failure(error)}; erase it again") from error
@@ -109,7 +109,7 @@ def _write_mark(mark: Path) -> None:
 
 
 def _delete(file: Path) -> None:
-    """Delete a file, overwritten with zeros: its bytes are gone if the disk writes in place."""
+    """Overwrite a file with zeros, which erases its bytes on a disk that writes in place."""
     with contextlib.suppress(OSError), file.open("rb+") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)

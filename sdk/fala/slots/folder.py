@@ -1,4 +1,4 @@
-"""A device's folder, each task in it, what an operation reads of a task, and what it commits."""
+"""A device's folder, its tasks, what an operation reads of a task, and what it commits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("fala.store")
 
 #: The store's file in a device's folder.
 STORE = "store.sqlite3"
-#: Why a store has no release, and what to do. Its first data are in the log beside it.
+#: Why a store has no release, and what to do. The first data of a store are in the log beside it.
 EMPTY = (
     f"{STORE} has no release: its creation was never finished (call Device.create again), or it "
     f"was copied without {STORE}-wal (copy the whole folder again, while no app uses it)"
@@ -37,17 +37,17 @@ EMPTY = (
 
 
 class Folder:
-    """A device's folder, open.
+    """A device's open folder.
 
     Args:
         path: The folder.
-        store: Its store, open.
+        store: The folder's open store.
         encoders: The app's own encoders.
-        releases: Where its releases' files come from.
+        releases: Where the files of the folder's releases come from.
 
     Attributes:
         path, store, encoders, releases: The arguments.
-        probing: Held while a release on trial is probed.
+        probing: A lock that is held while a release on trial is probed.
         trials: The trial of the active release.
     """
 
@@ -63,7 +63,7 @@ class Folder:
         self._releases: dict[tuple[str, str], Release] = {}
 
     def close(self) -> None:
-        """Close the store, and let the releases go, with their backbones."""
+        """Close the store, and let go of the releases and their backbones."""
         self.trials.flush()
         self.trials.close()
         self.store.close()
@@ -71,35 +71,37 @@ class Folder:
             self._releases.clear()
 
     def release(self, digest: str, base: Release | None) -> Release:
-        """An installed release, or adapter, verified once."""
+        """Return an installed release or adapter, which is verified once."""
         key = digest, "" if base is None else base.bundle.digest
         with loading(digest):
             if (held := self._releases.get(key)) is not None:
                 return held
             bundle = self.verified(digest)
             if base is None:
-                encoders = self.encoders  # not the folder, which would refer to itself
+                # the folder itself would refer to itself through the release
+                encoders = self.encoders
                 release = Release.of(bundle, lambda: backbone_of(bundle, encoders))
             else:
                 release = Release.of_adapter(bundle, base)
             self._releases[key] = release
-        self.hold(release, base)  # without the lock, for which a reader of the store may wait
+        # called without the lock, which a reader of the store may be waiting for
+        self.hold(release, base)
         return release
 
     def verified(self, digest: str) -> Bundle:
-        """An installed bundle, verified.
+        """Return an installed bundle, verified.
 
         Raises:
-            BundleError: It is damaged.
-            DeviceError: It is not the one that was installed.
-            DataError: No bundle has such a digest.
+            BundleError: If the bundle is damaged.
+            DeviceError: If the bundle is not the one that was installed.
+            DataError: If no bundle can have such a digest.
         """
         if not DIGEST.fullmatch(digest):
-            raise DataError("no digest of a bundle")
+            raise DataError("not the digest of a bundle")
         bundle = open_bundle(bundle_path(self.path, digest))
-        if bundle.digest != digest:  # installed under its digest
+        if bundle.digest != digest:  # a bundle is installed under its digest
             raise DeviceError(
-                f"{bundle.path}: not the bundle that was installed; {doctor(self.path)}"
+                f"{bundle.path}: this is not the bundle that was installed; {doctor(self.path)}"
             )
         return bundle
 
@@ -107,7 +109,7 @@ class Folder:
         """Return the backbones whose embeddings an installed bundle can use.
 
         Raises:
-            BundleError: It is damaged.
+            BundleError: If the bundle is damaged.
         """
         for (held, _), release in [*self._releases.items()]:
             if held == digest:
@@ -116,18 +118,19 @@ class Folder:
         return {bundle.backbone_digest, *bundle.bridges()}
 
     def signed(self, trust: Trust | None) -> Signed:
-        """How a release's origin is to be known.
+        """Return how the origin of a release is to be verified.
 
         Args:
-            trust: The key that must have signed it; None takes the one of the device's creation.
+            trust: The key that must have signed the release; None takes the key that the device was
+                created with.
         """
         return Signed(self.store.settings.admission().key if trust is None else trust)
 
     def hold(self, release: Release, base: Release | None = None) -> None:
-        """Use a release that has just been installed, with its backbone loaded."""
+        """Use a release that has just been installed, whose backbone is loaded."""
         key = release.bundle.digest, "" if base is None else base.bundle.digest
         self._releases[key] = release
-        # Those that no slot has any more go, with their backbones.
+        # Let go of the releases that no slot has any more, and of their backbones.
         with contextlib.suppress(DeviceError):
             used = self.store.slots.bundles() | {release.bundle.digest}
             for key in [*self._releases]:
@@ -138,14 +141,14 @@ class Folder:
 class Task:
     """One head with its examples and its models: the device's own task, or that of an adapter.
 
-    Readers take its snapshot, and touch nothing else: none of them waits for a writer. Whoever
-    writes has the turn (``Store.turn``), and publishes the snapshot when it is committed.
+    Readers take a snapshot of the task, and touch nothing else, so none of them waits for a writer.
+    A writer holds the turn (``Store.turn``), and publishes the snapshot once it is committed.
 
     Args:
         folder: The device's folder.
-        name: The name of its adapter, whether one is loaded or not; empty for the device's own
-            task.
-        own: For an adapter's: the device's own task.
+        name: The name of the task's adapter, whether one is loaded or not; empty for the device's
+            own task.
+        own: The device's own task, for the task of an adapter.
 
     Attributes:
         folder, name: The arguments.
@@ -155,27 +158,27 @@ class Task:
     def __init__(self, folder: Folder, name: str = "", own: Task | None = None) -> None:
         self.folder, self.name, self._own = folder, name, own
         self.store = folder.store.of(name) if name else folder.store
-        #: The fields of its snapshot; not the snapshot itself, which would refer to it.
+        #: The fields of the snapshot, because the snapshot itself would refer to this task.
         self._held: tuple[TaskState, Slot, Trial | None, str | None] | None = None
         self._previous: tuple[int, Slot | None] = -1, None
 
     @property
     def own(self) -> Task:
-        """The device's own task, which this one may be."""
+        """The device's own task, which may be this one."""
         return self if self._own is None else self._own
 
     def adapted(self) -> list[Task]:
-        """The device's further tasks, one for every adapter that is loaded, by their names."""
+        """Return the device's further tasks, one for every loaded adapter, sorted by name."""
         names = self.store.slots.adapters()
         return [self if name == self.name else Task(self.folder, name, self.own) for name in names]
 
     def snapshot(self) -> Snapshot:
-        """The task as it is now, even if another process has just changed it.
+        """Return the task as it is now, even if another process has just changed it.
 
         Raises:
-            UnknownAdapterError: No adapter of the task's name is installed.
-            BundleError: Its bundle is damaged.
-            DeviceError: Its row is damaged.
+            UnknownAdapterError: If no adapter of the task's name is installed.
+            BundleError: If the task's bundle is damaged.
+            DeviceError: If the task's row is damaged.
         """
         slots = self.store.slots
         while True:
@@ -193,17 +196,17 @@ class Task:
                     raise
 
     def held(self) -> Snapshot:
-        """The task as it was read or committed here last, from memory alone.
+        """Return the task as it was last read or committed here, from memory alone.
 
         Raises:
-            DeviceError: The device is closed, or erased.
+            DeviceError: If the device is closed or erased.
         """
         if closed := self.store.database.turns.closed:
             raise DeviceError(f"{self.folder.path}: {closed}")
         return self.snapshot() if self._held is None else Snapshot(self, *self._held)
 
     def previous(self, snapshot: Snapshot) -> Slot | None:
-        """The slot before the last replacement; None where there is none, or it is damaged."""
+        """Return the slot before the last replacement; None if there is none, or it is damaged."""
         generation, slot = self._previous
         if generation != snapshot.generation:
             slot = self._open_previous(snapshot)
@@ -211,7 +214,7 @@ class Task:
         return slot
 
     def drop_previous(self) -> None:
-        """Let go of the slot before the last replacement, which was changed."""
+        """Let go of the slot before the last replacement, because it was changed."""
         self._previous = -1, None
 
     def drop(self) -> None:
@@ -223,13 +226,13 @@ class Task:
         """Open a slot.
 
         Args:
-            name: Its name.
-            base: For an adapter's slot: the release that it adapts.
-            verify: Verify its bundle, even if that is open.
+            name: The name of the slot.
+            base: The release that the slot adapts, for an adapter's slot.
+            verify: Whether to verify the bundle even if it is open already.
 
         Raises:
-            BundleError: A bundle is damaged, or an adapter's is for another base.
-            DeviceError: A bundle is not the one installed, or the slot's row is damaged.
+            BundleError: If a bundle is damaged, or an adapter's bundle is for another base.
+            DeviceError: If a bundle is not the installed one, or the slot's row is damaged.
         """
         record, path = self.store.slots.get(name), self.store.path
         try:
@@ -243,10 +246,10 @@ class Task:
         """Make another personal model of the same release the active one, in one transaction.
 
         Returns:
-            The task with it.
+            The snapshot of the task with that model.
 
         Raises:
-            DeviceChangedError: Another model is active by now.
+            DeviceChangedError: If another model has become active meanwhile.
         """
         before, slot, store = prepared.before, prepared.slot, self.store
         with store.transaction():
@@ -297,15 +300,15 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A task at one generation: what its operations read; nothing in it changes.
+    """A task at one generation, as its operations read it; nothing in it changes.
 
     Attributes:
         task: The task.
-        state: Which slots it has.
+        state: The state of the task's slots.
         active: The active slot.
-        trial: Of the device's own task: the trial of the active release, if it is on trial.
-        fell_back: Of the device's own task: why the device fell back from its last release, if it
-            did.
+        trial: The trial of the active release, if it is on trial; only for the device's own task.
+        fell_back: Why the device fell back from its last release, if it did; only for the device's
+            own task.
     """
 
     task: Task
@@ -341,11 +344,11 @@ class Snapshot:
 
     @property
     def positive(self) -> HeadLabel | None:
-        """The label that a ranking is by; None without one."""
+        """The label that rankings are by; None if there is none."""
         return self.head.kept_positive(self.state.positive)
 
     def is_of_release(self, other: Snapshot) -> bool:
-        """Whether the same release is active, in the same slot."""
+        """Return whether the same release is active, in the same slot."""
         ours, theirs = self.active.record, other.active.record
         return (ours.name, ours.bundle) == (theirs.name, theirs.bundle)
 
@@ -355,9 +358,9 @@ class Prepared:
     """What an operation will commit to a task, in one transaction.
 
     Attributes:
-        before: The task, by which it was prepared.
-        slot: The slot that is active then.
-        embeddings: Embeddings of its backbone to store with it, by text.
+        before: The snapshot of the task from which the change was prepared.
+        slot: The slot that will be active.
+        embeddings: Embeddings of the slot's backbone to store with it, by text.
         logits: Old logits of some examples to store with it, by the digest of their model.
     """
 
@@ -368,5 +371,5 @@ class Prepared:
 
     @property
     def sources(self) -> set[str]:
-        """Backbones whose embeddings the task's releases, before and after, can use."""
+        """The backbones whose embeddings the task's releases, before and after, can use."""
         return self.slot.release.sources | self.before.release.sources

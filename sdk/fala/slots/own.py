@@ -1,7 +1,8 @@
-"""A release that an app makes itself, without a vendor: its labels, and the encoder that it has.
+"""A release that an app makes itself, without a vendor, from its labels and its own encoder.
 
-The head knows nothing: its logits are the same for all texts, and all is learned from the user. The
-scales are others than around a vendor's head, which is most of what a user needs.
+The head knows nothing: its logits are the same for all texts, and everything is learned from the
+user. Its prior scales differ from those around a vendor's head, which already has most of what a
+user needs.
 """
 
 from __future__ import annotations
@@ -28,29 +29,30 @@ from fala.slots.release import open_bundle
 from fala.slots.switching import opened
 from fala.text.ngrams import BUCKETS
 
-#: Scales of the embedding, of n-grams and of the bias around a head of zeros, and the mixing
-#: weight, as users of no table chose them (``device_sim/results/README.md``). The head's logits are
-#: constant, so there is no slope. N-grams make a model before a new encoder has encoded any text,
-#: and lower the error rate beside a weak one.
+#: The prior scales of the embedding, of the n-grams and of the bias around a head of zeros, and the
+#: mixing weight, as simulated users who are in none of the published tables chose them
+#: (``device_sim/results/README.md``). The head's logits are constant, so there is no slope. N-grams
+#: give a model before a new encoder has encoded any text, and lower the error rate beside a weak
+#: encoder.
 BLOCK_SCALE, WORDS_SCALE, BIAS_SCALE, TRUST = 3.0, 3.0, 1.0, 0.7
-#: The most logits of a head with n-grams: 64 KB of a file each.
+#: The most logits of a head with n-grams, each of which takes 64 KB of a file.
 MOST_WITH_WORDS = 32
-#: The noise of a rating, as a share of its range.
+#: The standard deviation of a rating's noise, as a share of the rating's range.
 RATING_NOISE = 0.25
-#: The name of a rating.
+#: The name of a rating in the head.
 RATING_NAME = "rating"
 
 
 @dataclass(frozen=True, eq=False)
 class OwnRelease:
-    """A release without a vendor, to be written.
+    """A release without a vendor, to be written to a file.
 
     Attributes:
         encoder: The app's encoder.
         task: The kind of examples.
         labels: The labels, or the rating's name.
         link: The meaning of the logits.
-        words: Whether n-grams count, too, as far as the examples are texts and their labels few.
+        words: Whether n-grams count as well, if the examples are texts and the labels are few.
     """
 
     encoder: OwnEncoder
@@ -61,25 +63,25 @@ class OwnRelease:
 
     @property
     def head(self) -> Head:
-        """The head: zeros, and of a rating the middle of its range."""
+        """The head, whose weights are zero; a rating's bias is the middle of its range."""
         logits = self.link.count(self.labels)
         middle = (self.link.low + self.link.high) / 2 if isinstance(self.link, Rating) else 0.0
         weight = np.zeros((logits, self.encoder.dimension), np.float32)
         bias = np.full(logits, middle, np.float32)
         lexical = None
         if self.words and self.encoder.texts and logits <= MOST_WITH_WORDS:
-            # All n-grams count the same: a user's texts are too few to tell which are rare.
+            # All n-grams count the same, because a user's texts are too few to tell which are rare.
             weights = np.zeros((logits, BUCKETS), np.float32)
             lexical = Lexical(np.ones(BUCKETS, np.float32), weights)
         return Head(self.task, self.labels, weight, bias, lexical=lexical, link=self.link)
 
     @contextmanager
     def written(self) -> Iterator[Path]:
-        """Write it to a temporary file: the same labels and encoder make the same bytes.
+        """Write the release to a temporary file; equal labels and encoders make equal bytes.
 
         Raises:
-            DataError: A label or the encoder's name cannot be in a file, or the disk is full.
-            BundleError: The labels are too many, or too long.
+            DataError: If a label or the encoder's name cannot be in a file, or the disk is full.
+            BundleError: If the labels are too many or too long.
         """
         head = self.head
         blocks = (BLOCK_SCALE,) if head.lexical is None else (BLOCK_SCALE, WORDS_SCALE)
@@ -92,23 +94,23 @@ class OwnRelease:
 
 
 def on_encoder(task: Task, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
-    """A device's labels on another encoder of the app's, whose function the folder then has.
+    """Return a release with a device's labels on another encoder, which the folder then uses.
 
     Args:
         task: The device's own task.
         encoder: The encoder.
-        named: Whether the app has named it.
+        named: Whether the app has named the encoder.
 
     Raises:
-        UsageError: The device takes releases that a vendor has signed alone.
-        DataError: An installed release has another encoder of this name.
-        EncoderError: The encoder fails.
+        UsageError: If the device only takes releases that a vendor has signed.
+        DataError: If an installed release has another encoder of this name.
+        EncoderError: If the encoder fails.
     """
     folder = task.folder
     if folder.store.settings.admission().key is not None:
         raise UsageError(
-            "this device was created with trust=: it takes releases that the vendor has signed, "
-            "and no encoder of your own"
+            "this device was created with trust=, so it only takes releases that the vendor has "
+            "signed, and no encoder of your own"
         )
     active = opened(task)
     for digest in folder.store.slots.bundles():
@@ -122,30 +124,33 @@ def on_encoder(task: Task, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
 
 
 def with_labels(task: Task, labels: Sequence[HeadLabel]) -> OwnRelease | None:
-    """A device's release with further labels; None where it has them all.
+    """Return a device's release with further labels; None if it has all of them.
 
     Args:
         task: The device's own task.
-        labels: Labels, or tags; those that it has are ignored.
+        labels: The labels or tags; those that the device has are ignored.
 
     Raises:
-        DataError: One is a text that spells no integer, and the device's are integers.
-        UsageError: The device has a vendor's release, or a rating.
+        DataError: If a label is a text that spells no integer, and the device's labels are
+            integers.
+        UsageError: If the device has a vendor's release, or a rating.
     """
     snapshot = opened(task)
     release, head = snapshot.release, snapshot.head
     if not release.own:
         raise UsageError(
-            f"the labels of {release.name} come with the vendor's release: a replacement by one "
-            "with more labels adds them"
+            f"the labels of {release.name} come with the vendor's release, so none can be added "
+            "here; replace it with a release that has more labels"
         )
     if isinstance(head.link, Rating):
-        raise UsageError(f"this device has {head.link.described(head.labels)}, and no labels")
+        raise UsageError(
+            f"this device has {head.link.described(head.labels)}, and no labels to add others to"
+        )
     find = finder(head.labels)
     added = [typed(str(label), head.labels) for label in labels if find(label) is None]
     if len(set(map(type, (*head.labels, *added)))) > 1:
         raise DataError(
-            f"this device's labels are integers, {named(head.labels)}, and an added one is not"
+            f"this device's labels are integers, {named(head.labels)}, and an added label is not"
         )
     if not added:
         return None
@@ -162,15 +167,15 @@ def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
     """Check that an encoder is the one of its name that a release was made for.
 
     Raises:
-        DataError: It is another one, or that cannot be known.
-        EncoderError: The encoder fails.
+        DataError: If it is another encoder, or that cannot be known.
+        EncoderError: If the encoder fails.
     """
     name, dimension = encoder.name, bundle.manifest.dimension
-    advice = "tell the encoders apart by their names, as encoder={'name 2': encode}"
+    advice = "tell the encoders apart by their names, as in encoder={'name 2': encode}"
     if dimension != encoder.dimension:
         raise DataError(
-            f"this device has had an encoder {name!r} of {counted(dimension, 'dimension')}, and "
-            f"this one has {encoder.dimension}; {advice}"
+            f"this device already has an encoder {name!r} of {counted(dimension, 'dimension')}, "
+            f"and this one has {encoder.dimension}; {advice}"
         )
     inputs, expected = bundle.probes
     if inputs and encoder.function is not None:
@@ -178,10 +183,10 @@ def _check_same(bundle: Bundle, encoder: OwnEncoder, *, named: bool) -> None:
             ExternalEncoder(name, dimension, encoder.function).check(inputs, expected)
         except EncoderError as error:
             raise DataError(
-                f"this device has another encoder of the name {name!r}; {advice}"
+                f"this device already has another encoder of the name {name!r}; {advice}"
             ) from error
     elif not named:
         raise DataError(
-            f"this device has an encoder {name!r} already, and whether this is the same one "
+            f"this device already has an encoder {name!r}, and whether this is the same one "
             f"cannot be known; {advice}"
         )

@@ -1,7 +1,7 @@
-"""A release: a file, verified and loaded; and what the devices of one process share of it.
+"""A release: a verified and loaded file, and what the devices of one process share of it.
 
-They share its content and its backbone, loaded once. Both are found by the digests of what they
-were read from, and go when the last device that uses them is closed.
+They share its content, and its backbone, which is loaded once. Both are found by the digests of
+what they were read from, and are freed when the last device that uses them is closed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fala.model.heads import Head
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """A release, or an adapter; nothing in it changes.
+    """A release or an adapter; nothing in it changes.
 
     Attributes:
-        bundle: Its bundle, verified.
-        head: Its head.
-        backbone: Its backbone, loaded at its first use.
+        bundle: The verified bundle.
+        head: The release's head.
+        backbone: The release's backbone, which is loaded at its first use.
     """
 
     bundle: Bundle
@@ -49,12 +49,12 @@ class Release:
         """Read a release's bundle.
 
         Args:
-            bundle: The bundle, verified.
-            load: Loads its backbone.
+            bundle: The verified bundle.
+            load: A function that loads the backbone.
 
         Raises:
-            BundleMismatchError: It is a backbone only.
-            BundleError: A part of it cannot be read, or does not fit the others.
+            BundleMismatchError: If the bundle is only a backbone.
+            BundleError: If a part of the bundle cannot be read, or does not fit the others.
         """
         transformer = bundle.manifest.kind not in VECTOR_TABLES
         return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=transformer))
@@ -64,19 +64,20 @@ class Release:
         """Read an adapter's bundle.
 
         Args:
-            bundle: The bundle, verified.
-            base: The release that it adapts.
+            bundle: The verified bundle.
+            base: The release that the bundle adapts.
 
         Raises:
-            BundleMismatchError: It is for another backbone, or no adapter.
-            BundleFormatError: Its head is for embeddings of another length.
+            BundleMismatchError: If the bundle is for another backbone, or is not an adapter.
+            BundleFormatError: If the head is for embeddings of another length.
         """
         bundle.check_base(base.bundle)
         dimension = base.bundle.manifest.dimension
         if bundle.manifest.dimension != dimension:
             raise BundleFormatError(
-                f"{bundle.path}: for embeddings of "
-                f"{counted(bundle.manifest.dimension, 'dimension')}; its backbone gives {dimension}"
+                f"{bundle.path}: this adapter is for embeddings of "
+                f"{counted(bundle.manifest.dimension, 'dimension')}, and its backbone gives "
+                f"{dimension}"
             )
 
         def load() -> Backbone:
@@ -85,22 +86,22 @@ class Release:
         return cls(bundle, head_of(bundle), LazyBackbone(load, transformer=True))
 
     def loading(self, executor: Executor) -> Release:
-        """The same release, whose backbone is being loaded in another thread, if one starts."""
+        """Return the same release, whose backbone another thread is loading, if a thread starts."""
         try:
             loading = executor.submit(self.backbone.load)
-        except RuntimeError:  # loaded at its first use
+        except RuntimeError:  # the backbone is then loaded at its first use
             return self
         transformer = self.backbone.is_transformer
         return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
 
     @property
     def bridges(self) -> Mapping[str, Bridge]:
-        """Its bridges, by the digests of the backbones that they start from."""
+        """The bridges, by the digests of the backbones that they start from."""
         return self.bundle.bridges()
 
     @property
     def own(self) -> bool:
-        """Whether the app made it itself: its head knows nothing of the labels."""
+        """Whether the app made the release itself, so that its head knows nothing of the labels."""
         return self.bundle.external and self.head.constant
 
     @property
@@ -115,19 +116,20 @@ class Release:
 
     @property
     def sources(self) -> set[str]:
-        """Backbones whose embeddings it can use: its own, and those that its bridges map from."""
+        """The backbones whose embeddings the release can use: its own, and its bridges' sources."""
         return {self.bundle.backbone_digest, *self.bridges}
 
 
 class _Shared:
-    """The tables. A fork gets its own: a session waits for threads that a fork does not copy."""
+    """The tables of what is shared; a fork gets its own, because it lacks a session's threads."""
 
     def __init__(self) -> None:
         self.lock = RLock()
-        # One for each bundle and backbone: who opens or loads another one does not wait.
+        # One lock per bundle and backbone, so that threads that open or load another one do not
+        # wait.
         self.loading: defaultdict[str, Any] = defaultdict(RLock)
-        # Of bundles: by their digests, and by the files that were verified to be them; each
-        # device's is another, or a link.
+        # The contents of bundles by their digests, and by the files that were verified to be them;
+        # every device has another file, or a link.
         self.contents: WeakValueDictionary[str, Content] = WeakValueDictionary()
         self.files: WeakValueDictionary[Identity, Content] = WeakValueDictionary()
         self.backbones: WeakValueDictionary[str, Backbone] = WeakValueDictionary()
@@ -138,16 +140,16 @@ keep_in_forks(_shared, _Shared.__init__)
 
 
 def open_bundle(path: Path, *, hold: bool = False) -> Bundle:
-    """Open a bundle; one that an open device has verified, in the same file, is not read again.
+    """Open a bundle; a file that an open device has already verified is not read again.
 
-    What is read of it later is verified then, as of every bundle.
+    Anything that is read from it later is verified then, as for every bundle.
 
     Args:
         path: The bundle's file.
-        hold: Keep its bytes in memory, unless the file is known.
+        hold: Whether to keep the bytes in memory, unless the file is known.
 
     Raises:
-        BundleError: It cannot be read, or is not what the vendor packed.
+        BundleError: If the bundle cannot be read, or is not what the vendor packed.
     """
     identity = identity_of(path)
     with _shared.lock:
@@ -163,15 +165,15 @@ def open_bundle(path: Path, *, hold: bool = False) -> Bundle:
 
 
 def backbone_of(bundle: Bundle, encoders: Encoders | None = None) -> Backbone:
-    """A bundle's backbone, which every device of this process uses that has the same.
+    """Return a bundle's backbone, which all devices of this process share.
 
     Args:
-        bundle: The bundle, verified.
+        bundle: The verified bundle.
         encoders: The app's own encoders, which no other device uses.
 
     Raises:
-        BundleError: It cannot be loaded.
-        EncoderError: The app's encoder is another one, or failed.
+        BundleError: If the backbone cannot be loaded.
+        EncoderError: If the app's encoder is a different one, or failed.
     """
     if bundle.external:
         return bundle.backbone(encoders)
@@ -179,15 +181,15 @@ def backbone_of(bundle: Bundle, encoders: Encoders | None = None) -> Backbone:
 
 
 def adapted_backbone_of(bundle: Bundle, base: Backbone) -> Backbone:
-    """An adapter's bundle on its backbone; see ``backbone_of``.
+    """Return an adapter's bundle on its backbone; see ``backbone_of``.
 
     Raises:
-        BundleFormatError: The backbone takes no adapter.
-        BundleError: The adapter cannot be read.
+        BundleFormatError: If the backbone takes no adapter.
+        BundleError: If the adapter cannot be read.
     """
     if not isinstance(base, OnnxEncoder):
         raise BundleFormatError(
-            f"{bundle.path}: an adapter for a backbone that takes none; a transformer may"
+            f"{bundle.path}: an adapter for a backbone that takes none; a transformer takes one"
         )
     return _loaded(bundle.backbone_digest, lambda: AdaptedBackbone(base, bundle.adapter()))
 
@@ -202,30 +204,30 @@ def giving_back() -> Iterator[None]:
 
 
 def head_of(bundle: Bundle) -> Head:
-    """A bundle's head.
+    """Return a bundle's head.
 
     Raises:
-        BundleMismatchError: It is a backbone only.
-        BundleError: The head cannot be read.
+        BundleMismatchError: If the bundle is only a backbone.
+        BundleError: If the head cannot be read.
     """
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release (fala-export "
-            "release writes one), or your own labels and encoder: Device.create(path, "
-            "labels=[...], encoder=Bundle.open(...).backbone().encode)"
+            f"{bundle.path}: this is a backbone without a head; a device needs a release "
+            "(fala-export release writes one), or your own labels and encoder: "
+            "Device.create(path, labels=[...], encoder=Bundle.open(...).backbone().encode)"
         )
     return head
 
 
 def loading(digest: str) -> AbstractContextManager[object]:
-    """Let one thread of the process open a bundle, or load a backbone, of a digest."""
+    """Let only one thread of the process open a bundle, or load a backbone, with a digest."""
     lock: AbstractContextManager[object] = _shared.loading[digest]
     return lock
 
 
 def _loaded(digest: str, load: Callable[[], Backbone]) -> Backbone:
-    """The backbone of a digest; one thread loads it."""
+    """Return the backbone with a digest, which one thread loads."""
     with loading(digest):
         backbone = _shared.backbones.get(digest)
         if backbone is None:

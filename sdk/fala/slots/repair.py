@@ -1,11 +1,12 @@
-"""Examine a device's folder, and repair it: what is the user's is written into a new store.
+"""Examine a device's folder, and repair it: everything of the user is written into a new store.
 
-Rescued are, as far as they can be read, texts, labels, ids, times and embeddings, the settings, and
-which release is active: it is fitted again. Old logits and the previous release are gone.
+A repair rescues, as far as they can be read, texts, labels, ids, times, embeddings and settings,
+and which release is active; that release is then fitted again. Old logits and the previous release
+are lost.
 
-The new store is written beside the damaged one. Once it is complete it gets a name by which
-whatever opens the folder next, this repair or ``Device.open``, lets it take the damaged one's
-place: a repair that is killed has changed nothing, or all. The damaged store is set aside.
+The new store is written beside the damaged one. Once it is complete, it gets a name by which
+whatever opens the folder next, this repair or ``Device.open``, puts it in the damaged store's
+place. So a repair that is killed has changed nothing or everything. The damaged store is set aside.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ from fala.store.turns import exclusive
 
 _log = logging.getLogger("fala.store")
 
-#: The share of examples and labels that a release has to fit: others may be damaged.
+#: The share of examples and labels that a release has to fit; the others may be damaged.
 _MOST_FIT = 0.95
 _LOST_TRUST = "it cannot be read which key must have signed its releases"
 
 #: The release of every task after a repair, by adapter: its bundle, and its head with the labels in
-#: the device's order; None where none is whole.
+#: the device's order; None if no release of the task is whole.
 _Plan = dict[str, tuple[Bundle, Head] | None]
 _Fit = Callable[[Task], None]
 
@@ -76,16 +77,17 @@ class RepairReport(Plain):
     Attributes:
         path: The device's folder.
         whole: Whether there is no problem, or none after the repair.
-        problems: The problems, in words.
-        actions: What a repair did; without one, what ``--repair`` would do.
-        examples: Examples that can be read.
-        labelled: How many of them have a label.
-        lost: Examples that can be read in part, but cannot be kept. The contents of a damaged page
-            are unknown, so there may have been more.
-        active: The name of the release that is active after a repair; None if none is whole.
-        adapters: By adapter the name of a further task's release after a repair; None if none is
-            whole: its examples stay, until its adapter is loaded again.
-        aside: Name of the earlier store, set aside in the folder; None where it did not change.
+        problems: The problems, as sentences.
+        actions: What a repair did; without a repair, what ``--repair`` would do.
+        examples: Number of examples that can be read.
+        labelled: Number of those that have a label.
+        lost: Number of examples that can be read in part, but cannot be kept. The contents of a
+            damaged page are unknown, so there may have been more.
+        active: The name of the release that is active after a repair; None if no release is whole.
+        adapters: The name of each further task's release after a repair, by adapter; None if none
+            is whole, in which case the examples stay until the adapter is loaded again.
+        aside: The name of the earlier store, which is set aside in the folder; None if it did not
+            change.
     """
 
     path: str
@@ -103,17 +105,18 @@ class RepairReport(Plain):
     def summary(self) -> str:
         """The report in a few sentences."""
         state = "whole" if self.whole else f"not whole: {'; '.join(self.problems)}"
+        active = f"The active release is {self.active}" if self.active else "No release is active"
         return (
             f"{self.path} is {state}. {counted(self.examples, 'example')} can be read, "
-            f"{self.labelled} with a label. Active is {self.active or 'no release'}."
+            f"{self.labelled} with a label. {active}."
         )
 
 
 def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
-    """Report a folder's problems, and what a repair would do; nothing is changed.
+    """Report a folder's problems, and what a repair would do, without changing anything.
 
     Raises:
-        DeviceError: It is no device's, or has another version or key.
+        DeviceError: If the folder is not a device's, or the store has another version or key.
     """
     with _opened(folder) as store:
         if _is_empty(store):
@@ -135,11 +138,11 @@ def repair(
 
     Args:
         folder: The device's folder.
-        codec: Reads the store's records, and writes those of the new one.
-        fit: Fits the personal models of all tasks.
-        path: A release to install where none in the folder is whole.
-        trust: The key that must have signed it, and that takes the place of one that is lost.
-        unsigned: Whether the device required no signature, where that cannot be read.
+        codec: The codec that reads the store's records, and writes those of the new one.
+        fit: A function that fits the personal models of all tasks.
+        path: A release to install if none in the folder is whole.
+        trust: The key that must have signed that release, and that replaces a lost key.
+        unsigned: Whether the device required no signature, if that cannot be read.
     """
     with device_errors(folder):
         _store_of(folder)
@@ -170,10 +173,10 @@ def repair(
 
 
 def finish_repair(folder: Path) -> None:
-    """Let the store that a killed repair has completed take the place of the damaged one.
+    """Put the store that a killed repair has completed in the damaged one's place.
 
     Raises:
-        DeviceError: A file cannot be renamed, or another process is writing.
+        DeviceError: If a file cannot be renamed, or another process is writing.
     """
     if (folder / f"{REBUILT}{STORE}").exists():
         with exclusive(folder / STORE, BUSY_TIMEOUT_MS / 1000):
@@ -181,17 +184,17 @@ def finish_repair(folder: Path) -> None:
 
 
 def _finish(folder: Path) -> str | None:
-    """Finish a repair, with the turn; returns the name of the store that is set aside."""
+    """Finish a repair while holding the turn, and return the name of the store set aside."""
     rebuilt = folder / f"{REBUILT}{STORE}"
     with device_errors(folder):
         for part in folder.glob(f"{REBUILDING}*"):
             part.unlink()
         if not rebuilt.exists():
             return None
-        # By its time, so that whatever finishes a repair uses the same name.
+        # The name contains the file's time, so that whatever finishes a repair uses the same name.
         aside = f"{ASIDE}{rebuilt.stat().st_mtime_ns}-{STORE}"
         (folder / f"{STORE}-shm").unlink(missing_ok=True)
-        for end in ("-wal", ""):  # the log would change the new store
+        for end in ("-wal", ""):  # the old log would change the new store
             with contextlib.suppress(FileNotFoundError):
                 (folder / f"{STORE}{end}").replace(folder / f"{aside}{end}")
         rebuilt.replace(folder / STORE)
@@ -201,14 +204,16 @@ def _finish(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _opened(folder: Path) -> Iterator[DamagedStore]:
-    """A folder's store.
+    """Open a folder's store.
 
     Raises:
-        DeviceError: It is no device's, cannot be read, or cannot be written.
+        DeviceError: If the folder is not a device's, or cannot be read or written.
     """
     with device_errors(folder):
         if (folder / ERASING).exists():
-            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
+            raise DeviceError(
+                f"{folder}: the erasure of this device was interrupted; Device.open finishes it"
+            )
         file = _store_of(folder)
         try:
             with opened(file) as store:
@@ -222,10 +227,10 @@ def _opened(folder: Path) -> Iterator[DamagedStore]:
 
 
 def _store_of(folder: Path) -> Path:
-    """The store's file: the new one, where a repair was killed after it had completed that.
+    """Return the store's file: the new one, if a repair was killed after completing it.
 
     Raises:
-        DeviceError: There is none.
+        DeviceError: If there is no store.
     """
     rebuilt = folder / f"{REBUILT}{STORE}"
     file = rebuilt if rebuilt.exists() else folder / STORE
@@ -259,7 +264,7 @@ def _examined(folder: Path, store: DamagedStore, codec: Codec) -> tuple[_Plan, A
     plan |= {row.adapter: None for row in store.examples if row.adapter not in plan}
     admission, own = store.admission(), plan[""]
     if own is not None and own[0].external and own[1].constant and not store.edited:
-        # A device that requires signatures accepts no encoder of the app's.
+        # A device that requires signatures does not accept an encoder of the app.
         admission = admission or Admission()
     if admission is None:
         store.note("device", _LOST_TRUST)
@@ -293,16 +298,16 @@ def _open_slots(path: Path, store: DamagedStore, releases: Mapping[str, Installe
 def _planned(
     folder: Path, releases: Mapping[str, Installed], taken: tuple[Bundle, Head] | None = None
 ) -> _Plan:
-    """Choose every task's release: the active one, or the previous one if that cannot be read.
+    """Choose every task's release: the active one, or else the previous one.
 
     Args:
-        folder: The folder.
+        folder: The device's folder.
         releases: The releases of the tasks, as far as they are known.
         taken: The caller's release for the device's own task.
     """
 
     def first(known: Installed, base: str | None) -> tuple[Bundle, Head] | None:
-        """The first whole one; of an adapter's, for the backbone of a release."""
+        """Return the first whole release; for an adapter, the first for this backbone."""
         for digest, labels in known:
             if not DIGEST.fullmatch(digest):
                 continue
@@ -325,19 +330,20 @@ def _planned(
 
 
 def _given(folder: Path, trust: Trust | None, *, unsigned: bool) -> Admission:
-    """Which releases the repaired device admits, as the store does not say it any more.
+    """Return which releases the repaired device admits, because the store no longer says so.
 
     Raises:
-        DeviceError: Nor does the caller: the device would then accept any release.
+        DeviceError: If the caller does not say so either, because the device would accept any
+            release.
     """
     if trust is None and not unsigned:
         raise DeviceError(
-            f"{folder}: {_LOST_TRUST}, so any release could be installed after a "
-            "repair; pass the vendor's key (trust=, or --trust FILE), or unsigned=True (or "
-            "--unsigned) if the device was created without a key; nothing was changed"
+            f"{folder}: {_LOST_TRUST}, so any release could be installed after a repair; pass the "
+            "vendor's key (trust=, or --trust FILE), or unsigned=True (or --unsigned) if the "
+            "device was created without a key; nothing was changed"
         )
     admission = Admission(None if trust is None else key_bytes(trust))
-    # The newest versions are lost with the key, but for those of the folder's releases.
+    # The newest versions are lost with the key, except those of the folder's releases.
     for file in (folder / BUNDLES).glob("*.fala"):
         with contextlib.suppress(BundleError):
             manifest = Bundle.open(file).manifest
@@ -346,7 +352,7 @@ def _given(folder: Path, trust: Trust | None, *, unsigned: bool) -> Admission:
 
 
 def _only_release(folder: Path, admission: Admission) -> tuple[Bundle, Head] | None:
-    """The only release in a folder whose store names none any more; None where that may be foreign.
+    """Return the only release in a folder whose store names none; None if it may be foreign.
 
     Nobody knows who has signed it, so a device that requires a signature does not take it.
     """
@@ -367,9 +373,10 @@ def _taken(
     """Install the caller's release, because none in the folder is whole.
 
     Raises:
-        OlderReleaseError: It is older than one that the device has had, or of another product.
-        BundleMismatchError: It is for other examples, or other labels, than the user's.
-        BundleError: It cannot be trusted.
+        OlderReleaseError: If the release is older than one that the device has had, or is a release
+            of another product.
+        BundleMismatchError: If the release is for other examples or labels than the user's.
+        BundleError: If the release cannot be trusted.
     """
     origin = Signed(admission.key if trust is None else trust)
     release = admit_loaded(path, origin, Encoders())
@@ -377,13 +384,13 @@ def _taken(
     newest = admission.versions.get(manifest.product or "")
     if manifest.product is not None and products and manifest.product not in products:
         raise OlderReleaseError(
-            f"{release.bundle.path}: a release of {manifest.product}, and this device has had "
-            f"one of {', '.join(sorted(products))}"
+            f"{release.bundle.path}: this is a release of {manifest.product}, but the device has "
+            f"had one of {', '.join(sorted(products))}; repair with a release of that product"
         )
     if manifest.version is not None and newest is not None and manifest.version < newest:
         raise OlderReleaseError(
-            f"{release.bundle.path}: version {manifest.version}, and this device has had version "
-            f"{newest} already"
+            f"{release.bundle.path}: this is version {manifest.version}, but this device has "
+            f"had version {newest} already; repair with that version or a newer one"
         )
     _check_fits(release, store)
     (folder / BUNDLES).mkdir(exist_ok=True)
@@ -391,10 +398,10 @@ def _taken(
 
 
 def _check_fits(release: Release, store: DamagedStore) -> None:
-    """Refuse a release that is for other examples, or other labels, than the user's.
+    """Refuse a release that is for other examples or labels than the user's.
 
     Raises:
-        BundleMismatchError: It is.
+        BundleMismatchError: If the release does not fit.
     """
     head, examples = release.head, [row for row in store.examples if not row.adapter]
     labels = [row.stored_label for row in examples if row.label is not None]
@@ -410,8 +417,8 @@ def _check_fits(release: Release, store: DamagedStore) -> None:
     ]
     if not all(fits):
         raise BundleMismatchError(
-            f"{release.bundle.path}: for {head.described}; this device's examples or labels are "
-            "others"
+            f"{release.bundle.path}: this release is for {head.described}; this device has other "
+            "examples or labels"
         )
 
 
@@ -423,7 +430,7 @@ def _rebuild(
     admission: Admission,
     fit: _Fit,
 ) -> None:
-    """Write a new store beside the damaged one; it is complete with its last name."""
+    """Write a new store beside the damaged one; once complete, it gets its final name."""
     file = folder / f"{REBUILDING}{STORE}"
     store = Store.open(file, create=True, codec=codec)
     try:
@@ -471,17 +478,17 @@ def _report(
     actions = []
     if own is None:
         actions.append(
-            "no release of this device is whole: repair with one (--bundle FILE), and all that "
-            "can be read comes with it"
+            "no release of this device is whole: repair with one (--bundle FILE), and everything "
+            "that can be read is kept"
         )
     elif store.problems:
-        actions.append(f"write {STORE} anew from what can be read; the earlier file stays aside")
+        actions.append(f"write {STORE} anew from what can be read, and set the earlier file aside")
         actions.append("drop old logits and previous releases")
         for adapter, name in names.items():
             of = f" of the adapter {adapter}" if adapter else ""
             part, known = plan[adapter], releases.get(adapter, [])
             if part is None:
-                actions.append(f"keep the examples{of}, which is to be loaded again")
+                actions.append(f"keep the examples{of}, which has to be loaded again")
                 continue
             if [part[0].digest] != [digest for digest, _ in known[:1]]:
                 actions.append(
@@ -489,7 +496,7 @@ def _report(
                 )
             actions.append(f"fit the personal model{of} again, on {name}")
     if admission is None:
-        actions.append(f"{_LOST_TRUST}: repair with it")
+        actions.append(f"{_LOST_TRUST}: repair with --trust FILE or --unsigned")
     if exposed:
         actions.append("keep the files from other users")
     return RepairReport(
@@ -508,7 +515,7 @@ def _report(
 
 
 def _exposed(folder: Path) -> Sequence[Path]:
-    """The device's files that other users may read."""
+    """Return the device's files that other users may read."""
     if os.name == "nt":
         return []
     files = [folder, folder / BUNDLES, *(folder / BUNDLES).glob("*"), *folder.glob(f"*{STORE}*")]

@@ -1,4 +1,4 @@
-"""A slot: a release with its personal model; and its row in the store."""
+"""A slot, which is a release with its personal model, and its row in the store."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Slot:
 
     Attributes:
         record: The slot's row.
-        release: Its release.
-        model: Its personal model.
+        release: The slot's release.
+        model: The slot's personal model.
     """
 
     record: SlotRecord
@@ -35,14 +35,14 @@ class Slot:
         """Open the personal model of a slot's row.
 
         Raises:
-            DataError: It does not fit the release, or is not the one that was stored.
+            DataError: If the model does not fit the release, or is not the one that was stored.
         """
         head = release.head.in_order(record.labels)
         model = PersonalModel(head, record.weight, record.bias, record.words)
         if record.backbone != release.bundle.backbone_digest:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
-            raise DataError("the personal model is not the one that was kept: its digest differs")
+            raise DataError("the personal model is not the one that was stored: its digest differs")
         return cls(record, release, model)
 
     def fitted(
@@ -52,8 +52,8 @@ class Slot:
 
         Args:
             model: The personal model.
-            loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-            fit: The record of its fit; None if no example can be added to that.
+            loss: The model's leave-one-out cross-entropy on the labelled examples; None if unknown.
+            fit: The record of the model's fit; None if no example can be added to it.
         """
         name, teacher = self.record.name, self.record.teacher
         record = slot_record(name, self.release.bundle, model, loss, fit, teacher)
@@ -70,7 +70,7 @@ class Slot:
 
     @property
     def decision(self) -> Decision:
-        """Which of the models that the judge compares its model is."""
+        """Which of the models that model selection compares the slot's model is."""
         fit = self.record.fit
         if fit is not None and fit.decision == "calibrated":
             return "calibrated"
@@ -78,19 +78,20 @@ class Slot:
 
     @property
     def never_fitted(self) -> bool:
-        """Whether nothing was ever fitted in it: a fit leaves its loss, or a personal model."""
+        """Whether nothing was ever fitted in the slot: a fit leaves a loss, or a personal model."""
         return self.model.is_vendor and self.record.loss is None
 
 
 def model_digest(bundle: Bundle, model: PersonalModel) -> str:
-    """SHA-256 of backbone, head and personal weights: the provenance of logits."""
+    """Return SHA-256 of backbone, head and personal weights, which is the provenance of logits."""
     digest = hashlib.sha256()
     for part in (bundle.backbone_digest, bundle.head_digest, *model.head.names):
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
     if (lexical := model.lexical) is not None:
-        # Plus 0: a head whose labels were reversed has -0 where a stored model has 0.
+        # Adding 0 makes digests equal, because a head whose labels were reversed has -0 where a
+        # stored model has 0.
         digest.update((lexical + 0.0).astype("<f4").tobytes())
     return digest.hexdigest()
 
@@ -106,12 +107,12 @@ def slot_record(
     """Return a slot's row for an installed bundle and a personal model.
 
     Args:
-        name: The slot.
+        name: The name of the slot.
         bundle: The bundle.
         model: The personal model.
-        loss: Its leave-one-out loss on the labelled examples; None if unknown.
-        fit: The record of its fit; None if no example can be added to that.
-        teacher: Digest of the model whose old logits it was fitted to, if any.
+        loss: The model's leave-one-out loss on the labelled examples; None if unknown.
+        fit: The record of the model's fit; None if no example can be added to it.
+        teacher: The digest of the model whose old logits the fit used, if any.
     """
     return SlotRecord(
         name=name,

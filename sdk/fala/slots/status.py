@@ -1,4 +1,4 @@
-"""The state of a device, read from its disk, which is left as it is."""
+"""The state of a device, read from its disk without changing it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def status(task: Task) -> Status:
     """Read the state of a task; see ``Device.status``.
 
     Raises:
-        BundleError: The active release is damaged.
-        DeviceError: The store is damaged, or the device is closed.
+        BundleError: If the active release is damaged.
+        DeviceError: If the store is damaged, or the device is closed.
     """
     store, snapshot = task.store, task.snapshot()
     own = task.own.snapshot() if task.name else snapshot
@@ -41,7 +41,7 @@ def status(task: Task) -> Status:
 
 
 def was_rolled_back(snapshot: Snapshot) -> bool:
-    """Whether a task's previous slot was installed after its active one, and was active."""
+    """Return whether a task's previous slot was installed after its active one, and was active."""
     previous = snapshot.task.previous(snapshot)
     later = None if previous is None else previous.record.replacement
     since = snapshot.active.record.replacement
@@ -49,7 +49,7 @@ def was_rolled_back(snapshot: Snapshot) -> bool:
 
 
 def _sources(snapshot: Snapshot, previous: Slot | None) -> set[str]:
-    """The backbones whose embeddings give an example a row; see ``Space.of_slot``."""
+    """Return the backbones whose embeddings give an example a row; see ``Space.of_slot``."""
     sources = snapshot.release.sources
     if previous is not None and previous.record.backbone in sources:
         sources |= previous.release.sources

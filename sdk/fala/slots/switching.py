@@ -1,7 +1,7 @@
-"""Which release is active: use it, fall back, install, roll back, load and delete adapters.
+"""Change which release is active: fall back, install, roll back, load and delete adapters.
 
-Every change of release is here, one transaction each. A release on trial that fails gives way to
-the previous one, by the rules of ``fala.slots.trial``.
+Every change of release is in this module, one transaction each. A release on trial that fails gives
+way to the previous one, by the rules of ``fala.slots.trial``.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def use(
 ) -> tuple[Snapshot, _Result]:
     """Call a function that runs a task's active release, which is probed first if it is on trial.
 
-    It is called again, with another snapshot, where another process has changed the task meanwhile
-    and deleted a file of it; and where the release is on trial and fails.
+    The function is called again, with another snapshot, if another process has changed the task
+    meanwhile and deleted one of its files, or if the release is on trial and fails.
 
     Args:
         task: The task.
         call: The function.
-        examples: The app's: the first few are among the probes.
-        snapshot: The task's snapshot, where the caller has just read it.
+        examples: The app's examples, of which the first few are among the probes.
+        snapshot: The task's snapshot, if the caller has just read it.
 
     Returns:
         The snapshot with which the function was called, and its result.
 
     Raises:
-        BundleError: The release fails, and there is nothing to fall back to.
-        DeviceChangedError: Something other than the task changed meanwhile.
+        BundleError: If the release fails, and there is nothing to fall back to.
+        DeviceChangedError: If something other than the task changed meanwhile.
     """
     folder = task.folder
     while True:
@@ -76,11 +76,11 @@ def use(
 
 
 def opened(task: Task) -> Snapshot:
-    """A task's snapshot, after a fall back where the release on trial cannot be opened.
+    """Return a task's snapshot, after falling back if the release on trial cannot be opened.
 
     Raises:
-        BundleError: It cannot be opened, and there is nothing to fall back to.
-        DeviceError: Its row is damaged, or no adapter of the task's name is installed.
+        BundleError: If the release cannot be opened, and there is nothing to fall back to.
+        DeviceError: If the task's row is damaged, or no adapter of the task's name is installed.
     """
     try:
         return task.snapshot()
@@ -94,8 +94,8 @@ def give_up(folder: Folder, error: BundleError | DeviceChangedError) -> bool:
     """Fall back from the release on trial after an error.
 
     Returns:
-        Whether another slot is active now; False where none is on trial, the error is no fault of
-        the release, or the previous slot fails, too.
+        Whether another slot is active now. False if no slot is on trial, the error is not the
+        release's fault, or the previous slot fails as well.
     """
     trial = folder.trials.running()
     return (
@@ -106,16 +106,16 @@ def give_up(folder: Folder, error: BundleError | DeviceChangedError) -> bool:
 
 
 def check_tries(folder: Folder) -> None:
-    """Fall back from a release on trial with which too many processes ended, before it is loaded.
+    """Fall back from a release on trial with which too many processes ended, before loading it.
 
     Raises:
-        DeviceError: The store is damaged.
+        DeviceError: If the store is damaged.
     """
     trials = folder.trials
     trial = trials.running()
     if trial is None or after(trial, "load") != "fall back":
         return
-    with trials.exclusive() as exclusive:  # else the last try is still running
+    with trials.exclusive() as exclusive:  # otherwise the last try is still running
         trial = trials.running()
         if exclusive and trial is not None and after(trial, "load") == "fall back":
             reason = f"{trial.tries} processes in a row ended while it was loaded or probed"
@@ -123,7 +123,7 @@ def check_tries(folder: Folder) -> None:
 
 
 def _has_passed(own: Snapshot, trial: Trial) -> bool:
-    """Whether a release on trial has passed its probes in this process."""
+    """Return whether a release on trial has passed its probes in this process."""
     trials = own.task.folder.trials
     if trials.has_passed(trial):
         return True
@@ -132,7 +132,7 @@ def _has_passed(own: Snapshot, trial: Trial) -> bool:
 
 
 def _files(own: Snapshot) -> Files | None:
-    """The files of all slots; None where the app's own encoder is loaded, too."""
+    """Return the files of all slots; None if the app's own encoder is used as well."""
     if own.release.bundle.external:
         return None
     folder = own.task.folder
@@ -143,10 +143,10 @@ def _files(own: Snapshot) -> Files | None:
 
 
 def _probe(own: Snapshot, trial: Trial, examples: Sequence[Example]) -> None:
-    """Run a release on trial on a few texts, before its first use in this process; or fall back.
+    """Run a release on trial on a few texts before its first use in this process, or fall back.
 
     Raises:
-        BundleError: It fails, and there is nothing to fall back to.
+        BundleError: If the release fails, and there is nothing to fall back to.
     """
     folder = own.task.folder
     trials = folder.trials
@@ -155,8 +155,8 @@ def _probe(own: Snapshot, trial: Trial, examples: Sequence[Example]) -> None:
         with trials.exclusive() as exclusive:
             running = trials.running()
             if running is None or running.began != trial.began or trials.has_passed(trial):
-                return  # its trial has ended meanwhile, or another thread has probed it
-            files = _files(own)  # before they are read
+                return  # the trial has ended meanwhile, or another thread has probed the release
+            files = _files(own)  # listed before they are read
             try:
                 with trials.counted(running) if exclusive else contextlib.nullcontext():
                     _run_probes(own, examples)
@@ -175,7 +175,7 @@ def _run_probes(own: Snapshot, examples: Sequence[Example]) -> None:
     texts = [*edge_cases, *newest]
     check_trial(own.active, examples, texts)
     for task in own.task.adapted():
-        with contextlib.suppress(DeviceError):  # its row is damaged or deleted
+        with contextlib.suppress(DeviceError):  # the task's row is damaged or deleted
             check_trial(task.snapshot().active, (), texts)
 
 
@@ -185,10 +185,10 @@ def fall_back(folder: Folder, trial: Trial, reason: str) -> bool:
     Args:
         folder: The device's folder.
         trial: The trial that failed.
-        reason: Why.
+        reason: Why the trial failed.
 
     Returns:
-        Whether another slot is active now; False where the previous one fails, too.
+        Whether another slot is active now; False if the previous one fails as well.
     """
     store, trials = folder.store, folder.trials
     try:
@@ -211,7 +211,7 @@ def roll_back(folder: Folder) -> None:
 
     Raises:
         DeviceError: If no previous model is kept, or an adapter was loaded since.
-        BundleError: The previous release is damaged; the device stays as it is.
+        BundleError: If the previous release is damaged; the device then stays as it is.
     """
     store, trials = folder.store, folder.trials
     with store.transaction():
@@ -229,28 +229,29 @@ def confirm(folder: Folder) -> None:
 
 
 def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
-    """Make the slots before the last replacement active, for every task. In a transaction.
+    """Make the slots before the last replacement active, for every task.
 
-    A task whose examples or labels changed since its slot was fitted is to be fitted.
+    A task whose examples or labels changed since its slot was fitted still has to be fitted. Call
+    it in a transaction.
 
     Args:
         folder: The device's folder.
-        give_up: Drop the active slots. A task whose previous slot is damaged has none then: its
-            examples stay, until its adapter is loaded again.
+        give_up: Whether to drop the active slots. A task whose previous slot is damaged then has
+            none, and its examples stay until its adapter is loaded again.
 
     Returns:
         The release that is active now.
 
     Raises:
-        DeviceError: There is no previous slot, or an adapter was loaded since.
-        BundleError: A previous bundle is damaged.
+        DeviceError: If there is no previous slot, or an adapter was loaded since.
+        BundleError: If a previous bundle is damaged.
     """
     store = folder.store
     name = store.slots.state().previous
     if name is None:
-        raise DeviceError(f"{folder.path}: there is no earlier model to go back to")
+        raise DeviceError(f"{folder.path}: there is no earlier model to roll back to")
     own = Task(folder)
-    base = own.open_slot(name, verify=True)  # before it is active
+    base = own.open_slot(name, verify=True)  # verified before it is active
     for task in own.adapted():
         slots = task.store.slots
         previous = slots.state().previous
@@ -258,7 +259,7 @@ def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
             if previous is None:
                 raise DeviceError(
                     f"{folder.path}: the adapter {task.name} was loaded after the last "
-                    "replacement, and has nothing to go back to; delete it first "
+                    "replacement, so it has nothing to roll back to; delete it first "
                     "(Device.delete_adapter)"
                 )
             slot = task.open_slot(previous, base.release, verify=True)
@@ -283,20 +284,20 @@ def _flip(store: Store, previous: SlotRecord, *, give_up: bool) -> None:
 def install_release(prepared: Sequence[Prepared]) -> None:
     """Install a release, and an adapter for every further task, in one transaction.
 
-    The idle slot of every task is overwritten and becomes active, on trial. Files are copied
-    inside the transaction, so that no other process deletes them before their rows exist. The slot
-    that was active becomes the previous one. Its own trial, if any, ends: it has passed the probes
-    in this process.
+    The idle slot of every task is overwritten and becomes active, on trial. Files are copied inside
+    the transaction, so that no other process deletes them before their rows exist. The slot that
+    was active becomes the previous one. Its own trial, if any, ends, because it has passed the
+    probes in this process.
 
-    A release that is active already, as after an app was killed and repeats the call, stays in its
-    slot: the previous slot and the trial stay, too.
+    A release that is active already stays in its slot, and so do the previous slot and the trial.
+    This happens if an app was killed and repeats the call.
 
     Args:
-        prepared: What all tasks get, the device's own first.
+        prepared: What all tasks get; the device's own task comes first.
 
     Raises:
-        DeviceError: The folder cannot be written.
-        DeviceChangedError: Another model is active by now, or the tasks have changed.
+        DeviceError: If the folder cannot be written.
+        DeviceChangedError: If another model has become active, or the tasks have changed.
     """
     task = prepared[0].before.task
     folder, store = task.folder, task.store
@@ -304,7 +305,9 @@ def install_release(prepared: Sequence[Prepared]) -> None:
     try:
         with device_errors(folder.path), store.transaction():
             if store.slots.adapters() != names:
-                raise DeviceChangedError(f"{folder.path}: its adapters changed meanwhile")
+                raise DeviceChangedError(
+                    f"{folder.path}: the device's adapters changed meanwhile; try again"
+                )
             in_place = all(
                 each.before.state.previous is not None
                 and each.slot.record.bundle == each.before.active.record.bundle
@@ -330,7 +333,9 @@ def install_release(prepared: Sequence[Prepared]) -> None:
 
 
 def _write(prepared: Prepared, *, in_place: bool) -> Release:
-    """Install a task's release in its idle slot, and make that active. In a transaction.
+    """Install a task's release in its idle slot, and make that slot active.
+
+    Call it in a transaction.
 
     Args:
         prepared: What the task gets.
@@ -365,19 +370,20 @@ def load_adapter(
 ) -> None:
     """Install an adapter beside the active release, for a task of its own.
 
-    Stored examples of a damaged adapter of this name are used again. A release on trial is
-    confirmed: after a fall back the task could not predict.
+    Examples that are stored for a damaged adapter of this name are used again. A release on trial
+    is confirmed, because the task could not predict after a fall back.
 
     Args:
-        task: The task.
-        base: The snapshot of the device's own task, whose release it adapts.
+        task: The adapter's task.
+        base: The snapshot of the device's own task, whose release is adapted.
         release: The adapter.
-        positive: The label by which it ranks; None keeps an earlier choice for a task of this name.
+        positive: The label by which the task ranks; None keeps an earlier choice for a task of this
+            name.
 
     Raises:
-        DataError: There is one of this name already.
-        DeviceError: The folder cannot be written.
-        DeviceChangedError: Another release was installed meanwhile.
+        DataError: If an adapter of this name is loaded already.
+        DeviceError: If the folder cannot be written.
+        DeviceChangedError: If another release was installed meanwhile.
     """
     folder, store, name = task.folder, task.store, task.name
     try:
@@ -406,7 +412,7 @@ def delete_adapter(task: Task) -> None:
     """Delete a task: its adapter, its examples, and everything computed from them.
 
     Raises:
-        UnknownAdapterError: There is none of this name, and no example of one.
+        UnknownAdapterError: If there is no adapter of this name, and no example of one.
     """
     folder, store = task.folder, task.store
     with store.transaction():
@@ -419,13 +425,13 @@ def delete_adapter(task: Task) -> None:
 
 
 def prune(folder: Folder) -> None:
-    """Drop the embeddings and logits that no slot of any task can use any more.
+    """Drop the embeddings and logits that no slot of any task can still use.
 
-    In a transaction.
+    Call it in a transaction.
     """
     sources: set[str] = set()
     for digest in folder.store.slots.bundles():
-        with contextlib.suppress(BundleError):  # a damaged one is never active again
+        with contextlib.suppress(BundleError):  # a damaged bundle is never active again
             sources |= folder.sources_of(digest)
     folder.store.prune(sources)
 
@@ -435,13 +441,14 @@ def sweep(folder: Folder, *, wait: bool = True) -> None:
 
     Args:
         folder: The device's folder.
-        wait: Wait for other writers; else nothing is done while there is one.
+        wait: Whether to wait for other writers; if not, nothing is done while there is one.
     """
     with (
         contextlib.suppress(DeviceError),
         folder.store.turn(wait=wait),
         folder.store.transaction(),
-        # A file that cannot be deleted now (full or read-only disk, file in use) is the next time.
+        # A file that cannot be deleted now (full or read-only disk, file in use) is deleted next
+        # time.
         contextlib.suppress(OSError),
     ):
         for file in unused_files(folder):
@@ -449,10 +456,10 @@ def sweep(folder: Folder, *, wait: bool = True) -> None:
 
 
 def unused_files(folder: Folder) -> list[Path]:
-    """The files of a device's bundles that no slot uses.
+    """Return the files of a device's bundles that no slot uses.
 
     Raises:
-        OSError: They cannot be listed.
+        OSError: If the files cannot be listed.
     """
     used = {bundle_path(folder.path, digest) for digest in folder.store.slots.bundles()}
     return [file for file in (folder.path / BUNDLES).iterdir() if file not in used]

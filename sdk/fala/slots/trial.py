@@ -1,19 +1,19 @@
 """The rules of a trial, as in Android's A/B updates: what each event makes of it.
 
 A release that was just installed is on trial until it has proved itself. A process counts a try on
-the disk before it loads the release, and takes it back once the release has predicted or raised an
-error. A process that ends in between leaves its try, and too many of them in a row are the
-release's fault.
+the disk before it loads the release, and takes the try back once the release has predicted or
+raised an error. A process that ends in between leaves its try, and too many consecutive tries are
+the release's fault.
 
-| event | of what | the trial afterwards |
+| event | meaning | the trial afterwards |
 | --- | --- | --- |
 | ``load`` | a process is about to load the release | one more try; ``fall back`` after ``TRIES`` |
 | ``answer`` | the release has passed its probes | no try |
-| ``survive`` | an error that is not the release's fault | one try less |
-| ``fail`` | an error that is the release's fault | ``fall back`` |
+| ``survive`` | an error was not the release's fault | one try less |
+| ``fail`` | an error was the release's fault | ``fall back`` |
 | ``predict`` | a number of predictions | that many more; ``over`` after ``PREDICTIONS`` |
 | ``confirm`` | the app is content | ``over`` |
-| ``resume`` | rolled back to its slot, at a generation | it starts anew |
+| ``resume`` | a rollback made its slot active, at a generation | a new trial |
 
 ``over`` is a good end. ``fall back`` makes the previous slot active. The functions here read no
 disk and change nothing; ``fala.slots.switching`` carries out what they return.
@@ -28,11 +28,11 @@ from typing import Literal
 from fala.base.errors import BundleError
 from fala.store.settings import Trial
 
-#: Tries in a row that ended with their process before the device falls back. One or two may be a
-#: flat battery or an impatient user; three are the release.
+#: Consecutive tries that ended with their process before the device falls back. One or two may be
+#: due to a flat battery or an impatient user; three are the release's fault.
 TRIES = 3
-#: Predictions before a trial ends well: if none of 100 failed, fewer than 3 in 100 do (the rule of
-#: three, at 95 %). They take a day or two of use, which leaves time to fall back.
+#: Predictions before a trial ends well. If none of 100 failed, fewer than 3 in 100 fail at 95 %
+#: confidence (the rule of three). They take a day or two of use, which leaves time to fall back.
 PREDICTIONS = 100
 
 Event = Literal["load", "answer", "survive", "fail", "predict", "confirm", "resume"]
@@ -65,7 +65,7 @@ def after(trial: Trial, event: Event, number: int = 0) -> Trial | End:
 
 
 def event_of(error: BaseException) -> Event:
-    """Return what an error is to a trial: the release's fault, or a shortage elsewhere."""
+    """Return what an error means for a trial: the release's fault, or a shortage elsewhere."""
     cause: BaseException | None = error
     while cause is not None:
         short = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)

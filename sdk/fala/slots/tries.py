@@ -1,9 +1,9 @@
 """The trial of a device's folder: its counts on the disk, and what this process knows of it.
 
-No prediction waits for another writer: meanwhile a try is not counted, and what ends it is written
-later. A process remembers which releases have passed their probes in it, so that a device that is
-opened again does not run them again, nor another user's device that shares the release's file.
-Only the same files are remembered, and a forked process remembers nothing.
+No prediction waits for another writer: while there is one, a try is not counted, and the end of a
+try is written later. A process remembers which releases have passed their probes in it, so neither
+a device that is opened again, nor another user's device that shares the release's file, runs them
+again. Only the same files are remembered, and a forked process remembers nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fala.store.turns import FileLock
 
 _log = logging.getLogger("fala.store")
 
-#: Empty; locked by the process that counts a try. The lock ends with its process.
+#: An empty file that the process that counts a try locks. The lock ends with its process.
 _LOCK = "store.sqlite3.trial"
 
 #: The files that a trial's slots depend on.
 Files = frozenset[Identity]
-# What has passed in this process, which a fork is not.
+# What has passed in each process; the process id tells a fork from its parent.
 _passed: set[tuple[int, Files]] = set()
-# A few hundred bytes each.
+# A remembered entry takes a few hundred bytes.
 _MOST_REMEMBERED = 10_000
 
 
@@ -41,34 +41,34 @@ class Trials:
 
     Args:
         path: The folder.
-        store: Its store.
+        store: The folder's store.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
         self._path, self._store = path, store
         self._lock = Lock()
         self._counting = FileLock(path / _LOCK)
-        #: The trial that passed in this process, as it was written last; its predictions that are
-        #: not written yet, and whether its try has ended, and is still counted.
+        #: The trial that passed in this process, as it was last written; the number of its
+        #: predictions that are not written yet; and whether its try has ended but is still counted.
         self._trial: Trial | None = None
         self._fresh, self._late = 0, False
 
     def running(self) -> Trial | None:
-        """The trial of the active slot, as it is on the disk; None where that is not on trial."""
+        """Return the trial of the active slot, as it is on the disk; None if it is not on trial."""
         trial = self._store.settings.trial()
         return trial if trial is not None and trial.slot == self._store.slots.state().slot else None
 
     def begin(self, slot: str, generation: int) -> Trial:
-        """Put a slot on trial. In a transaction."""
+        """Put a slot on trial. Call it in a transaction."""
         trial = Trial(slot, generation)
         self._store.settings.set_trial(trial)
         self._store.settings.set_fell_back(None)
         return trial
 
     def write(self, trial: Trial, event: Event, number: int = 0) -> Trial | End:
-        """Write and return what an event makes of a trial. In a transaction.
+        """Write and return what an event makes of a trial. Call it in a transaction.
 
-        A fall back is written by whoever makes the other slot active.
+        Whoever makes the other slot active also writes the fall back.
         """
         settings, slots = self._store.settings, self._store.slots
         current = settings.trial()
@@ -84,14 +84,14 @@ class Trials:
         return result
 
     def has_passed(self, trial: Trial) -> bool:
-        """Whether a trial's slot has passed since this folder was opened."""
+        """Return whether a trial's slot has passed since this folder was opened."""
         return self._trial is not None and self._trial.began == trial.began
 
     def recall(self, trial: Trial, files: Files) -> bool:
-        """Take over that a trial's files have passed in this process, of whatever device.
+        """Note that a trial's files have passed in this process, for whichever device they did.
 
         Returns:
-            Whether they have. After a try that did not end, they have to pass again.
+            Whether they have passed. After a try that did not end, they have to pass again.
         """
         now = self.running()
         passed = (os.getpid(), files) in _passed
@@ -105,8 +105,8 @@ class Trials:
 
         Args:
             trial: The trial.
-            files: The files that it was loaded from; None where it depends on more than files, so
-                that it is checked whenever the folder is opened.
+            files: The files that the slot was loaded from; None if it depends on more than files,
+                so it has to be checked whenever the folder is opened.
         """
         self._note_passed(trial)
         if files is not None:
@@ -116,15 +116,15 @@ class Trials:
 
     @interruptible
     def exclusive(self) -> Iterator[bool]:
-        """Hold the right to count a try; yields whether no other process holds it.
+        """Hold the right to count a try, and yield whether no other process holds it.
 
-        Concurrent tries would count each other as failed. A try that is not counted is no loss:
-        the same failure ends the process that counts.
+        Concurrent tries would count each other as failed. A try that is not counted is no loss,
+        because the same failure ends the process that counts.
         """
         try:
             try:
                 taken = self._counting.take()
-            except OSError:  # a disk that cannot be written
+            except OSError:  # the disk cannot be written
                 taken = True
             yield taken
         finally:
@@ -143,7 +143,7 @@ class Trials:
         self._late = counted and self._note(trial, "answer") is None
 
     def count_predictions(self, count: int) -> None:
-        """Count predictions, in memory; written when they are enough, once no one else writes."""
+        """Count predictions in memory, and write them once they are enough and nobody writes."""
         with self._lock:
             if self._trial is None:
                 return
@@ -153,10 +153,10 @@ class Trials:
             self.flush(wait=False)
 
     def flush(self, *, wait: bool = True) -> None:
-        """Write the predictions counted so far; the trial ends if they are enough.
+        """Write the predictions counted so far, and end the trial if they are enough.
 
         Args:
-            wait: Wait for other writers; else they stay counted in memory.
+            wait: Whether to wait for other writers; if not, the predictions may stay in memory.
         """
         with self._lock:
             trial, fresh, self._fresh = self._trial, self._fresh, 0
@@ -174,7 +174,7 @@ class Trials:
                 self._trial = result if isinstance(result, Trial) else None
 
     def close(self) -> None:
-        """Close the lock's file."""
+        """Close the file of the lock."""
         self._counting.close()
 
     def _note_passed(self, trial: Trial) -> None:
@@ -184,11 +184,11 @@ class Trials:
     def _note(
         self, trial: Trial, event: Event, number: int = 0, *, wait: bool = False
     ) -> Trial | End | None:
-        """Write what an event makes of a trial; None where others write, or the disk is full."""
+        """Write what an event makes of a trial; None if others write, or the disk is full."""
         try:
             with self._store.turn(wait=wait), self._store.transaction():
                 return self.write(trial, event, number)
-        except DeviceError as error:  # must not stop predictions
+        except DeviceError as error:  # an error here must not stop predictions
             if wait or event == "load":
                 _log.warning("the trial of the active slot is not counted: %s", error)
             return None

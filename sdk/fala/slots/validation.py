@@ -1,6 +1,6 @@
-"""Validation of a release: it must load, and have finite logits of edge-case texts.
+"""Validation of a release, which must load and give finite logits for edge-case texts.
 
-A release that was never installed here is loaded in a process of its own first. Installation and
+A release that was never installed here is first loaded in a separate process. Installation and
 trial run it on the texts of this module.
 """
 
@@ -28,10 +28,10 @@ from fala.slots.release import backbone_of
 from fala.slots.slot import Slot
 
 _EMOJI = "\U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f3fd\U0001f1e9\U0001f1ea"
-#: Texts that every user writes. Empty; blanks; a NUL; control characters; right to left, and a mark
+#: Texts that users do write: empty; blanks; a NUL; control characters; right to left, with a mark
 #: that turns the direction; scripts without spaces; a family of emoji, flags; marks without
-#: letters; a character that becomes eighteen; noncharacters; tokenizers' own tokens; a long word,
-#: and a long text.
+#: letters; a character that becomes eighteen; noncharacters; tokens of tokenizers; a long word, and
+#: a long text.
 EDGE_CASES = (
     "", " ", "\t\n\u00a0\u3000 ", "\0", "a\0b", "\x01\x1b[2J\x7f\x85",
     "\u0645\u0631\u062d\u0628\u0627 \u202e\u05e9\u05dc\u05d5\u05dd",
@@ -40,34 +40,35 @@ EDGE_CASES = (
     "\u0301\u0301\u0323", "\ufdfa\ufb03", "\ufffd\ufffe", "[CLS] [SEP] [MASK] <s> </s> <pad> <unk>",
     "A text.", "x" * 5_000, "A long text. " * 1_000,
 )  # fmt: skip
-#: Runs of these, and of the letters and words in a tokenizer's regular expression, are read by an
-#: expression of no known family: on such texts it takes the longest.
+#: A regular expression of no known family reads runs of these, and of the letters and words in the
+#: expression itself, because it takes longest on such texts.
 RUNS = (*" a'1A!", "\r\n", "\n ", "( ", "a1", "aA ", "\u00e9\u0301", "\u01c5", "\u4e00")
-#: Characters of such a run: of those above, and of those in the expression, which are many.
+#: Length of such a run in characters: for those above, and for those in the expression, which are
+#: many.
 LONG_RUN, SHORT_RUN = 1 << 15, 2_000
 
-#: Every length of a text, in tokens, up to this one is run; then some up to the longest.
+#: Every length of a text up to this one, in tokens, is run; then some lengths up to the longest.
 EVERY_LENGTH = 32
-# Lengths at which all that fit in a run of the device are run together, too.
+# Lengths at which as many texts as fit in one run of the device are also run together.
 _TOGETHER = (1, 3, 24)
-# Lengths at which the first and the last token alone are run, too.
+# Lengths up to which texts of only the first and only the last token are also run.
 _FEW = 3
 
-#: Those of the probes at every first use of a release on trial.
+#: The edge cases that are probes at every first use of a release on trial.
 FEW_EDGE_CASES = ("", _EMOJI)
-#: The number of the device's newest texts that a new release is run on before it is installed.
+#: Number of the device's newest texts that a new release is run on before it is installed.
 PROBES = 4
-#: The number of the app's first examples that a release on trial is run on first.
+#: Number of the app's first examples that a release on trial is run on first.
 FIRST_EXAMPLES = 4
 
-#: Logits on another kind of processor differ by less: int8 products are summed differently. A
-#: release may have a tolerance of its own.
+#: Logits on another kind of processor differ by less than this, because int8 products are summed
+#: differently. A release may have its own tolerance.
 PROBE_TOLERANCE = 0.5
-#: Limits of the vendor's texts whose logits a release contains: their number, and characters.
+#: Limits of the vendor's texts whose logits a release contains: their number, and their characters.
 MOST_PROBES, LONGEST_PROBE = 16, 1_000
 
-#: The releases that were validated in this process: by the digest of each, whether it has what only
-#: a signed one may have.
+#: The releases that were validated in this process: for the digest of each, whether the release has
+#: something that only a signed one may have.
 VALIDATED: dict[str, bool] = {}
 
 
@@ -81,28 +82,28 @@ def validate(
 ) -> Backbone:
     """Load a release's backbone, and check that it loads and predicts.
 
-    A release that is not validated yet is audited. Then it is loaded in a process of its own, and
-    run on edge cases there, up to the longest text. If no process can be started, this happens
-    here, with a line in the log. A table of vectors, which no other library reads, is loaded here.
-    An external release has no model: the app's encoder embeds its probes.
+    A release that is not validated yet is audited. It is then loaded in a separate process, and run
+    there on edge cases, up to the longest text. If no process can be started, this happens here,
+    with a line in the log. A table of vectors, which no other library reads, is loaded here. An
+    external release has no model, so the app's encoder embeds its probes.
 
     Args:
         bundle: The release, opened to be held.
-        encoders: The app's own encoders; None has none.
-        signed: Whether the device has verified its signature. A signed release may have more than
-            another; see ``Bundle.audit``.
-        known: Whether it was validated for such a device by another process.
-        installed: Whether it was installed on this device before, and so ran there. It is audited
-            again, because it may have been signed then.
+        encoders: The app's own encoders; None if it has none.
+        signed: Whether the device has verified the release's signature. A signed release may
+            contain more than an unsigned one; see ``Bundle.audit``.
+        known: Whether another process validated the release for such a device.
+        installed: Whether the release was installed on this device before, and so ran there. It is
+            audited again, because it may have been signed then.
 
     Returns:
-        The backbone, loaded.
+        The loaded backbone.
 
     Raises:
-        MissingExtraError: A library that it needs is missing, or cannot be loaded.
-        BundleError: It does not load, does not predict, or takes more time or memory than its size
-            explains.
-        EncoderError: The app's encoder is another one, or failed.
+        MissingExtraError: If a library that the release needs is missing, or cannot be loaded.
+        BundleError: If the release does not load, does not predict, or takes more time or memory
+            than its size explains.
+        EncoderError: If the app's encoder is a different one, or failed.
     """
     digest, ran = bundle.digest, installed
     if bundle.external:
@@ -112,7 +113,7 @@ def validate(
     if known or VALIDATED.get(digest) in (False, signed):
         return backbone_of(bundle)
     if bundle.manifest.kind not in VECTOR_TABLES:
-        bundle.audit(signed=signed)  # first, as it costs least
+        bundle.audit(signed=signed)  # the audit comes first because it costs least
         ran = ran or validate_in_child(bundle)
     backbone = backbone_of(bundle)
     if not ran:
@@ -123,7 +124,7 @@ def validate(
 
 
 def needs_signature(bundle: Bundle) -> bool:
-    """Return whether an audited release has what only a signed one may have."""
+    """Return whether an audited release has something that only a signed one may have."""
     return bundle.manifest.kind == ONNX and bool(unknown_patterns(bundle.read(TOKENIZER)))
 
 
@@ -134,16 +135,17 @@ def check_edge_cases(
 
     Args:
         bundle: The release.
-        backbone: Its backbone, loaded.
-        step: Called with the name of each step before it.
+        backbone: The release's loaded backbone.
+        step: A function that is called with the name of each step before it.
 
     Raises:
-        BundleMismatchError: It has no head.
-        BundleFormatError: It fails, or its logits are not finite, or not as the vendor measured.
+        BundleMismatchError: If the bundle has no head.
+        BundleFormatError: If the release fails, or its logits are not finite or differ from those
+            that the vendor measured.
     """
     head = bundle.head()
     if head is None:
-        raise BundleMismatchError(f"{bundle.path}: a backbone without a head")
+        raise BundleMismatchError(f"{bundle.path}: this is a backbone without a head")
     edge_cases = "edge cases, such as an empty text"
     if isinstance(backbone, OnnxEncoder):
         with named_errors(bundle.path):
@@ -152,7 +154,7 @@ def check_edge_cases(
     step("it read edge cases")
     vendor, encode = head.vendor_model(), backbone.encode
     _checked_logits(vendor, encode, bundle, EDGE_CASES, edge_cases)
-    # Alone, too: in a batch, padding may hide that a text has no tokens.
+    # These are also run alone, because padding in a batch may hide that a text has no tokens.
     for text in EDGE_CASES[:3]:
         _checked_logits(vendor, encode, bundle, [text], edge_cases)
     texts, expected, tolerance = vendor_probes(bundle, head)
@@ -162,7 +164,7 @@ def check_edge_cases(
         if largest > tolerance:
             raise BundleFormatError(
                 f"{bundle.path}: on this machine its logits differ by {largest:.3g} from those "
-                f"that the vendor measured; up to {tolerance:g} is expected"
+                f"that the vendor measured; at most {tolerance:g} is expected"
             )
 
 
@@ -171,11 +173,11 @@ def _try_tokenizer(encoder: OnnxEncoder, tokenizer: bytes, step: Callable[[str],
 
     Args:
         encoder: The transformer.
-        tokenizer: Its tokenizer's JSON.
-        step: Called with the name of each step before it.
+        tokenizer: The JSON of its tokenizer.
+        step: A function that is called with the name of each step before it.
 
     Raises:
-        BundleFormatError: It fails.
+        BundleFormatError: If the tokenizer fails.
     """
     for expression in unknown_patterns(tokenizer):
         step("the tokenizer's regular expression read long runs of characters")
@@ -185,7 +187,7 @@ def _try_tokenizer(encoder: OnnxEncoder, tokenizer: bytes, step: Callable[[str],
             f"{unit * (length // len(unit))}{end}"
             for length, some in ((SHORT_RUN, sorted(units)), (LONG_RUN, RUNS))
             for unit in some
-            # A search fails at once in a text without a letter that every match has.
+            # A search fails immediately in a text without a letter that every match has.
             for end in ("x", f"\0{expression}")
         ])  # fmt: skip
 
@@ -195,17 +197,17 @@ def _try_model(encoder: OnnxEncoder, longest: int, step: Callable[[str], None]) 
 
     Args:
         encoder: The transformer.
-        longest: Tokens of its longest text.
-        step: Called with the name of each step before it.
+        longest: The number of tokens of its longest text.
+        step: A function that is called with the name of each step before it.
 
     Raises:
-        BundleFormatError: It fails.
+        BundleFormatError: If the model fails.
     """
     ids = encoder.vocabulary or [0]
     mixed: list[int] = []
     for length in lengths_up_to(longest):
         step(f"it read texts of {counted(length, 'token')}")
-        # From the first token to the last, as far as there is room.
+        # The text goes from the first token of the vocabulary to the last, as far as there is room.
         mixed = [ids[position * (len(ids) - 1) // max(length - 1, 1)] for position in range(length)]
         few = [[ids[0]] * length, [ids[-1]] * length] if length <= _FEW else []
         for row in (mixed, *few):
@@ -218,7 +220,7 @@ def _try_model(encoder: OnnxEncoder, longest: int, step: Callable[[str], None]) 
 
 
 def lengths_up_to(longest: int) -> list[int]:
-    """Lengths to try: the short ones, then ever wider apart, and the longest."""
+    """Return the lengths to try: all short ones, then ever fewer, and the longest."""
     lengths = [*range(1, min(EVERY_LENGTH, longest) + 1)]
     while lengths[-1] < longest:
         lengths.append(min(lengths[-1] * 4 // 3, longest))
@@ -232,15 +234,15 @@ def check_own_texts(
 
     Args:
         model: The release's model.
-        encode: Its backbone's.
-        bundle: The release, for errors.
-        texts: The texts; without any a few edge cases.
+        encode: The ``encode`` of the release's backbone.
+        bundle: The release, which errors name.
+        texts: The texts; if empty, a few edge cases are used.
 
     Returns:
         The number of texts.
 
     Raises:
-        BundleFormatError: It fails, or its logits are not finite.
+        BundleFormatError: If the release fails, or its logits are not finite.
     """
     texts = texts or FEW_EDGE_CASES
     return len(_checked_logits(model, encode, bundle, texts, "the device's own texts"))
@@ -252,10 +254,10 @@ def check_trial(slot: Slot, examples: Sequence[Example], texts: Sequence[str]) -
     Args:
         slot: The slot.
         examples: The examples of the app's call.
-        texts: Edge cases, and texts of the device.
+        texts: Edge cases and texts of the device.
 
     Raises:
-        BundleError: It fails, or its logits are not finite.
+        BundleError: If the slot fails, or its logits are not finite.
     """
     if texts and not np.isfinite(slot.probe(texts)).all():
         raise BundleFormatError("its logits are not finite")
@@ -264,13 +266,13 @@ def check_trial(slot: Slot, examples: Sequence[Example], texts: Sequence[str]) -
 
 
 def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float]:
-    """The texts whose logits a release's vendor measured, with these and a tolerance.
+    """Return the texts whose logits a release's vendor measured, the logits, and a tolerance.
 
-    The manifest's details contain them under ``probes``: ``texts``, ``logits`` (a list of C
-    numbers for each), and ``tolerance`` where it is another than the usual one.
+    The manifest's details contain them under ``probes``: ``texts``, ``logits`` (a list of C numbers
+    per text), and ``tolerance`` if it differs from the usual one.
 
     Raises:
-        BundleFormatError: They are not of this form.
+        BundleFormatError: If the probes do not have this form.
     """
     probes = bundle.manifest.details.get("probes")
     usual = PROBE_TOLERANCE * head.link.spread
@@ -289,7 +291,7 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
         valid = False
     if not valid:
         raise BundleFormatError(
-            f"{bundle.path}: the manifest's probes are not texts with a logit for each class"
+            f"{bundle.path}: the manifest's probes are not texts with one logit per class"
         )
     return texts, logits, float(tolerance)
 
@@ -300,8 +302,8 @@ def _checked_logits(
     z = probe(model, encode, texts)
     if z.shape != (len(texts), len(model.head.bias)):
         raise BundleFormatError(
-            f"{bundle.path}: the logits of {counted(len(texts), 'text')} have the shape {z.shape}; "
-            "nothing was installed"
+            f"{bundle.path}: the logits of {counted(len(texts), 'text')} have the wrong shape "
+            f"{z.shape}; nothing was installed"
         )
     if not np.isfinite(z).all():
         raise BundleFormatError(

@@ -1,4 +1,4 @@
-"""Signed updates: The Update Framework's client, and the layout of a vendor's repository."""
+"""Signed updates: the client of The Update Framework, and the layout of a vendor's repository."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from __future__ import annotations
 METADATA = "metadata"
 TARGETS = "targets"
 
-#: A release's product if the vendor names none.
+#: The product of a release whose vendor names none.
 DEFAULT_PRODUCT = "model"
 
 
 def release_path(product: str) -> str:
-    """Return the target that always is a product's newest release."""
+    """Return the path of the target that always is a product's newest release."""
     return f"{product}/release.fala"

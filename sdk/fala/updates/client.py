@@ -37,16 +37,18 @@ from fala.updates import METADATA, TARGETS, release_path
 from fala.updates.fetcher import BytesReceived, Fetcher
 from fala.updates.limits import UpdateLimits
 
-#: The folder of a device with the metadata of its vendor's repository, and unfinished downloads.
+#: The folder in a device's folder with the metadata of the vendor's repository, and unfinished
+#: downloads.
 UPDATES = "updates"
 
-# Bytes of the largest root that is read: one with some keys is a few kilobytes.
+# Bytes of the largest root that is read; a root with some keys is a few kilobytes.
 _ROOT_BYTES = 512_000
 _TIMESTAMP_BYTES = 16_384
-# The digest becomes a file's name.
+# The form of a target's digest, which becomes the name of a file.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-#: Called with a stage's name, the units done and their total; it may raise to stop.
+#: A function that is called with a stage's name, the units done and their total, and that may raise
+#: an error to stop.
 Check = Callable[[str, int, int], None]
 
 
@@ -58,7 +60,8 @@ class Source:
         url: The repository's address.
         root: The trusted root that the app pins, as bytes.
         product: The release's product.
-        newest: Returns the newest version that the device has had; None without one.
+        newest: A function that returns the newest version that the device has had; None if it had
+            none.
     """
 
     url: str
@@ -73,28 +76,29 @@ def newer_release(
 ) -> Iterator[Path | None]:
     """Download and verify the newest release of a product, if the device has never had it.
 
-    An unfinished download stays on the disk: the next call resumes it. The metadata stay for good,
-    so that older ones are rejected.
+    An unfinished download stays on the disk, and the next call resumes it. The metadata stay for
+    good, so that older metadata are rejected.
 
     Args:
         device: The device's folder.
         source: The source of the release.
-        limits: Limits of time and size.
-        progress: Called with a stage's name, the units done and their total; it may raise.
+        limits: The limits of time and size.
+        progress: A function that is called with a stage's name, the units done and their total, and
+            that may raise an error.
 
     Yields:
         The release's file, which is deleted when the block ends without an error; None if no
         release is newer.
 
     Raises:
-        UpdateError: The repository cannot be reached, or what it has is not signed.
-        DeviceError: The folder cannot be written.
+        UpdateError: If the repository cannot be reached, or its content is not signed.
+        DeviceError: If the folder cannot be written.
     """
     folder = device / UPDATES
     lock = FileLock(folder / "lock", timeout=0, mode=0o600)
     try:
         with _folder_errors(device):
-            # For the device's user alone, whatever the umask and tuf's own mode.
+            # Only the device's user may read them, whatever the umask and tuf's own mode.
             for inner in (folder, folder / METADATA, folder / METADATA / "root_history"):
                 inner.mkdir(mode=0o700, exist_ok=True)
             lock.acquire()
@@ -111,18 +115,18 @@ def repository_url(url: object) -> str:
     """Return a repository's address, without a slash at its end.
 
     Raises:
-        DataError: It is not an http or https address.
+        DataError: If the address is not an http or https address.
     """
     if isinstance(url, str):
         with contextlib.suppress(ValueError):
             parts = urllib.parse.urlsplit(url)
-            # A password in it would be in errors and logs.
+            # A password in the address would be in errors and logs.
             plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#@")
             if plain and parts.scheme in ("http", "https") and parts.hostname:
                 _ = parts.port  # raises a ValueError if it is invalid
                 return url.rstrip("/")
     raise DataError(
-        f"url must be the repository's address, as https://example.org/models, not {shown(url)}"
+        f"url must be the repository's address, like https://example.org/models, not {shown(url)}"
     )
 
 
@@ -130,10 +134,10 @@ def trusted_root(root: object) -> bytes:
     """Return the trusted root that the app pins, before any download.
 
     Args:
-        root: Its bytes, or the file.
+        root: The bytes of the root, or its file.
 
     Raises:
-        DataError: It cannot be read, or is not a repository's root.
+        DataError: If the root cannot be read, or is not a repository's root.
     """
     name = "root (the trusted root)"
     data = bytes_or_file(root, name, _ROOT_BYTES)
@@ -156,7 +160,7 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
         target = _target(folder, source, fetcher, limits)
     progress("look", 1, 1)
     if target is None:
-        raise UpdateError(f"{source.url}: no release of this product")
+        raise UpdateError(f"{source.url}: the repository has no release of this product")
     version = _version(target, source)
     newest = source.newest()
     if newest is not None and version <= newest:
@@ -164,7 +168,7 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
         return None
     if target.length > limits.release_bytes:
         raise DownloadError(
-            f"{source.url}: a release of {target.length} bytes; the limit is "
+            f"{source.url}: the release has {target.length} bytes, more than the limit of "
             f"{limits.release_bytes} (UpdateLimits.release_bytes)"
         )
     file = folder / f"{target.hashes['sha256']}.part"
@@ -187,18 +191,19 @@ def _target(
 def refreshed(
     metadata: Path, address: str, root: bytes, fetcher: Fetcher, limits: UpdateLimits
 ) -> Updater:
-    """TUF's updater with a repository's newest metadata, verified.
+    """Return TUF's updater with a repository's newest verified metadata.
 
     Args:
         metadata: The folder of the device's metadata.
-        address: The address of the repository's, which ends with a slash.
+        address: The address of the repository's metadata, which ends with a slash.
         root: The trusted root.
-        fetcher: Fetches them.
-        limits: Limits of their size.
+        fetcher: The fetcher that downloads the metadata.
+        limits: The limits of their size.
 
     Raises:
-        RepositoryError: They are not signed by the root's keys, have expired, or are older.
-        DownloadError: They cannot be downloaded.
+        RepositoryError: If the metadata are not signed by the root's keys, have expired, or are
+            older than those of an earlier call.
+        DownloadError: If the metadata cannot be downloaded.
     """
     config = UpdaterConfig(
         root_max_length=min(_ROOT_BYTES, limits.metadata_bytes),
@@ -219,28 +224,30 @@ def fetch(
     Args:
         target: The target, as its metadata describes it.
         address: The address of the repository's targets, without a slash at its end.
-        file: Receives the content, and may have a part of it. A wrong one is deleted.
-        fetcher: Fetches it.
-        progress: Called with the bytes that are there, and all of them.
+        file: The file that receives the content, and may already have a part of it. A wrong file is
+            deleted.
+        fetcher: The fetcher that downloads the target.
+        progress: A function that is called with the number of bytes that are there, and of all
+            bytes.
 
     Raises:
-        LengthOrHashMismatchError: It is not what the vendor signed.
-        DownloadError: It cannot be downloaded.
-        OSError: The file cannot be written.
+        LengthOrHashMismatchError: If the content is not what the vendor signed.
+        DownloadError: If the target cannot be downloaded.
+        OSError: If the file cannot be written.
     """
     url = f"{address}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
     resumed = file.exists()
     fetcher.resume(url, file, target.length, progress)
     if resumed and not is_target(target, file):
-        file.unlink()  # the part of an earlier call may be damaged: download all of it again
+        file.unlink()  # the part of an earlier call may be damaged, so download everything again
         fetcher.resume(url, file, target.length, progress)
     if not is_target(target, file):
         file.unlink()
-        raise exceptions.LengthOrHashMismatchError(f"other bytes: {target.path}")
+        raise exceptions.LengthOrHashMismatchError(f"the bytes differ: {target.path}")
 
 
 def is_target(target: TargetFile, file: Path) -> bool:
-    """Whether a file has the length and digests that the vendor signed."""
+    """Return whether a file has the length and digests that the vendor signed."""
     try:
         with file.open("rb") as stream:
             target.verify_length_and_hashes(stream)
@@ -271,11 +278,13 @@ def _check_release(file: Path, version: int, source: Source) -> None:
     try:
         manifest = Manifest.from_json(packed_manifest(file))
     except BundleError as error:
-        raise UntrustedUpdateError(f"{source.url}: not a release: {safe_line(error)}") from error
+        raise UntrustedUpdateError(
+            f"{source.url}: the file is not a release: {safe_line(error)}"
+        ) from error
     if (manifest.product, manifest.version) != (source.product, version):
         raise UntrustedUpdateError(
-            f"{source.url}: declared as version {version} of {source.product}; its manifest is of "
-            f"version {manifest.version} of {manifest.product}"
+            f"{source.url}: the release is declared as version {version} of {source.product}, but "
+            f"its manifest names version {manifest.version} of {manifest.product}"
         )
 
 
@@ -285,8 +294,8 @@ def _check_room(folder: Path, file: Path, length: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DeviceError(
-            f"{folder}: an update of {length} bytes needs {needed} bytes of disk space; {free} are "
-            "free"
+            f"{folder}: an update of {length} bytes needs {needed} bytes of disk space, and {free} "
+            "are free; free some space and try again"
         )
 
 
@@ -299,18 +308,18 @@ def _clear(folder: Path, but: Path | None = None) -> None:
 
 @contextmanager
 def _folder_errors(device: Path) -> Iterator[None]:
-    """Raise the operating system's errors about a device's folder as FaLA's."""
+    """Raise the operating system's errors about a device's folder as FaLA's errors."""
     try:
         yield
     except Timeout as error:
-        raise UpdateError(f"{device}: another update is running") from error
+        raise UpdateError(f"{device}: another update is running; try again later") from error
     except OSError as error:
         raise DeviceError(f"{device}: {failure(error)}") from error
 
 
 @contextmanager
 def repository_errors(url: str, fetcher: Fetcher) -> Iterator[None]:
-    """Raise tuf's errors as FaLA's, with the address of the repository or of the file."""
+    """Raise tuf's errors as FaLA's errors, with the address of the repository or of the file."""
     try:
         yield
     except exceptions.ExpiredMetadataError as error:
@@ -322,11 +331,13 @@ def repository_errors(url: str, fetcher: Fetcher) -> Iterator[None]:
         raise RolledBackError(f"{url}: {safe_line(error)}") from error
     except exceptions.RepositoryError as error:
         raise UntrustedUpdateError(
-            f"{fetcher.address}: not what the vendor signed: {safe_line(error)}"
+            f"{fetcher.address}: this is not what the vendor signed: {safe_line(error)}"
         ) from error
     except exceptions.SlowRetrievalError as error:
         message = safe_line(error)
-        raise SlowDownloadError(f"{fetcher.address}: too slow: {message}") from error
+        raise SlowDownloadError(
+            f"{fetcher.address}: the download is too slow: {message}"
+        ) from error
     except exceptions.DownloadError as error:
         message, file = safe_line(error), fetcher.address
         named = message if message.startswith(file) else f"{file}: {message}"

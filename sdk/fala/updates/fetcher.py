@@ -25,19 +25,20 @@ from fala.updates.limits import UpdateLimits
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-#: Called with the number of bytes received, and the file's length; it may raise to stop.
+#: A function that is called with the number of bytes received and the file's length, and that may
+#: raise an error to stop.
 BytesReceived = Callable[[int, int], None]
 
 _CHUNK = 1 << 16
-_BLANK = b"\xef\xbb\xbf \t\r\n"  # before a page; the first three are a byte order mark
+_BLANK = b"\xef\xbb\xbf \t\r\n"  # blanks before a page; the first three bytes are a byte order mark
 _ROOT = re.compile(r"/[0-9]+\.root\.json$")
 _NOT_FOUND, _GONE = 404, 410
-# Names that some servers announce for content as it is.
+# Names that some servers announce for content that is not compressed.
 _PLAIN = ("", "identity", "aws-chunked")
-_HEADER = 2  # bytes of a header of deflate
-# Status lines, headers, and the marks between chunks.
+_HEADER = 2  # bytes of the header of deflate
+# Bytes for status lines, headers, and the marks between chunks.
 _OVERHEAD = 1 << 20
-# Only redirects are followed: ``resume`` counts its own retries.
+# Only redirects are followed, because ``resume`` counts its own retries.
 _RETRIES = urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
 
 
@@ -45,19 +46,19 @@ class BrokenConnectionError(exceptions.DownloadError):
     """The connection broke; the download can resume."""
 
 
-# tuf's own fetcher does not resume, and its time limits apply between two bytes only.
+# tuf's own fetcher does not resume, and its time limits apply only between two bytes.
 class Fetcher(FetcherInterface):
     """Fetches metadata for tuf's updater, and releases to a file.
 
     Args:
-        url: The repository's address; it decides whether the system's proxy is used.
-        limits: Their ``total_seconds`` count from now.
+        url: The repository's address, which decides whether the system's proxy is used.
+        limits: The limits, whose ``total_seconds`` count from now.
 
     Attributes:
         address: The address of the last file that was fetched.
 
     Raises:
-        DownloadError: The system's proxy has an address that cannot be used.
+        DownloadError: If the system's proxy has an address that cannot be used.
     """
 
     def __init__(self, url: str, limits: UpdateLimits) -> None:
@@ -68,14 +69,15 @@ class Fetcher(FetcherInterface):
         self._way = "" if proxy is None else f" over the proxy of {setting}"
         try:
             self._connections = _bounded_connections(proxy, self._allowance)
-        except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: no host
+        # a ValueError means that there is no host
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise DownloadError(
-                f"{url}: {setting} has no address of a proxy that can be used; expected is "
+                f"{url}: {setting} does not name a proxy that can be used; expected "
                 "http://HOST:PORT or https://HOST:PORT"
             ) from error
 
     def _fetch(self, url: str) -> Iterator[bytes]:
-        """Return a file from its first byte; tuf stops reading where it becomes too long."""
+        """Return a file from its first byte; tuf stops reading if it becomes too long."""
         limit = self._limits.metadata_bytes
         try:
             response = self._request(url, limit)
@@ -84,19 +86,20 @@ class Fetcher(FetcherInterface):
         return _content(response, url)
 
     def resume(self, url: str, file: Path, length: int, progress: BytesReceived) -> None:
-        """Download the rest of a file; its present bytes are not checked.
+        """Download the rest of a file, without checking the bytes that are already there.
 
         Args:
             url: The address of the whole file.
-            file: It need not exist. It keeps the received bytes, even after an error.
-            length: Of the whole file, in bytes.
-            progress: Called with the bytes that are there, and all of them.
+            file: The file, which need not exist. It keeps the received bytes, even after an error.
+            length: The length of the whole file, in bytes.
+            progress: A function that is called with the number of bytes that are there, and of all
+                bytes.
 
         Raises:
-            DownloadLengthMismatchError: The server sends more than the length.
-            DownloadError: The file is not available, is shorter, or the connection breaks
+            DownloadLengthMismatchError: If the server sends more than the length.
+            DownloadError: If the file is not available or is shorter, or the connection breaks
                 repeatedly.
-            OSError: The file cannot be written.
+            OSError: If the file cannot be written.
         """
         failures = 0
         file.touch(mode=0o600)
@@ -114,12 +117,12 @@ class Fetcher(FetcherInterface):
             progress(length, length)
 
     def _append(self, url: str, stream: BinaryIO, length: int, progress: BytesReceived) -> None:
-        """Write the content of one response."""
+        """Write the content of one response to the file."""
         response = self._request(url, length, stream.tell())
         if response.status == 206 and _encoding(response, url):
-            response.close()  # bytes of the compressed file: a part of another one
+            response.close()  # a part of the compressed file is part of another file
             response = self._request(url, length)
-        # 200 is the whole file, even if a part was requested.
+        # Status 200 means the whole file, even if a part was requested.
         total = 0 if response.status == 200 else stream.tell()
         for chunk in _content(response, url):
             if total == 0:
@@ -127,12 +130,14 @@ class Fetcher(FetcherInterface):
             total += len(chunk)
             if total > length:
                 raise exceptions.DownloadLengthMismatchError(
-                    f"{url}: longer than the {length} bytes that the vendor declares"
+                    f"{url}: the file is longer than the {length} bytes that the vendor declares"
                 )
             stream.write(chunk)
             progress(total, length)
         if total < length:
-            raise BrokenConnectionError(f"{url}: ended after {total} of {length} bytes")
+            raise BrokenConnectionError(
+                f"{url}: the response ended after {total} of {length} bytes"
+            )
 
     def _request(self, url: str, limit: int, start: int = 0) -> urllib3.BaseHTTPResponse:
         """Return a response with the whole file (200), or its bytes from ``start`` on (206)."""
@@ -148,10 +153,13 @@ class Fetcher(FetcherInterface):
                 "GET", url, headers=headers, retries=_RETRIES, timeout=seconds,
                 preload_content=False, decode_content=False,
             )  # fmt: skip
-        except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: a bad redirect
+        # a ValueError means a bad redirect
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
             cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
             if isinstance(cause, urllib3.exceptions.ProtocolError):
-                raise BrokenConnectionError(f"{url}: broken response: {cause!r:.200}") from error
+                raise BrokenConnectionError(
+                    f"{url}: the response is broken: {cause!r:.200}"
+                ) from error
             raise exceptions.DownloadError(
                 f"{url}: cannot be reached{self._way}: {cause}"
             ) from error
@@ -162,7 +170,9 @@ class Fetcher(FetcherInterface):
             return response
         response.close()
         if response.status == 206:
-            raise exceptions.DownloadError(f"{url}: other bytes than those from {start} on")
+            raise exceptions.DownloadError(
+                f"{url}: the server sends other bytes than those from {start} on"
+            )
         status = _NOT_FOUND if response.status == _GONE else response.status
         raise exceptions.DownloadHTTPError(
             f"{url}: the server returns {response.status} {response.reason}", status
@@ -170,10 +180,10 @@ class Fetcher(FetcherInterface):
 
 
 class _Allowance:
-    """The remaining time of all requests, and the remaining bytes of one.
+    """The remaining time of all requests, and the remaining bytes of one request.
 
-    urllib3's own time limits apply between two bytes: a server that sends one now and then would
-    block the device for days. It does not limit the size.
+    urllib3's own time limits apply between two bytes, so a server that sends a byte now and then
+    would block the device for days, and urllib3 does not limit the size.
     """
 
     def __init__(self, limits: UpdateLimits) -> None:
@@ -182,19 +192,19 @@ class _Allowance:
         self._bytes = 0
 
     def begin(self, limit: int) -> None:
-        """Start a request for so many bytes of content."""
+        """Start a request for content of a limited number of bytes."""
         self._bytes = 2 * limit + _OVERHEAD
 
     def seconds(self) -> float:
-        """Return the remaining time.
+        """Return the remaining time in seconds.
 
         Raises:
-            SlowRetrievalError: There is none.
+            SlowRetrievalError: If no time is left.
         """
         seconds = self._end - time.monotonic()
         if seconds <= 0:
             raise exceptions.SlowRetrievalError(
-                f"not done in {self._limits.total_seconds:g} s (UpdateLimits.total_seconds)"
+                f"it was not done in {self._limits.total_seconds:g} s (UpdateLimits.total_seconds)"
             )
         return seconds
 
@@ -202,8 +212,8 @@ class _Allowance:
         """Read the received bytes.
 
         Raises:
-            SlowRetrievalError: No byte came in time.
-            DownloadLengthMismatchError: There are more than a response can have.
+            SlowRetrievalError: If no byte came in time.
+            DownloadLengthMismatchError: If there are more bytes than a response can have.
         """
         connection.settimeout(min(self._limits.silent_seconds, self.seconds()))
         try:
@@ -212,7 +222,7 @@ class _Allowance:
             raise exceptions.SlowRetrievalError("no byte came in time") from error
         self._bytes -= count
         if self._bytes < 0:
-            raise exceptions.DownloadLengthMismatchError("a response without an end")
+            raise exceptions.DownloadLengthMismatchError("the response has no end")
         return count
 
 
@@ -255,13 +265,13 @@ def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.Po
             raise ValueError("no host")
         login = urllib3.make_headers(proxy_basic_auth=parts.auth)
         connections = urllib3.ProxyManager(proxy, proxy_headers=login)
-    pools = connections.pool_classes_by_scheme  # one dictionary of all managers
+    pools = connections.pool_classes_by_scheme  # all managers share this dictionary
     connections.pool_classes_by_scheme = {name: bounded(pool) for name, pool in pools.items()}
     return connections
 
 
 def _proxy(url: str) -> str | None:
-    """Return the address of the system's proxy for a repository; None without one."""
+    """Return the address of the system's proxy for a repository; None if there is none."""
     parts = urlsplit(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy is None or urllib.request.proxy_bypass(parts.netloc):
@@ -270,17 +280,17 @@ def _proxy(url: str) -> str | None:
 
 
 def _proxy_setting(scheme: str) -> str:
-    """Return the variable that has the proxy's address, which may have a password: for errors."""
+    """Return, for errors, the variable with the proxy's address, which may contain a password."""
     names = [name for name in os.environ if name.lower() == f"{scheme}_proxy"]
     return f"the variable {max(names)}" if names else "the system's proxy"
 
 
 def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:
-    """Return the bytes of a file as they come, to their announced end, in pieces of bounded size.
+    """Yield the bytes of a file up to their announced end, in pieces of bounded size.
 
     Raises:
-        DownloadHTTPError: A page in place of the next root, which a host without it may send.
-        DownloadError: A page in place of another file, or content that cannot be decoded.
+        DownloadHTTPError: If a page replaces the next root, which a host without it may send.
+        DownloadError: If a page replaces another file, or the content cannot be decoded.
     """
     encoding, content = _encoding(response, url), _received(response, url)
     if encoding:
@@ -297,20 +307,20 @@ def _content(response: urllib3.BaseHTTPResponse, url: str) -> Iterator[bytes]:
 def _page(response: urllib3.BaseHTTPResponse, url: str) -> exceptions.DownloadError:
     response.close()
     message = (
-        f"{url}: the server sends an HTML page in place of the file: a file that it does not have, "
-        "another address, or a network that asks to log in"
+        f"{url}: the server sends an HTML page in place of the file: it does not have the file, "
+        "the address is another one, or the network asks to log in"
     )
-    # By the specification (5.3.3) a next root that is not available ends the search for roots.
+    # By the specification (5.3.3), a next root that is not available ends the search for roots.
     if _ROOT.search(url):
         return exceptions.DownloadHTTPError(message, _NOT_FOUND)
     return exceptions.DownloadError(message)
 
 
 def _encoding(response: urllib3.BaseHTTPResponse, url: str) -> str:
-    """Return the compression of a response, although none was asked for; empty for none.
+    """Return the compression of a response, although none was asked for; empty if there is none.
 
     Raises:
-        DownloadError: It is another one than gzip and deflate.
+        DownloadError: If the compression is neither gzip nor deflate.
     """
     listed = response.headers.get("Content-Encoding", "").lower().split(",")
     encodings = [name.strip() for name in listed if name.strip() not in _PLAIN]
@@ -321,16 +331,16 @@ def _encoding(response: urllib3.BaseHTTPResponse, url: str) -> str:
     response.close()
     raise exceptions.DownloadError(
         f"{url}: the server compresses it by {', '.join(encodings)}, which was not asked for and "
-        "cannot be read: it must serve the file as it is"
+        "cannot be read; it must serve the file as it is"
     )
 
 
 def _decoded(content: Generator[bytes], encoding: str, url: str) -> Generator[bytes]:
-    """Content without its gzip or deflate, in pieces of bounded size.
+    """Yield content without its gzip or deflate, in pieces of bounded size.
 
     Raises:
-        BrokenConnectionError: It ends early.
-        DownloadError: It is no such content.
+        BrokenConnectionError: If the content ends early.
+        DownloadError: If the content is not compressed this way.
     """
     decoder, data = None, b""
     try:
@@ -339,19 +349,19 @@ def _decoded(content: Generator[bytes], encoding: str, url: str) -> Generator[by
             if decoder is None:
                 if len(data) < _HEADER:
                     continue
-                # Deflate has a header by the standard, and none by some servers.
+                # By the standard, deflate has a header; some servers send none.
                 plain = encoding == "deflate" and int.from_bytes(data[:_HEADER], "big") % 31
                 decoder = zlib.decompressobj(-zlib.MAX_WBITS if plain else 32 + zlib.MAX_WBITS)
             piece = decoder.decompress(data, _CHUNK)
             while piece:
                 yield piece
                 piece = decoder.decompress(decoder.unconsumed_tail, _CHUNK)
-            if decoder.eof:  # where a server announces a wrong length, no byte follows
+            if decoder.eof:  # if a server announces a wrong length, no byte follows
                 return
             data = b""
     except zlib.error as error:
         raise exceptions.DownloadError(
-            f"{url}: the server announces {encoding}, and sends other content"
+            f"{url}: the server announces {encoding}, but sends other content"
         ) from error
     finally:
         content.close()
@@ -359,11 +369,11 @@ def _decoded(content: Generator[bytes], encoding: str, url: str) -> Generator[by
 
 
 def _received(response: urllib3.BaseHTTPResponse, url: str) -> Generator[bytes]:
-    """Return the bytes of a response as they come, to its announced end."""
+    """Yield the bytes of a response as they arrive, up to its announced end."""
     try:
         while chunk := response.read1(_CHUNK):
             yield chunk
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise BrokenConnectionError(f"{url}: connection broke: {error!r:.200}") from error
+        raise BrokenConnectionError(f"{url}: the connection broke: {error!r:.200}") from error
     finally:
         response.close()  # a connection with unread content serves no further request

@@ -13,16 +13,17 @@ class UpdateLimits:
     """The limits of an update's time and size.
 
     Attributes:
-        connect_seconds: To open a connection, with its encryption.
-        silent_seconds: Without a byte.
-        total_seconds: For all downloads of one call. The next call resumes where it stopped.
-        attempts: Connections that may break, or restart, after next to no data.
-        metadata_bytes: The largest file of metadata; the repository declares each one's length,
-            too.
-        release_bytes: The largest release, whatever the repository declares.
+        connect_seconds: Seconds to open a connection, including its encryption.
+        silent_seconds: Seconds without a byte.
+        total_seconds: Seconds for all downloads of one call. The next call resumes where it
+            stopped.
+        attempts: Number of connections that may break, or restart, after next to no data.
+        metadata_bytes: Bytes of the largest file of metadata; the repository also declares the
+            length of each file.
+        release_bytes: Bytes of the largest release, whatever the repository declares.
 
     Raises:
-        BudgetError: One of them is not a positive number.
+        BudgetError: If one of them is not a positive number.
     """
 
     connect_seconds: float = 15.0
