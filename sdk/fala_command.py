@@ -1,7 +1,7 @@
 """The command ``fala``: all commands of the project under one name, each imported when called.
 
-The commands that are programs of their own start here, too: Ctrl-C prints no traceback while they
-are imported. The module lies beside the package, so that help and completion import none of them.
+The commands that are also separate programs start here, so Ctrl-C prints no traceback while they
+are imported. The module is beside the package, so that help and completion import none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
 
     import click
     from click.shell_completion import get_completion_class
-except (KeyboardInterrupt, ImportError) as error:  # Part.load imports all else
+except (KeyboardInterrupt, ImportError) as error:  # everything else is imported by Part.load
     # Extension modules raise ImportError when Ctrl-C interrupts their import.
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt):
         sys.exit(130)
@@ -28,12 +28,12 @@ MISTAKE, INTERRUPTED = 1, 130  # as in fala.cli.commands
 
 
 class Part(click.Command):
-    """A command under ``fala``, which stands for the real one in help and completion.
+    """A command under ``fala``, which stands for the real command in help and completion.
 
     Attributes:
-        where: The real one's module, and its name there.
-        extra: The extra that it needs; "" is the base install.
-        program: Its name as a program of its own; "" if it is none.
+        where: The module of the real command, and its name there.
+        extra: The extra that the command needs; empty if the base install is enough.
+        program: The command's name as a separate program; empty if it is none.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Part(click.Command):
         """Import the real command.
 
         Args:
-            called: How the user calls it, for errors; its first word is the program.
+            called: How the user calls it, which errors name; the first word is the program.
 
         Raises:
-            click.ClickException: It is not installed, or Ctrl-C came.
+            click.ClickException: If the command is not installed, or Ctrl-C came.
         """
         module, _, name = self.where.partition(":")
         program, _, _ = called.partition(" ")
@@ -69,7 +69,7 @@ class Part(click.Command):
         return loaded
 
     def _remedy(self) -> str:
-        """Return what installs it; without its extra, or where ``fala`` is broken, all of FaLA."""
+        """Return what installs the command: its extra, or all of FaLA if ``fala`` is broken."""
         if self.extra:
             with suppress(ImportError):
                 from fala.base.errors import install_hint
@@ -99,7 +99,7 @@ PARTS = (
     ),
     Part(
         "sim", "fala_sim.cli:main",
-        "The laboratory of FaLA: real users' data and simulated devices.",
+        "The benchmarks of FaLA: real users' data and simulated devices.",
         extra="sim", program="fala-sim",
     ),
 )  # fmt: skip
@@ -116,10 +116,10 @@ class _Failure(click.ClickException):
 
 
 class _Umbrella(click.Group):
-    """Imports a command when it is called, and not to list it."""
+    """Imports a command when it is called, and none to list the commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order of the help."""
+        """Return all commands, in the order of the help."""
         return list(self.commands)
 
     def resolve_command(
@@ -132,7 +132,7 @@ class _Umbrella(click.Group):
         try:
             return name, command.load(f"fala {name}"), rest
         except _Failure:
-            if ctx.resilient_parsing:  # completion: nothing to offer
+            if ctx.resilient_parsing:  # completion has nothing to offer
                 return None, None, rest
             raise
 
@@ -147,7 +147,7 @@ def command() -> None:
 
 _SHELLS = ("bash", "zsh", "fish")
 
-# \b keeps click from rewrapping the lines.
+# The \b keeps click from rewrapping the lines.
 _SHELL_LINES = """\b
 To install it:
   bash  eval "$(fala completion bash)"   in ~/.bashrc
@@ -177,8 +177,8 @@ def main() -> None:
 def _replace_what_no_terminal_shows() -> None:
     """Print ``?`` for a character that the terminal's encoding lacks.
 
-    Labels, users and names of files are in any script, and a result of minutes must not be lost
-    because an old code page cannot show one of them.
+    Labels, users and file names can be in any script, and a result that took minutes must not be
+    lost because an old code page cannot show one of them.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

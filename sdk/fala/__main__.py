@@ -1,4 +1,4 @@
-"""``python -m fala`` is the command ``fala``."""
+"""Run ``python -m fala`` as the command ``fala``."""
 
 from fala_command import main
 

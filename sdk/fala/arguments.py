@@ -1,8 +1,8 @@
 """The arguments of the device's methods, checked before anything changes.
 
 Each function returns an argument as the device uses it, or raises an error that names the argument
-and says what was expected: ``DataError`` of a value, ``UsageError`` of arguments that do not go
-together, ``BudgetError`` of limits. Arguments have the names and meanings of ``fala.Device``.
+and says what was expected: ``DataError`` for a value, ``UsageError`` for arguments that do not fit
+together, and ``BudgetError`` for limits. Arguments have the names and meanings of ``fala.Device``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 Limits = TypeVar("Limits", Budget, UpdateLimits)
 
 Path = str | os.PathLike[str]
-#: The adapters' files; by task name, where that differs from the bundle's name.
+#: The adapters' files; a mapping gives the task's name where it differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
@@ -80,7 +80,7 @@ NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
 def check_folder(value: Path) -> pathlib.Path:
-    """Return a device's folder as an absolute path, as the working directory may change."""
+    """Return a device's folder as an absolute path, because the working directory may change."""
     folder = check_path(value, "path")
     try:
         return folder.absolute()
@@ -98,7 +98,7 @@ def check_name(value: str, name: str) -> str:
 def check_adapter_name(value: str) -> str:
     """Return an adapter's name."""
     if not isinstance(value, str) or not PRODUCT.fullmatch(value):
-        raise DataError(f"an adapter's name must consist of a-z, 0-9, - and _, not {shown(value)}")
+        raise DataError(f"an adapter's name must be of a-z, 0-9, - and _, not {shown(value)}")
     return value
 
 
@@ -118,10 +118,10 @@ def check_threshold(value: float) -> float:
 
 
 def check_top(value: int | None) -> int | None:
-    """Return how many candidates are wanted; None for all."""
+    """Return the number of candidates wanted; None for all."""
     top = None if value is None else _whole(value)
     if value is not None and (top is None or top < 0):
-        raise DataError(f"top must be a whole number of 0 or more, not {shown(value)}")
+        raise DataError(f"top must be a whole number, 0 or more, not {shown(value)}")
     return top
 
 
@@ -130,8 +130,8 @@ def check_limits(value: Limits | None, kind: type[Limits], usual: str) -> Limits
 
     Args:
         value: The app's argument.
-        kind: Their type.
-        usual: What the argument is, with which the error begins.
+        kind: The type of the limits.
+        usual: What the argument must be, with which the error begins.
     """
     if value is None:
         return kind()
@@ -142,29 +142,31 @@ def check_limits(value: Limits | None, kind: type[Limits], usual: str) -> Limits
 
 def check_budget(value: Budget | None) -> Budget:
     """Return a budget, or the default one."""
-    return check_limits(value, Budget, "budget is a fala.Budget, as Budget(forward_passes=50)")
+    return check_limits(
+        value, Budget, "budget must be a fala.Budget, like Budget(forward_passes=50)"
+    )
 
 
 def check_function(value: Function | None, name: str, *of: str) -> Function:
-    """Return a function of the app's that can be called with these arguments.
+    """Return a function of the app that can be called with these arguments.
 
     Args:
         value: The function.
-        name: The argument's name.
+        name: The name of the argument.
         of: The names of the function's own arguments.
     """
-    usual = f"{name} is a function of ({', '.join(of)})"
+    usual = f"{name} must be a function of ({', '.join(of)})"
     if not callable(value):
         raise DataError(f"{usual}, not {shown(value)}")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # of a function in C, for example: the first call checks it
+    except (TypeError, ValueError):  # such as a function written in C, which the first call checks
         return value
     with contextlib.suppress(TypeError):
         signature.bind(*of)
         return value
-    # Not the signature itself: a default may be a text of the user.
-    raise UsageError(f"{usual}, and this one is of ({', '.join(signature.parameters)})")
+    # The message does not show the signature, because a default may be a text of the user.
+    raise UsageError(f"{usual}, but this one is of ({', '.join(signature.parameters)})")
 
 
 def check_progress(value: Progress | None) -> Progress | None:
@@ -173,7 +175,7 @@ def check_progress(value: Progress | None) -> Progress | None:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number as Python's; None of anything else."""
+    """Return a whole number as Python's int; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     with contextlib.suppress(Exception):  # an array of several numbers, or an app's object
@@ -192,12 +194,12 @@ def check_items(examples: Iterable[Example], release: Release) -> None:
     bundle, name = release.bundle, release.name
     if not bundle.external:
         raise DataError(
-            f"{name} reads texts; a fala.Item is for a release with the app's own encoder"
+            f"{name} reads texts; use fala.Item only with a release for the app's own encoder"
         )
     if release.head.lexical is not None:
         raise DataError(
-            f"{name} has words, which a fala.Item has not; a device of your own items is created "
-            "with dimension="
+            f"{name} has n-gram features, which a fala.Item lacks; create a device for your own "
+            "items with dimension="
         )
     encoders = {None, bundle.encoder}
     for item in items:
@@ -223,7 +225,10 @@ def check_labelled(
     if labels is not None:
         values = listed(labels, "labels")
     if len(values) != len(checked):
-        raise DataError(f"{counted(len(checked), 'example')}, but {counted(len(values), 'label')}")
+        raise DataError(
+            f"examples and labels must be equally many, but there are "
+            f"{counted(len(checked), 'example')} and {counted(len(values), 'label')}"
+        )
     try:
         head.label_shares(values)
     except UnknownLabelError as error:
@@ -236,19 +241,19 @@ def check_labelled(
 def check_candidates(
     values: Iterable[str], history: Iterable[str], snapshot: Snapshot
 ) -> list[Example]:
-    """Return the examples of candidates to be ranked; for a matcher, with the user's history."""
+    """Return the examples of candidates to rank, which have the user's history for a matcher."""
     candidates, opened = listed(values, "candidates"), tuple(listed(history, "history"))
     if snapshot.head.task == MATCHING:
         return check_readable([Match(opened, candidate) for candidate in candidates], snapshot)
     if opened:
-        raise DataError("a classifier takes no history: it ranks the candidates by themselves")
+        raise DataError("a classifier takes no history, because it ranks each candidate by itself")
     return check_readable(candidates, snapshot)
 
 
 def check_chosen(
     values: Iterable[int | StoredExample | Example], task: str
 ) -> tuple[list[int], list[Example]]:
-    """Return the ids of examples that an app has chosen, and those that it passed themselves.
+    """Return the ids of examples that an app chose by id, and the examples that it passed.
 
     Args:
         values: Ids, examples as a device returns them, or texts and matches.
@@ -276,7 +281,7 @@ def label_to_rank(value: OneLabel | None, head: Head, positive: HeadLabel | None
     Args:
         value: The app's argument; None takes ``positive``, or the only label.
         head: The model's head.
-        positive: The label that a ranking is by without an argument; None if there is none.
+        positive: The label that rankings are by without an argument; None if there is none.
     """
     if value is not None:
         positive = head.label_of(value, "label")
@@ -284,7 +289,7 @@ def label_to_rank(value: OneLabel | None, head: Head, positive: HeadLabel | None
         (positive,) = head.labels
     if positive is None:
         raise DataError(
-            "candidates are ranked by a label's probability: pass label=, one of "
+            "candidates are ranked by a label's probability; pass label=, one of "
             f"{named(head.labels)}"
         )
     return head.labels.index(positive)
@@ -304,13 +309,13 @@ def label_to_find(value: Label, head: Head) -> str | None:
 
 
 def positive_of_two(snapshot: Snapshot) -> HeadLabel:
-    """Return the positive one of a task's two labels."""
+    """Return the positive label of a task's two labels."""
     head = snapshot.head
     head.check_exclusive("threshold")
     if len(head.labels) != 2 or snapshot.positive is None:
         raise DataError(
-            f"threshold is for two labels, and there are {len(head.labels)}: compare the columns "
-            "of predict_proba instead"
+            f"threshold is for two labels, and this task has {len(head.labels)}; compare the "
+            "columns of predict_proba instead"
         )
     return snapshot.positive
 
@@ -326,7 +331,7 @@ def check_own_labels(
     tags: Iterable[OneLabel] | None,
     ratings: tuple[float, float] | None,
 ) -> tuple[tuple[HeadLabel, ...], Link]:
-    """Return an app's own labels, and their meaning; two of the three arguments are None."""
+    """Return an app's own labels and their meaning; two of the three arguments are None."""
     if ratings is not None:
         return (RATING_NAME,), _rating(ratings)
     if tags is not None:
@@ -344,21 +349,23 @@ def check_names(values: Iterable[OneLabel], name: str) -> tuple[HeadLabel, ...]:
     """Return the labels or tags that an app makes, all strings or all integers."""
     given = listed(values, name)
     if not 1 <= len(given) <= MAX_LABELS:
-        raise DataError(f"{name} must be up to {MAX_LABELS} names or integers, not {len(given)}")
+        raise DataError(f"{name} must be 1 to {MAX_LABELS} names or integers, not {len(given)}")
     for position, value in enumerate(given):
         number = None if is_missing(value) else integer_of(value)
         whole = number is not None and LEAST_INTEGER <= number <= LARGEST_INTEGER
         if whole if not isinstance(value, str) else _is_label(value):
             continue
         raise DataError(
-            f"{name}[{position}] is {shown(value)}; a label is an integer of 64 bits, or a name "
-            f"of up to {LONGEST_LABEL} characters without control characters"
+            f"{name}[{position}] is {shown(value)}; a label must be an integer of 64 bits, or a "
+            f"name of up to {LONGEST_LABEL} characters without control characters"
         )
     if len({isinstance(value, str) for value in given}) > 1:
-        raise DataError(f"{name} are all names or all integers, not some of each")
+        raise DataError(f"{name} must be all names or all integers, not some of each")
     labels = tuple(str(value) if isinstance(value, str) else int(value) for value in given)
     if len(set(labels)) < len(labels):
-        raise DataError(f"{name} are distinct; of these {len(labels)}, {len(set(labels))} are")
+        raise DataError(
+            f"{name} must be distinct, but only {len(set(labels))} of these {len(labels)} are"
+        )
     return labels
 
 
@@ -371,8 +378,8 @@ def _rating(value: object) -> Rating:
         low, high = map(number_of, listed(cast("Iterable[Any]", value), "ratings"))
         return Rating(low, high, RATING_NOISE * (high - low))
     raise DataError(
-        f"ratings are the lowest and the highest number, as (1, 5), within {LARGEST_RATING:g}, "
-        f"not {shown(value)}"
+        f"ratings must be the lowest and the highest number, like (1, 5), within "
+        f"{LARGEST_RATING:g}, not {shown(value)}"
     )
 
 
@@ -398,18 +405,18 @@ def check_adapters(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathli
 
 
 def check_one_source(bundle: object, **labels: object) -> None:
-    """Check that a device is created of a release, or of one kind of an app's own labels.
+    """Check that a device is created from a release, or from one kind of an app's own labels.
 
     Args:
         bundle: The release.
-        labels: Kinds of labels by the arguments' names.
+        labels: The kinds of labels, by the names of the arguments.
     """
     given = [name for name, value in labels.items() if value is not None]
     if (bundle is not None) + len(given) != 1:
         passed = [*(["a release"] if bundle is not None else []), *(f"{name}=" for name in given)]
         raise UsageError(
             "Device.create takes labels=, tags= or ratings= with your own encoder=, or a "
-            f"vendor's release: one of them, not {' and '.join(passed) or 'none'}"
+            f"vendor's release; pass one of them, not {' and '.join(passed) or 'none'}"
         )
 
 
@@ -424,20 +431,20 @@ def check_release(value: object) -> pathlib.Path:
         elif isinstance(value, Collection) and not isinstance(value, str | bytes):
             hint = "; labels of your own are passed as labels="
         raise DataError(f"{error}{hint}") from None
-    if not path.suffix and identity_of(path) is None:  # probably a sample release's name
+    if not path.suffix and identity_of(path) is None:  # probably the name of a sample release
         raise BundleError(
             f"{path}: no such file; an app needs none: pass your own labels= and encoder= to "
-            "Device.create. The sample releases are shown by fala-replace"
+            "Device.create. fala-replace shows the sample releases"
         )
     return path
 
 
 def check_unsigned(trust: Trust | None) -> None:
-    """Check that no signature is asked of a release that the app makes itself."""
+    """Check that no signature is required of a release that the app makes itself."""
     if trust is not None:
         raise UsageError(
-            "trust= is the key of a vendor who signs releases; a device of your own encoder has "
-            "no such release: leave trust= out"
+            "trust= is the key of a vendor who signs releases, which a device of your own encoder "
+            "does not have; leave trust= out"
         )
 
 
@@ -460,12 +467,12 @@ def check_source(
     dimension: int | None,
     trust: Trust | None,
 ) -> OwnEncoder | None:
-    """Return the app's next encoder, asked; None where a release is passed in its place."""
+    """Return the app's next encoder, after asking it; None if a release is passed instead."""
     if bundle is not None:
         check_of_release(encoder=encoder, dimension=dimension)
         return None
     if encoder is None and dimension is None:
-        raise UsageError("pass your next encoder as encoder=, or a vendor's release")
+        raise UsageError("pass your next encoder (encoder=), or a vendor's release")
     check_unsigned(trust)
     return check_own_encoder(encoder, dimension)
 
@@ -474,31 +481,31 @@ def check_own_encoder(encoder: Functions | None, dimension: int | None) -> OwnEn
     """Return the encoder of an app without a vendor, asked once unless its dimension is given.
 
     Args:
-        encoder: The function, or the function by its name.
+        encoder: The function, or a mapping from its name to the function.
         dimension: The length of an embedding, or None.
 
     Raises:
-        EncoderError: The encoder fails.
+        EncoderError: If the encoder fails.
     """
     name = None
     if isinstance(encoder, Mapping):
         if len(encoder) != 1:
             raise DataError(
-                f"encoder has {counted(len(encoder), 'function')}: pass the one to use, by its "
-                "name; Device.open takes several"
+                f"encoder has {counted(len(encoder), 'function')}; pass the one to use, by its "
+                "name, because only Device.open takes several"
             )
         ((name, encoder),) = encoder.items()
         if not isinstance(name, str) or not name.strip() or fault(name) or not printable_name(name):
             raise DataError(
-                f"an encoder's name has up to {LONGEST_NAME} printable characters, not "
+                f"an encoder's name must have up to {LONGEST_NAME} printable characters, not "
                 f"{shown(name)}"
             )
-    # A model of PyTorch can be called, too, but not with texts.
+    # A PyTorch model can also be called, but not with texts.
     is_model = callable(getattr(encoder, "encode", None))
     if is_model or (encoder is not None and not callable(encoder)):
         raise DataError(
-            "encoder is a function that takes a list of texts and returns their embeddings, as "
-            f"model.encode or pipeline.transform, not {shown(encoder)}"
+            "encoder must be a function that takes a list of texts and returns their embeddings, "
+            f"like model.encode or pipeline.transform, not {shown(encoder)}"
         )
     if dimension is None:
         if encoder is None:

@@ -92,12 +92,12 @@ _Device = TypeVar("_Device", bound="Device")
 class Device:
     """A personal model on a device.
 
-    Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. Threads may
-    share an object, and processes a folder: every prediction is of one complete model, and no
-    learned label is lost.
+    Use ``Device.create`` once and ``Device.open`` afterwards; a device is a context manager.
+    Threads may share an object, and processes a folder: every prediction is by one complete model,
+    and no learned label is lost.
 
-    Beside its own task it may have others (``load_adapter``): each is an adapter in the same
-    backbone, with examples and a personal model of its own, and is selected by its name.
+    Beside its own task, a device may have further ones (``load_adapter``). Each is an adapter in
+    the same backbone, with its own examples and personal model, and is selected by its name.
 
     Examples:
         >>> device = fala.Device.create("reader", fala_sim.sample_release("glove"))
@@ -137,56 +137,58 @@ class Device:
         keep_text: KeepText = "always",
         releases: ReleaseFiles | None = None,
     ) -> _Device:
-        """Create a device's folder: of the app's own encoder and labels, or of a vendor's release.
+        """Create a device's folder from the app's own encoder and labels, or a vendor's release.
 
         An app that has an encoder needs no vendor. It passes the encoder, and one of ``labels``,
         ``tags`` and ``ratings``; everything is then learned from the user. A vendor's release has
-        an encoder and labels of its own, and a head that other people have taught. A creation that
-        was killed is finished by calling it again.
+        its own encoder and labels, and a head that other people have taught. Call this again to
+        finish a creation that was killed.
 
         Args:
             path: A folder that does not exist, is empty, or was never finished.
-            bundle: A vendor's release; the file is copied. None for the app's own labels.
-            labels: Two or more names or integers, one of which an example has. ``add_labels`` adds
+            bundle: A vendor's release, whose file is copied. None for the app's own labels.
+            labels: Two or more names or integers; an example has one of them. ``add_labels`` adds
                 further ones.
-            tags: One or more names or integers, of which an example has any number.
-            ratings: The lowest and the highest number of a rating, as ``(1, 5)``.
-            encoder: The app's own encoder: a function that takes a list of n texts or keys and
-                returns their embeddings, (n, d), as an array, a tensor or a sparse matrix. Or that
-                function by its name, as ``{"sentences 1": encode}``, which tells it from the next
-                one; its name is otherwise its class or function, and its dimension:
-                ``"SentenceTransformer 384"``. Without a release it is asked for a few short texts,
-                twice; these recognize it at the next ``open``. A vendor's release of kind
-                ``external`` needs one, too, which is checked on the vendor's probes. It may be
-                called in any of the app's threads, and in one of FaLA's; it may not use a device
-                that asks it. A device without it takes only ``fala.Item``.
-            dimension: Length of an embedding, for items (with ``{"name": None}`` as the encoder, or
-                none) or an encoder of other data than texts: the encoder is not asked then, and
-                recognized by its name alone.
+            tags: One or more names or integers; an example has any number of them.
+            ratings: The lowest and the highest number of a rating, for example ``(1, 5)``.
+            encoder: The app's own encoder, a function that takes a list of n texts or keys and
+                returns their embeddings, (n, d), as an array, a tensor or a sparse matrix. A
+                mapping such as ``{"sentences 1": encode}`` gives it a name, which tells it from the
+                next encoder; otherwise the name is its class or function, and its dimension:
+                ``"SentenceTransformer 384"``. Without a release, the encoder is asked for a few
+                short texts, twice, by which the next ``open`` recognizes it. A vendor's release of
+                kind ``external`` also needs an encoder, which is checked on the vendor's probes.
+                The encoder may be called in any of the app's threads, and in one of FaLA's; it may
+                not use a device that asks it. A device without an encoder takes only ``fala.Item``.
+            dimension: The length of an embedding, for items (with ``{"name": None}`` as the
+                encoder, or none) or for an encoder of other data than texts. The encoder is then
+                not asked, and recognized only by its name.
             positive: The label that ``rank`` orders by, and that ``predict(threshold=)`` is for. If
-                None, the conventional positive label of two is used (yes, 1, true), else the
-                second; of three or more, ``rank`` then needs ``label=``.
+                None, and there are two labels, the conventional positive label is used (yes, 1,
+                true), else the second one; with three or more labels, ``rank`` then needs
+                ``label=``.
             trust: The vendor's key, which must have signed the release, and every later release and
                 adapter that is passed to this device; see ``replace``. None requires no signature.
-            key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
-                the disk under them (see ``fala.store.encryption``). The app keeps them in the
-                system's key store. None does not encrypt. Needs the extra ``encryption``.
+            key: A function that returns 32 bytes, under which texts, labels, embeddings, logits and
+                weights are encrypted on the disk (see ``fala.store.encryption``). The app keeps the
+                key in the system's key store. None does not encrypt. Encryption needs the extra
+                ``encryption``.
             keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
                 logits (see ``fala.store.texts``). A text is encoded when it is learned, and cannot
-                be encoded again: a replacement carries over what a bridge maps, or nothing;
-                ``refine`` encodes nothing; a rollback does not count newer examples; and a
-                release's words cannot be fitted. The choice holds for the device's life.
+                be encoded again. So a replacement carries over only what a bridge maps, ``refine``
+                encodes nothing, a rollback does not count newer examples, and a release's n-gram
+                features cannot be fitted. The choice holds for the device's life.
             releases: A ``fala.Releases``, where the release is kept once for many devices. None
                 keeps a copy in the device's folder.
 
         Raises:
-            EncoderError: The encoder is not the release's, failed, or returns other embeddings for
-                the same texts.
-            BundleError: The release cannot be trusted.
-            BundleMismatchError: It is a backbone without a head.
-            MissingExtraError: A library that it needs is missing, or cannot be loaded.
-            DataError: An argument cannot be used.
-            DeviceError: The folder is in use, or cannot be written.
+            EncoderError: If the encoder is not the release's, failed, or returns other embeddings
+                for the same texts.
+            BundleError: If the release cannot be trusted.
+            BundleMismatchError: If the release is a backbone without a head.
+            MissingExtraError: If a library that the release needs is missing, or cannot be loaded.
+            DataError: If an argument cannot be used.
+            DeviceError: If the folder is in use, or cannot be written.
 
         Examples:
             >>> with fala.Device.create("other", fala_sim.sample_release("glove")) as other:
@@ -232,21 +234,22 @@ class Device:
         encoder: Functions | None = None,
         releases: ReleaseFiles | None = None,
     ) -> _Device:
-        """Open a device folder.
+        """Open a device's folder.
 
         Args:
             path: The folder.
-            key: Returns the 32 bytes of the store's key; None of a store that is not encrypted.
-            encoder: The app's own encoder, or several by their names. It is checked on the
+            key: A function that returns the 32 bytes of the store's key; None for a store that is
+                not encrypted.
+            encoder: The app's own encoder, or several by their names. An encoder is checked on the
                 release's probes at its first use.
             releases: A ``fala.Releases``. A device that has a copy of its release shares it from
-                now on. None opens a device that shares its release, too; a later replacement
-                copies.
+                now on. With None, a device that shares its release can also be opened, but a later
+                replacement copies.
 
         Raises:
-            DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
-                changed then.
-            BundleError: The installed release has changed.
+            DeviceError: If the folder is missing or damaged, or the key is not the store's. Nothing
+                is changed then.
+            BundleError: If the installed release has changed.
 
         Examples:
             >>> device.close()
@@ -259,14 +262,15 @@ class Device:
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
-        """Check a device's folder; nothing is changed.
+        """Check a device's folder without changing anything.
 
         Args:
             path: The folder.
-            key: Returns the 32 bytes of the store's key; None of a store that is not encrypted.
+            key: A function that returns the 32 bytes of the store's key; None for a store that is
+                not encrypted.
 
         Raises:
-            DeviceError: There is none, it cannot be read (permissions, a full disk), or it has
+            DeviceError: If the folder is missing, cannot be read (permissions, a full disk), or has
                 another version or key.
 
         Examples:
@@ -287,29 +291,31 @@ class Device:
     ) -> RepairReport:
         """Repair a damaged folder, with all of its examples that can be read.
 
-        What can be read of a damaged store is written to a new one: texts, labels, embeddings,
-        settings, and which release is active. That one is fitted again. The previous release and
-        the old logits are gone. If the active release's file cannot be read, the previous one takes
-        its place. The damaged store stays in the folder under another name, until an example is
-        forgotten. Close the device first, in every process.
+        Everything that can be read of a damaged store is written to a new one: texts, labels,
+        embeddings, settings, and which release is active. That release is fitted again. The
+        previous release and the old logits are lost. If the active release's file cannot be read,
+        the previous one takes its place. The damaged store stays in the folder under another name,
+        until an example is forgotten. Close the device first, in every process.
 
         Args:
             path: The folder.
-            bundle: A release to install where neither of the device's own is whole. It is audited
-                and validated as by ``replace``, is not older than a release that the device has
-                had, and is for the device's labels and kind of examples.
-            trust: The key that must have signed it; None takes the one of ``create``. If the store
-                is so damaged that the one of ``create`` cannot be read, this key takes its place.
-            key: Returns the 32 bytes of the store's key; None of a store that is not encrypted.
-            unsigned: Whether the device was created without ``trust``, if the store does not say
-                it any more. A key that can be read stays.
+            bundle: A release to install if neither of the device's own is whole. It is audited and
+                validated as by ``replace``, must not be older than a release that the device has
+                had, and must be for the device's labels and kind of examples.
+            trust: The key that must have signed that release; None takes the key of ``create``. If
+                the store is so damaged that the key of ``create`` cannot be read, this key takes
+                its place.
+            key: A function that returns the 32 bytes of the store's key; None for a store that is
+                not encrypted.
+            unsigned: Whether the device was created without ``trust``, if the store no longer says
+                so. A key that can be read stays.
 
         Raises:
-            DeviceError: There is none, it cannot be read or written, or it has another version or
-                key; or it cannot be read which key must have signed its releases, and neither
+            DeviceError: If the folder is missing, cannot be read or written, or has another version
+                or key; or if it cannot be read which key must have signed its releases, and neither
                 ``trust`` nor ``unsigned`` is given.
-            DataError: ``trust`` is no key, or is given with ``unsigned``.
-            BundleError: ``bundle`` cannot be trusted, or is for other labels or examples.
+            DataError: If ``trust`` is not a key, or is given together with ``unsigned``.
+            BundleError: If ``bundle`` cannot be trusted, or is for other labels or examples.
 
         Examples:
             >>> device.close()
@@ -319,7 +325,7 @@ class Device:
         folder = check_folder(path)
         release = None if bundle is None else check_path(bundle, "bundle")
         if check_flag(unsigned, "unsigned") and trust is not None:
-            raise DataError("unsigned=True says that no key signs releases: leave trust= out")
+            raise DataError("unsigned=True says that no key signs releases; leave trust= out")
         report = repair(
             folder, codec_of(key), fit_all, path=release, trust=trust, unsigned=unsigned
         )
@@ -348,26 +354,26 @@ class Device:
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be copied or pickled: a device is a file that is open.
+        """Refuse to be copied or pickled, because a device is an open file.
 
         Raises:
             UsageError: Always.
         """
         raise UsageError(
-            "a device cannot be copied or pickled: threads share the object, and another process "
-            "opens the folder with fala.Device.open"
+            "a device cannot be copied or pickled: threads can share the object, and another "
+            "process can open the folder with fala.Device.open"
         )
 
     def erase(self) -> None:
-        """Delete all of the user's data, and the device with it; it is closed then.
+        """Delete all of the user's data and the device itself, which is then closed.
 
         Texts, labels, embeddings and weights are overwritten before their files are deleted. The
-        folder is deleted, too, if it is empty then. Other processes that have it open can neither
-        predict nor write any more. Another call finishes an interrupted erasure; so does ``open``,
-        which then raises an error, as the device was erased.
+        folder is also deleted if it is then empty. Other processes that have the device open can no
+        longer predict or write. Another call finishes an interrupted erasure, and so does ``open``,
+        which then raises an error because the device was erased.
 
         Raises:
-            DeviceError: A file cannot be deleted; the others are.
+            DeviceError: If a file cannot be deleted; the others are deleted.
 
         Examples:
             >>> device.erase()
@@ -382,21 +388,21 @@ class Device:
         _log.info("%s: erased", self._folder.path)
 
     def rotate_key(self, key: Key) -> None:
-        """Encrypt everything anew, under another key; or for the first time.
+        """Encrypt everything again under another key, or for the first time.
 
-        One transaction: after a kill the device has the old key, or the new one. Records under the
-        old key are overwritten, and a damaged store that ``repair`` has set aside is deleted. Other
-        processes have to open the device again.
+        This is one transaction, so if the process is killed, the device has either the old key or
+        the new one. Records under the old key are overwritten, and a damaged store that ``repair``
+        has set aside is deleted. Other processes have to open the device again.
 
         Args:
-            key: Returns the new key; see ``create``.
+            key: A function that returns the new key; see ``create``.
 
         Raises:
-            DataError: It does not return 32 bytes.
-            DeviceError: A record is damaged; nothing is changed then.
+            DataError: If the function does not return 32 bytes.
+            DeviceError: If a record is damaged; nothing is changed then.
         """
         if key is None:
-            raise DataError("rotate_key needs a key")
+            raise DataError("rotate_key needs a key, a function that returns 32 bytes")
         with self._folder.store.turn():
             self._folder.store.rotate(codec_of(key))
             with self._folder.store.transaction():
@@ -415,16 +421,16 @@ class Device:
     def status(self, *, adapter: str | None = None) -> Status:
         """Read the state of the device: its release, its model, its examples, and its trial.
 
-        Nothing is changed by it: a release on trial is checked where the device uses it.
+        This changes nothing: a release on trial is checked only when the device uses it.
 
         Args:
             adapter: The task; see ``predict``.
 
         Raises:
-            BundleError: The active release is damaged. If it is on trial, the next prediction
+            BundleError: If the active release is damaged. If it is on trial, the next prediction
                 falls back to the previous one.
-            DeviceError: The store is damaged, or the device is closed.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DeviceError: If the store is damaged, or the device is closed.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> status = device.status()
@@ -445,11 +451,11 @@ class Device:
     def labels(self) -> tuple[HeadLabel, ...]:
         """The labels, in the order of the columns of ``predict_proba``.
 
-        All are integers, or all are strings, as the release has them; a rating has its name.
+        All labels are integers, or all are strings, as the release has them; a rating has its name.
         Replacements keep the order; labels that a release adds come last.
 
-        They are in memory, like ``task``, ``positive`` and ``model``: as this object's last
-        operation found them, and so the columns of its last ``predict_proba``. ``status`` reads
+        Like ``task``, ``positive`` and ``model``, the labels are in memory, as this object's last
+        operation found them, and so are the columns of its last ``predict_proba``. ``status`` reads
         what another process has replaced since.
         """
         return self._own.held().head.labels
@@ -458,11 +464,11 @@ class Device:
     def positive(self) -> HeadLabel | None:
         """The label that ``rank`` orders by, and that ``predict(threshold=)`` is for.
 
-        It is that of ``create(positive=)``, also after replacements and rollbacks. None where there
-        are three labels or more, and none was chosen.
+        This is the label of ``create(positive=)``, also after replacements and rollbacks. It is
+        None if there are three labels or more, and none was chosen.
 
         Raises:
-            DataError: There are tags, or a rating.
+            DataError: If the device has tags, or a rating.
         """
         snapshot = self._own.held()
         snapshot.head.check_exclusive("positive")
@@ -480,26 +486,26 @@ class Device:
         threshold: float | None = None,
         adapter: str | None = None,
     ) -> NDArray[Any]:
-        """Return the most probable label of every example; or its tags, or its rating.
+        """Return the most probable label of every example, or its tags, or its rating.
 
         The tags of an example are those whose probability is above 1/2. A rating is the mean.
 
         Args:
-            examples: n texts for a classifier, ``Match`` objects for a matcher.
+            examples: The n texts for a classifier, or ``Match`` objects for a matcher.
             threshold: For two labels, the probability, from 0 to 1, above which ``positive`` is
                 returned instead of the other label. If None, 1/2 is used, which makes the fewest
                 errors; a lower threshold misses fewer positive examples, and a higher one raises
                 fewer false alarms.
-            adapter: The task, by its adapter's name; None is the device's own.
+            adapter: The task, by its adapter's name; None is the device's own task.
 
         Returns:
-            Shape (n,): labels of the type of ``labels``, as int64 or strings; of tags frozensets of
-            them; of a rating values.
+            The decisions, shape (n,): labels of the type of ``labels``, as int64 or strings;
+            frozensets of them for tags; values for a rating.
 
         Raises:
-            DataError: An example is not of the task's kind, or ``threshold`` is not a probability,
-                or is passed for other than two labels.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DataError: If an example is not of the task's kind, or if ``threshold`` is not a
+                probability, or is passed for other than two labels.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> device.predict(["buy my soup, clown"])
@@ -520,20 +526,20 @@ class Device:
     def predict_proba(
         self, examples: Iterable[Example], *, adapter: str | None = None
     ) -> NDArray[np.float64]:
-        """Probabilities of every label or tag, by the personal model.
+        """Return the personal model's probabilities of every label or tag.
 
         Args:
-            examples: n texts for a classifier, ``Match`` objects for a matcher.
-            adapter: The task, by its adapter's name; None is the device's own.
+            examples: The n texts for a classifier, or ``Match`` objects for a matcher.
+            adapter: The task, by its adapter's name; None is the device's own task.
 
         Returns:
-            Shape (n, number of labels), in the order of ``labels``; each row's sum is 1 except for
-            tags.
+            The probabilities, shape (n, number of labels), in the order of ``labels``; the sum of
+            each row is 1, except for tags.
 
         Raises:
             DataError: If an example is not of the task's kind.
-            UsageError: There is a rating, which has no probabilities.
-            UnknownAdapterError: No adapter of this name is loaded.
+            UsageError: If the device has a rating, which has no probabilities.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> device.predict_proba(["a lovely soup"]).round(1)
@@ -553,23 +559,23 @@ class Device:
         label: OneLabel | None = None,
         adapter: str | None = None,
     ) -> list[tuple[str, float]]:
-        """Order candidates by a label's probability, or a rating: news to show, films to offer.
+        """Order candidates by a label's probability or a rating: news to show, films to offer.
 
         Args:
-            candidates: n texts, or ``Item`` objects.
-            history: For a matcher, what the user opened, oldest first.
-            top: How many to return, at most; None returns all.
+            candidates: The n texts, or ``Item`` objects.
+            history: What the user opened, oldest first; only for a matcher.
+            top: The most candidates to return; None returns all.
             label: The label or tag whose probability ranks; None takes ``positive``.
-            adapter: The task, by its adapter's name; None is the device's own.
+            adapter: The task, by its adapter's name; None is the device's own task.
 
         Returns:
-            Candidates with their probabilities or values, the best first; equal ones in the order
-            given.
+            The candidates with their probabilities or values, the best first; equal ones keep the
+            given order.
 
         Raises:
-            DataError: A candidate is not a text, ``top`` or ``label`` is invalid, or ``label`` is
-                missing where no label is positive.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DataError: If a candidate is not a text, if ``top`` or ``label`` is invalid, or if
+                ``label`` is missing and no label is positive.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> news = ["buy my coins", "a lovely film", "you clown"]
@@ -598,27 +604,28 @@ class Device:
     ) -> LearnReport:
         """Keep examples with their labels, and fit the personal model to all examples.
 
-        The examples are on the disk before anything is encoded. A few examples are added to a fit
-        of many at its scales, in milliseconds. Probabilities are then within .01 on average of
-        those of ``fit``, if it keeps the scales and chooses the same model. ``fit`` is for idle
-        time: it fits everything anew, and judges again.
+        The examples are on the disk before anything is encoded. A few new examples are added to a
+        fit of many at the fit's scales, in milliseconds. Probabilities are then within .01 on
+        average of those of ``fit``, if ``fit`` keeps the scales and chooses the same model. Call
+        ``fit`` in idle time: it fits everything again, and repeats the model selection.
 
         Args:
-            examples: n texts, or ``Match`` objects. A stored one gets the new label.
-            labels: n labels, in any sequence: those of ``labels``, or what equals one (1, 1.0,
-                NumPy's 1, True and ``"1"`` are the same label); of a rating numbers; of tags sets
-                of them. None or NaN for an example without a new label, which keeps an earlier one
-                (see ``unlabel``); None for all. Examples without a label are kept for the next
-                replacement.
-            progress: Called with ``"forward"``, the texts encoded and their total. Embeddings are
-                kept as they come. If it returns False no more texts are encoded, and the personal
-                model is fitted to those that are; ``refine`` encodes the others.
+            examples: The n texts, or ``Match`` objects. A stored example gets the new label.
+            labels: The n labels, in any sequence. Any equal value denotes the same label: 1, 1.0,
+                NumPy's 1, True and ``"1"``. A rating takes numbers, and tags take sets of labels.
+                None or NaN is for an example without a new label, which keeps an earlier one (see
+                ``unlabel``); None in place of the sequence is for all. Examples without a label are
+                kept for the next replacement.
+            progress: A function that is called with ``"forward"``, the number of texts encoded, and
+                their total. Embeddings are kept as they arrive. If it returns False, no more texts
+                are encoded, and the personal model is fitted to those that are; ``refine`` encodes
+                the others.
             adapter: The task of the examples; see ``predict``.
 
         Raises:
-            DataError: If an example is blank or not of the task's kind, or a label is none of the
-                model's; nothing is kept then.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DataError: If an example is blank or not of the task's kind, or if a label is not one of
+                the model's; nothing is kept then.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> report = device.learn(["see you at the match"], [0])
@@ -641,12 +648,13 @@ class Device:
         """Keep examples with their labels, without a fit; the next ``fit`` includes them.
 
         Args:
-            examples: n texts, or ``Match`` objects.
-            labels: n labels, as ``learn`` takes them; None for all keeps them without labels.
-            adapter: The task of the examples, by its adapter's name; None is the device's own.
+            examples: The n texts, or ``Match`` objects.
+            labels: The n labels, as ``learn`` takes them; None keeps all examples without labels.
+            adapter: The task of the examples, by its adapter's name; None is the device's own task.
 
         Returns:
-            The examples' ids. They are on the disk. If texts are not kept, they are encoded.
+            The examples' ids. The examples are on the disk. If texts are not kept, they are already
+            encoded.
 
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
@@ -661,17 +669,17 @@ class Device:
         return learner.remember(snapshot, *check_labelled(snapshot, examples, labels))
 
     def fit(self, *examples: object, adapter: str | None = None) -> LearnReport:
-        """Fit the personal model to all examples, with the scales chosen anew.
+        """Fit the personal model to all examples, at newly chosen scales.
 
-        For the app's idle time. Pending texts are encoded where that is free (a table of
-        vectors); a transformer encodes them in ``refine``.
+        Call this in the app's idle time. Pending texts are encoded if that is free (for a table of
+        vectors); with a transformer, ``refine`` encodes them.
 
         Args:
-            examples: Always empty: examples are passed to ``learn``.
+            examples: Always empty, because examples are passed to ``learn``.
             adapter: The task that is fitted; see ``predict``.
 
         Raises:
-            UsageError: Examples are passed.
+            UsageError: If examples are passed.
 
         Examples:
             >>> device.fit().fitted
@@ -679,8 +687,8 @@ class Device:
         """
         if examples:
             raise UsageError(
-                "fit takes no examples: it fits to all that the device keeps; "
-                "learn(texts, labels) keeps examples, and fits"
+                "fit takes no examples, because it fits to all that the device keeps; call "
+                "learn(texts, labels) to keep examples and fit to them"
             )
         learner = self._learner(adapter)
         learner.ready()
@@ -693,34 +701,34 @@ class Device:
         where: Callable[[StoredExample], object] | None = None,
         adapter: str | None = None,
     ) -> Forgotten:
-        """Delete examples, so that the device is as if it never had them.
+        """Delete examples, so that the device is as if it had never had them.
 
         Their texts, embeddings and logits are deleted, and overwritten on the disk. The active
         model is fitted to the rest. The previous model is fitted to the rest of its own training
         examples, and its old logits are written again. Probabilities are then within 1e-6 of those
         of a device that never had the examples, with the same texts encoded and the same fits (see
-        ``fit``). Old logits of a model that is gone (that before the previous one) are deleted if
-        it was fitted to one of the examples. All this is one transaction. A damaged file that
+        ``fit``). Old logits of a model that is gone (the one before the previous model) are deleted
+        if it was fitted to one of the examples. All of this is one transaction. A damaged file that
         ``repair`` has set aside is deleted.
 
-        The store's file is then written anew, so that no byte of them is left in the folder. That
-        waits five seconds for other processes that are reading. Where it cannot be done,
-        ``Forgotten.overwritten`` is False. It is tried again at every change of the device, when it
-        is closed or opened, and by ``forget([])``, which returns whether it is done.
+        The store's file is then written again, so that no byte of the examples is left in the
+        folder. This waits five seconds for other processes that are reading. If it cannot be done,
+        ``Forgotten.overwritten`` is False. It is tried again at every change of the device, when
+        the device is closed or opened, and by ``forget([])``, which returns whether it is done.
 
         Args:
-            examples: n texts, ``Match`` or ``Item`` objects; or their ids, or what ``examples``
+            examples: The n texts, ``Match`` or ``Item`` objects; or their ids, or what ``examples``
                 returns. Unknown ones are ignored.
-            where: In place of examples: a function of a ``StoredExample``; those with a true result
-                are deleted.
-            adapter: The task of the examples; those of others are ignored. A text stays where
+            where: A function of a ``StoredExample``, in place of examples; those for which it
+                returns true are deleted.
+            adapter: The task of the examples; examples of other tasks are ignored. A text stays if
                 another task has it.
 
         Returns:
             The number of deleted examples, and whether their bytes are overwritten.
 
         Raises:
-            DataError: If an example is none of these, or not exactly one of both arguments is
+            DataError: If an example is none of these, or if not exactly one of the two arguments is
                 given; nothing is deleted then.
 
         Examples:
@@ -728,7 +736,7 @@ class Device:
             Forgotten(count=1, overwritten=True)
         """
         if (examples is None) == (where is None):
-            raise DataError("give either examples, or where=, a function of an example")
+            raise DataError("pass either examples, or where=, a function of an example")
         if examples is not None:
             return self._learner(adapter).forget(self._ids(examples, adapter))
         chosen = check_function(where, "where", "example")
@@ -741,25 +749,25 @@ class Device:
         *,
         adapter: str | None = None,
     ) -> LearnReport:
-        """Withdraw the labels of examples, so that the device is as if they never had one.
+        """Withdraw the labels of examples, so that the device is as if they had never had one.
 
-        The examples are kept, for the next replacement and another label. Their labels, earlier
-        ones too, and the effects of these are deleted and overwritten on the disk, as exactly as by
-        ``forget``, which deletes the examples as well: the active and the previous model are fitted
-        to the other labels, and old logits are written again. Where bytes are left that cannot be
+        The examples are kept, for the next replacement or another label. Their labels, including
+        earlier ones, and the effects of these are deleted and overwritten on the disk, as exactly
+        as by ``forget``, which also deletes the examples. The active and the previous model are
+        fitted to the other labels, and old logits are written again. If some bytes cannot be
         overwritten now, ``forget([])`` tries again, and returns whether it is done.
 
         Args:
-            examples: n texts, ``Match`` or ``Item`` objects, or their ids. One that the device does
-                not have, or that has no label, is ignored.
-            adapter: The task of the examples, by its adapter's name; None is the device's own.
+            examples: The n texts, ``Match`` or ``Item`` objects, or their ids. An example that the
+                device does not have, or that has no label, is ignored.
+            adapter: The task of the examples, by its adapter's name; None is the device's own task.
 
         Returns:
-            The result of the fit, as of ``learn``.
+            The result of the fit, as from ``learn``.
 
         Raises:
-            DataError: An example is not of the task's kind.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DataError: If an example is not of the task's kind.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> device.unlabel(["you absolute clown"]).labelled
@@ -772,7 +780,7 @@ class Device:
     def _ids(
         self, examples: Iterable[int | StoredExample | Example], adapter: str | None
     ) -> list[int]:
-        """The ids of examples that an app has chosen."""
+        """Return the ids of examples that an app has chosen."""
         learner = self._learner(adapter)
         ids, others = check_chosen(examples, learner.task.held().head.task)
         return [*ids, *learner.ids(others)]
@@ -784,18 +792,19 @@ class Device:
         label: Label = None,
         adapter: str | None = None,
     ) -> Iterator[StoredExample]:
-        """The examples that the device keeps, in the order in which they were added.
+        """Return the examples that the device keeps, in the order in which they were added.
 
         Args:
-            labelled: Only those with a label, or only those without.
-            label: Only those with this label, or with exactly this set of tags.
+            labelled: True returns only examples with a label, False only those without.
+            label: Returns only examples with this label, or with exactly this set of tags.
             adapter: The task of the examples; see ``predict``.
 
         Returns:
-            Examples with their ids, labels and times; see ``StoredExample``.
+            The examples with their ids, labels and times; see ``StoredExample``.
 
         Raises:
-            DataError: ``labelled`` is none of its values, or ``label`` is not one of the model's.
+            DataError: If ``labelled`` is none of its values, or ``label`` is not one of the
+                model's.
 
         Examples:
             >>> [row.example for row in device.examples(label=1)]
@@ -831,19 +840,21 @@ class Device:
         """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
 
         Every row has the split ``"train"``, and the times of the example and of its label. Labels
-        are JSON integers or strings, as the device's are; ratings are numbers, and sets of tags
-        lists.
+        are JSON integers or strings, as the device's labels are; ratings are numbers, and sets of
+        tags are lists.
 
         Args:
-            target: A file to create or replace, for its user alone (mode 0600); or a stream.
-            user: The rows' user.
+            target: A file to create or replace, which only its user may read (mode 0600); or a
+                stream.
+            user: The name of the user in the rows.
             adapter: The task whose examples are written; see ``predict``.
 
         Returns:
-            How many rows were written.
+            The number of rows that were written.
 
         Raises:
-            DataError: It cannot be written there, texts are not kept, or ``user`` is no name.
+            DataError: If the target cannot be written, texts are not kept, or ``user`` is not a
+                name.
 
         Examples:
             >>> device.export_data("mine.jsonl")
@@ -851,7 +862,7 @@ class Device:
         """
         name = check_name(user, "user")
         if not self._folder.store.texts.kept:
-            raise DataError("there is no text to write: this device was made to keep none")
+            raise DataError("there is no text to write, because this device does not store texts")
         return write_rows(target, [*self.examples(adapter=adapter)], name)
 
     def preview(
@@ -863,26 +874,26 @@ class Device:
         dimension: int | None = None,
         trust: Trust | None = None,
     ) -> Preview:
-        """Estimate a release's worth to this user, and its cost; nothing is installed or written.
+        """Estimate a release's worth to this user, and its cost, without installing anything.
 
-        The replacement is prepared up to its commit, and discarded: over a bridge, or with words,
-        that takes no forward pass but for a few probes; without either it takes the budget's. The
-        active model is fitted once more, to compare with.
+        The replacement is prepared up to its commit, and discarded. Over a bridge, or with n-gram
+        features, that takes no forward pass but for a few probes; without either, it takes the
+        budget's passes. The active model is fitted once more for the comparison.
 
         Args:
             bundle: The new release's file; None for the app's own ``encoder``.
-            budget: Limits of the replacement's cost; None is ``Budget()``.
+            budget: The limits of the replacement's cost; None is ``Budget()``.
             encoder: The app's next encoder, in place of a release.
-            dimension: Length of its embeddings.
-            trust: The vendor's public key; None takes the key of ``create``, where there was one.
+            dimension: The length of the encoder's embeddings.
+            trust: The vendor's public key; None takes the key of ``create``, if there was one.
 
         Returns:
-            Losses of the old, the vendor's new and the carried model on the same labelled
+            The losses of the old, the vendor's new and the carried model on the same labelled
             examples, each left out, and what the replacement would cost.
 
         Raises:
-            BundleError: As ``replace`` would.
-            DataError: An argument cannot be used.
+            BundleError: If ``replace`` would raise it.
+            DataError: If an argument cannot be used.
 
         Examples:
             >>> preview = device.preview(fala_sim.sample_release("bert"))
@@ -908,71 +919,76 @@ class Device:
     ) -> Report:
         """Replace the backbone, and carry the personal models of all tasks over.
 
-        Where the release has a bridge from the old backbone, or words, a new personal model is
-        installed before any forward pass, and is then refined within the budget, as ``refine``
-        does. Otherwise the first of the budget's texts are representatives, chosen by correlation
-        clustering on the old embeddings. Before it is installed the new release is run on edge-case
-        texts in a process of its own, and on the device's own texts here. The old model stays for
-        ``rollback``, even if an app that was killed passes the active release again. After any
-        failure the active model is the old one, or the new one as first fitted.
+        If the release has a bridge from the old backbone, or n-gram features, a new personal model
+        is installed before any forward pass, and is then refined within the budget, as ``refine``
+        does. Otherwise the first texts of the budget are representatives, chosen by correlation
+        clustering on the old embeddings. Before it is installed, the new release is run on
+        edge-case texts in a separate process, and on the device's own texts here. The old model
+        stays for ``rollback``, even if an app that was killed passes the active release again.
+        After any failure the active model is the old one, or the new one as first fitted.
 
-        The new release is on trial until ``confirm``, or until it has predicted 100
-        examples. A rollback ends the trial, too; a second rollback starts it anew. On trial, every
-        process runs the release on a few probes before its first prediction. If it fails on one, or
-        on a text of a refinement, or if three processes in a row end there, the device falls back
-        to the previous model, fits it to newer labels, and reports why (``Status.fell_back``,
-        until the next replacement or rollback; a warning in the log). There is no rollback to the
-        failed release. Predictions are counted in memory, and written when they are enough or at
-        ``close``: those of a process that is killed do not count, and the trial lasts longer.
-        Replacing a release on trial confirms it, since it becomes the previous one: use it first,
-        or roll back.
+        The new release is on trial until ``confirm``, or until it has predicted 100 examples. A
+        rollback also ends the trial, and a second rollback starts a new one. On trial, every
+        process runs the release on a few probes before its first prediction. If the release fails
+        on a probe, or on a text of a refinement, or if three consecutive processes end there, the
+        device falls back to the previous model, fits it to newer labels, and reports why
+        (``Status.fell_back``, until the next replacement or rollback; also a warning in the log).
+        There is no rollback to the failed release. Predictions are counted in memory, and written
+        when they are enough or at ``close``. Those of a process that is killed do not count, and
+        the trial lasts longer. Replacing a release on trial confirms it, since it becomes the
+        previous one, so use it first, or roll back.
 
         Args:
-            bundle: The new release's file; it is copied. It is for the same task and has this
-                device's labels, in any order; it may have more. None for the app's own ``encoder``.
-            budget: Limits of its cost; None is ``Budget()``.
-            encoder: The app's next encoder, in place of a release; see ``create``. Its name differs
-                from the old one's. The device keeps its labels, and the old embeddings stay usable
-                without the old encoder. From now on ``open`` takes this one, or both by their
-                names, where a rollback may follow.
-            dimension: Length of its embeddings. Without a function nothing is encoded: pass the
-                items again with their new vectors to ``learn``.
+            bundle: The new release's file, which is copied. It must be for the same task and have
+                this device's labels, in any order; it may have more. None for the app's own
+                ``encoder``.
+            budget: The limits of the cost; None is ``Budget()``.
+            encoder: The app's next encoder, in place of a release; see ``create``. Its name must
+                differ from the old encoder's name. The device keeps its labels, and the old
+                embeddings stay usable without the old encoder. From now on ``open`` takes this
+                encoder, or both by their names if a rollback may follow.
+            dimension: The length of the encoder's embeddings. Without a function nothing is
+                encoded, so pass the items again with their new vectors to ``learn``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is worse for
-                this user than the active model, beyond noise; ``"better-than-vendor"`` one where it
-                is worse than the vendor's new model. Labels of texts that both backbones have
-                encoded decide (``Comparison``); up to 20 forward passes of the budget are spent for
-                it first, on random texts. ``"better-than-old"`` is ``Comparison.worse``, which
+                this user than the active model, beyond noise; ``"better-than-vendor"`` refuses one
+                if it is worse than the vendor's new model. Labels of texts that both backbones have
+                encoded decide (``Comparison``); up to 20 forward passes of the budget are first
+                spent on random texts for this. ``"better-than-old"`` is ``Comparison.worse``, which
                 also weighs whether the two vendor models agree. ``"always"`` refuses nothing;
                 ``Report.worse`` reports it in any case, and ``preview`` beforehand.
-            trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
-                either: the release must have its signature beside it, as ``fala-export sign``
-                writes it. None takes the key of ``create``, where there was one.
-            allow_older: True accepts a release whose version is below one that this device has
-                had, or that is of another product. A release without a version is always accepted.
-            progress: Called with a stage's name, the units done and their total. If it returns
-                False, the work ends: before the installation with ``CancelledError`` and nothing
-                changed, afterwards with the report. It may use the device. If the device learns
-                meanwhile, the first model is fitted once more, without calls of it.
-            adapters: The vendor's adapters for the new backbone, one for every loaded one: files,
-                whose names are the tasks', or files by the tasks' names. All tasks are replaced in
-                one transaction, and rolled back together. One whose adapter fits the new backbone
-                already needs none. The budget is for all together: a text that two tasks have in
-                the same adapter is encoded once.
+            trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of either.
+                The release must have its signature beside it, as ``fala-export sign`` writes it.
+                None takes the key of ``create``, if there was one.
+            allow_older: True accepts a release whose version is below one that this device has had,
+                or that is of another product. A release without a version is always accepted.
+            progress: A function that is called with a stage's name, the units done and their total.
+                If it returns False, the work ends: before the installation with ``CancelledError``
+                and nothing changed, afterwards with the report. The function may use the device. If
+                the device learns meanwhile, the first model is fitted once more, without calling
+                the function.
+            adapters: The vendor's adapters for the new backbone, one for every loaded adapter:
+                files, which have the names of the tasks, or files by the names of the tasks. All
+                tasks are replaced in one transaction, and rolled back together. A task whose
+                adapter already fits the new backbone needs none. The budget is for all tasks
+                together: a text that two tasks have in the same adapter is encoded once.
 
         Returns:
             What was done, what was decided and what it cost.
 
         Raises:
-            BundleError: The release cannot be trusted, or is not for this task and these labels.
-            OlderReleaseError: It is older, or of another product, without ``allow_older``.
-            DataError: An argument cannot be used.
-            MissingExtraError: The release, or ``trust``, needs a library that is missing or broken.
-            MissingAdapterError: A loaded adapter has no successor; delete it first, or pass one.
-            UnknownAdapterError: An adapter is passed that has no predecessor.
-            WorseModelError: It would be worse, and ``accept`` refuses that; nothing changed.
-            CancelledError: ``progress`` returned False.
-            DeviceError: The device's folder cannot be written.
-            DeviceChangedError: Another release was installed meanwhile.
+            BundleError: If the release cannot be trusted, or is not for this task and these labels.
+            OlderReleaseError: If the release is older, or of another product, without
+                ``allow_older``.
+            DataError: If an argument cannot be used.
+            MissingExtraError: If the release, or ``trust``, needs a library that is missing or
+                broken.
+            MissingAdapterError: If a loaded adapter has no successor; delete it first, or pass one.
+            UnknownAdapterError: If an adapter is passed that has no predecessor.
+            WorseModelError: If the new model would be worse, and ``accept`` refuses it; nothing
+                changed.
+            CancelledError: If ``progress`` returned False.
+            DeviceError: If the device's folder cannot be written.
+            DeviceChangedError: If another release was installed meanwhile.
 
         Examples:
             >>> bert = fala_sim.sample_release("bert")
@@ -1002,7 +1018,7 @@ class Device:
         dimension: int | None,
         trust: Trust | None,
     ) -> Iterator[Path]:
-        """The file of a vendor's release, or of one for the app's own encoder; see ``replace``."""
+        """Yield the file of a vendor's release, or of one made for the app's own encoder."""
         asked = check_source(bundle, encoder, dimension, trust)
         if asked is None:
             yield check_release(bundle)
@@ -1032,45 +1048,48 @@ class Device:
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
-        The repository follows The Update Framework (``fala-export publish`` keeps one). Metadata is
-        rejected that the keys of the trusted root did not sign, that has expired, or that is older
-        than what this device has seen. A release that the user rolled back is skipped until the
-        vendor publishes another. An interrupted download resumes at the next call. The release is
-        then installed as by ``replace``.
+        The repository follows The Update Framework (``fala-export publish`` keeps one). Metadata
+        are rejected if the keys of the trusted root did not sign them, if they have expired, or if
+        they are older than those that this device has seen. A release that the user rolled back is
+        skipped until the vendor publishes another one. An interrupted download resumes at the next
+        call. The release is then installed as by ``replace``.
 
-        Needs the extra ``ota``.
+        This method needs the extra ``ota``.
 
         Args:
             url: The repository's address, with http or https.
             root: The trusted root that the app pins: a ``root.json`` of the repository, as bytes
                 or as a file.
-            product: Whose releases; None takes the installed release's product.
-            limits: Time and size limits of the download; None is ``UpdateLimits()``.
-            budget: Limits of the replacement's cost; None is ``Budget()``.
+            product: The product whose releases are installed; None takes the installed release's
+                product.
+            limits: The limits of the download's time and size; None is ``UpdateLimits()``.
+            budget: The limits of the replacement's cost; None is ``Budget()``.
             accept: Which models may be installed, as in ``replace``.
-            progress: Called as in ``replace``; during ``"download"`` it counts bytes.
-            adapters: The vendor's adapters for the new backbone, one for every loaded one.
+            progress: A function that is called as in ``replace``; during ``"download"`` it counts
+                bytes.
+            adapters: The vendor's adapters for the new backbone, one for every loaded adapter.
 
         Returns:
             The report of ``replace``; None if no release is newer.
 
         Raises:
-            DownloadError: The repository cannot be reached, sends too much or too slowly, or
+            DownloadError: If the repository cannot be reached, sends too much or too slowly, or
                 breaks off.
-            UntrustedUpdateError: The vendor did not sign what it sends. Its subclasses are for
-                metadata that has expired, or is older than what was seen.
-            UpdateError: It has no such product, or another update is under way.
-            DataError: ``root`` is no repository's root, or another argument cannot be used.
-            MissingExtraError: The extra is not installed.
-            FalaError: The errors of ``replace``.
+            UntrustedUpdateError: If the vendor did not sign what the repository sends. Subclasses
+                are for metadata that have expired, or are older than those that were seen.
+            UpdateError: If the repository has no such product, or another update is under way.
+            DataError: If ``root`` is not a repository's root, or another argument cannot be used.
+            MissingExtraError: If the extra is not installed.
+            FalaError: If ``replace`` raises it.
         """
         with needs("signed updates need an extra", extra="ota"):
             from fala.updates.client import Source, newer_release, repository_url, trusted_root
         budget = check_budget(budget)
-        download = check_limits(limits, UpdateLimits, "limits are a fala.UpdateLimits")
+        download = check_limits(limits, UpdateLimits, "limits must be a fala.UpdateLimits")
         active = opened(self._own).release.bundle.manifest
         product_name = check_product(product) or active.product or DEFAULT_PRODUCT
-        # Checked before any download. A product that was passed by name may be another one.
+        # Arguments are checked before any download. A product that is passed by name may be another
+        # one.
         origin = replace_fields(self._folder.signed(None), verified=True)
         terms = check_terms(accept, origin, adapters, allow_older=product_name != active.product)
         run, settings = Run(budget, check_progress(progress)), self._folder.store.settings
@@ -1093,22 +1112,23 @@ class Device:
     ) -> Report:
         """Refine the last replacement: encode more of the user's texts, and fit again.
 
-        For the app's idle time. Every batch of texts is committed with the model fitted to it:
-        after an interruption or a kill the next call resumes there. It ends early if a batch
-        changed next to nothing, all texts are encoded, or another model is active meanwhile.
+        Call this in the app's idle time. Every batch of texts is committed with the model fitted to
+        it, so after an interruption or a kill the next call resumes there. The refinement ends
+        early if a batch changed next to nothing, all texts are encoded, or another model has become
+        active meanwhile.
 
         Args:
             budget: Further forward passes and seconds; None is ``Budget()``.
-            progress: Called with a stage's name, the units done and their total; if it returns
-                False, the work ends there.
+            progress: A function that is called with a stage's name, the units done and their total;
+                if it returns False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
 
         Returns:
-            What was done. ``old`` and ``new`` are the same backbone.
+            What was done, in which ``old`` and ``new`` are the same backbone.
 
         Raises:
-            DataError: An argument cannot be used.
-            DeviceError: The device's folder cannot be written.
+            DataError: If an argument cannot be used.
+            DeviceError: If the device's folder cannot be written.
 
         Examples:
             >>> bert = fala_sim.sample_release("bert")
@@ -1127,10 +1147,10 @@ class Device:
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.
 
-        For an app with checks of its own. Does nothing if nothing is on trial.
+        This is for an app with its own checks. It does nothing if no release is on trial.
 
         Raises:
-            DeviceError: The device's folder cannot be written.
+            DeviceError: If the device's folder cannot be written.
 
         Examples:
             >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
@@ -1141,23 +1161,24 @@ class Device:
         confirm(self._folder)
 
     def add_labels(self, labels: Iterable[OneLabel]) -> LearnReport:
-        """Add labels, or tags, to a device of the app's own encoder, and fit to all of them.
+        """Add labels or tags to a device of the app's own encoder, and fit to all of them.
 
         Nothing is encoded again. Examples that were labelled before an added tag existed count as
-        ones without it, until they are labelled again. A rollback goes back to the model without
-        the added labels, no longer to an earlier encoder, and keeps the examples that have one.
+        examples without it, until they are labelled again. A rollback then goes back to the model
+        without the added labels instead of an earlier encoder, and keeps the examples that have one
+        of them.
 
         Args:
-            labels: Strings or integers, as those of ``labels``; those that the device has are
+            labels: Strings or integers, like those of ``labels``; those that the device has are
                 ignored.
 
         Returns:
-            The result of the fit, as of ``learn``.
+            The result of the fit, as from ``learn``.
 
         Raises:
-            DataError: One cannot be a label.
-            UsageError: The labels come with a vendor's release, or there is a rating.
-            DeviceError: The device's folder cannot be written.
+            DataError: If a value cannot be a label.
+            UsageError: If the labels come with a vendor's release, or the device has a rating.
+            DeviceError: If the device's folder cannot be written.
 
         Examples:
             >>> def encoder(texts):
@@ -1176,13 +1197,13 @@ class Device:
         run = Run(Budget(forward_passes=0))
         with own.written() as path, run:
             replaced = replace(self._own, path, run, terms)
-        confirm(self._folder)  # the encoder has been in use
+        confirm(self._folder)  # confirmed because the encoder has been in use
         return learner.report(self._snapshot(None), replaced.first.model)
 
     def rollback(self) -> RollbackReport:
         """Make the model before the last replacement active; a second call undoes the first.
 
-        All tasks are rolled back together, and fitted to newer labels where their backbones have
+        All tasks are rolled back together, and fitted to newer labels if their backbones have
         encoded the texts.
 
         Returns:
@@ -1190,12 +1211,12 @@ class Device:
 
         Raises:
             DeviceError: If no previous model is kept, or an adapter was loaded since.
-            BundleError: The previous release is damaged; the device stays as it is.
+            BundleError: If the previous release is damaged; the device then stays as it is.
 
         Examples:
             >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
             >>> print(device.rollback())
-            The device went from bert back to glove. Active is the personal model, as it was. \
+            The device went from bert back to glove. The personal model is active, as it was. \
             Labels stay: 4 of 4 examples have one.
         """
         old = opened(self._own).release.name
@@ -1217,19 +1238,19 @@ class Device:
     def compare(self, examples: Iterable[Example], *, adapter: str | None = None) -> SideBySide:
         """Return the decisions of the previous model and of the active one on the same examples.
 
-        For an app that shows what a release on trial changes, before ``confirm`` or ``rollback``.
-        The previous model is as it was when it was replaced, without later labels. The examples
-        are not kept, and do not count as predictions of the trial.
+        This is for an app that shows what a release on trial changes, before ``confirm`` or
+        ``rollback``. The previous model is as it was when it was replaced, without later labels.
+        The examples are not kept, and do not count as predictions of the trial.
 
         Args:
-            examples: n texts, or ``Match`` objects.
-            adapter: The task, by its adapter's name; None is the device's own.
+            examples: The n texts, or ``Match`` objects.
+            adapter: The task, by its adapter's name; None is the device's own task.
 
         Raises:
-            DataError: An example is not of the task's kind.
-            DeviceError: No previous model is kept, or it is damaged.
-            EncoderError: The app's own encoder of one of the two releases was not passed.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DataError: If an example is not of the task's kind.
+            DeviceError: If no previous model is kept, or it is damaged.
+            EncoderError: If the app's own encoder of one of the two releases was not passed.
+            UnknownAdapterError: If no adapter of this name is loaded.
 
         Examples:
             >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
@@ -1254,31 +1275,32 @@ class Device:
     ) -> str:
         """Load a further task: an adapter in the installed release's backbone, with its head.
 
-        Its examples, labels and personal model are its own: the other tasks' predictions stay the
-        same, to the bit. Methods select it by ``adapter=``. A release on trial is confirmed. The
-        adapter has to be deleted before a rollback to the previous release, which it does not fit.
+        The task has its own examples, labels and personal model, so the other tasks' predictions
+        stay the same, to the bit. Methods select the task by ``adapter=``. A release on trial is
+        confirmed. The adapter has to be deleted before a rollback to the previous release, which it
+        does not fit.
 
         Args:
-            path: The adapter's file, as ``fala-export adapter`` writes it; it is copied.
-            name: The task's name; None takes the bundle's.
+            path: The adapter's file, as ``fala-export adapter`` writes it; the file is copied.
+            name: The task's name; None takes the bundle's name.
             positive: The label that ``rank`` orders by, as in ``create``.
-            trust: The vendor's public key; None takes the key of ``create``, where there was one.
+            trust: The vendor's public key; None takes the key of ``create``, if there was one.
 
         Returns:
-            Its name.
+            The task's name.
 
         Raises:
-            BundleMismatchError: It is no adapter, or was made for another backbone.
-            BundleError: It cannot be trusted, or cannot predict.
-            DataError: There is one of this name already, or an argument cannot be used.
-            DeviceError: The device's folder cannot be written.
+            BundleMismatchError: If the bundle is not an adapter, or was made for another backbone.
+            BundleError: If the adapter cannot be trusted, or cannot predict.
+            DataError: If an adapter of this name is loaded already, or an argument cannot be used.
+            DeviceError: If the device's folder cannot be written.
         """
         file = check_path(path, "path")
         name = None if name is None else check_adapter_name(name)
         self._learner().ready()
         name = load(self._own, file, name, positive, self._folder.signed(trust))
         learner = self._learner(name)
-        if learner.store.examples.counts()[0]:  # a repair has kept them
+        if learner.store.examples.counts()[0]:  # a repair has kept examples of this task
             learner.fit()
         _log.info("%s: adapter %s loaded", self._folder.path, name)
         return name
@@ -1286,13 +1308,13 @@ class Device:
     def delete_adapter(self, name: str) -> None:
         """Delete a task: its adapter, examples and labels, embeddings and logits.
 
-        All is overwritten on the disk; a text stays if another task has it.
+        Everything is overwritten on the disk; a text stays if another task has it.
 
         Args:
             name: The adapter's name.
 
         Raises:
-            UnknownAdapterError: None of this name is loaded.
+            UnknownAdapterError: If no adapter of this name is loaded.
         """
         learner = self._learner(check_adapter_name(name))
         delete_adapter(learner.task)
@@ -1301,19 +1323,19 @@ class Device:
         _log.info("%s: adapter %s deleted", self._folder.path, name)
 
     def _snapshot(self, adapter: str | None) -> Snapshot:
-        """A task as it is now.
+        """Return the snapshot of a task as it is now.
 
         Raises:
-            DataError: The name of the adapter is invalid.
-            UnknownAdapterError: No adapter of this name is loaded.
+            DataError: If the name of the adapter is invalid.
+            UnknownAdapterError: If no adapter of this name is loaded.
         """
         return opened(self._learner(adapter).task)
 
     def _learner(self, adapter: str | None = None) -> Learner:
-        """A task that learns, by its adapter's name, whether one is loaded or not.
+        """Return the learner of a task, by its adapter's name, whether one is loaded or not.
 
         Raises:
-            DataError: The name is invalid.
+            DataError: If the name is invalid.
         """
         name = "" if adapter is None else check_adapter_name(adapter)
         if (learner := self._learners.get(name)) is not None:
@@ -1322,7 +1344,7 @@ class Device:
         return self._learners.setdefault(name, Learner(Task(self._folder, name, self._own)))
 
     def _answer(self, examples: Iterable[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:
-        """The head of a task's active model, and its logits of an app's n examples, (n, C)."""
+        """Return the head of a task's active model, and its logits of n examples, (n, C)."""
         return self._logits(check_readable(examples, snapshot), snapshot)
 
     def _logits(self, examples: list[Example], snapshot: Snapshot) -> tuple[Head, Vectors]:

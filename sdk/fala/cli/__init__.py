@@ -1,4 +1,4 @@
-"""What the commands of all three packages share; the command ``fala-device`` is in ``device``."""
+"""What the commands of all three packages share; ``device`` has the command ``fala-device``."""
 
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named

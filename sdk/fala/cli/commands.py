@@ -1,4 +1,4 @@
-"""Shared by all commands of the project: errors in one line, exit codes and Ctrl-C.
+"""What all commands of the project share: errors in one line, exit codes and Ctrl-C.
 
 ``-h`` and ``--help`` list every name that an option takes. An error is printed in one line. The
 exit status is:
@@ -26,12 +26,12 @@ from fala.cli.names import listed, with_suggestion
 
 MISTAKE, INTERRUPTED = 1, 130
 
-#: The outermost commands' ``context_settings``; subcommands inherit them.
+#: The ``context_settings`` of the outermost commands, which subcommands inherit.
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class Command(click.Command):
-    """A command that prints FaLA's errors, the operating system's and Ctrl-C in one line."""
+    """A command that prints errors of FaLA and the operating system, and Ctrl-C, in one line."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
@@ -50,7 +50,7 @@ class Group(click.Group):
     """A group of such commands.
 
     Attributes:
-        extra: The extra that its commands need; None is the base install.
+        extra: The extra that the commands need; None if the base install is enough.
     """
 
     command_class = Command
@@ -90,13 +90,13 @@ def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]
         # Extension modules raise ImportError when Ctrl-C interrupts their import.
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise _Failure(program, "interrupted", INTERRUPTED) from error
-        # A missing module of the project is a broken installation, not a missing extra.
+        # A missing module of the project means a broken installation, not a missing extra.
         if extra is None or (error.name or "").startswith("fala"):
             raise
         raise _Failure(program, f"this needs an extra: {install_hint(extra)} ({error})") from error
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise  # nobody reads the output any more: click exits quietly
+            raise  # nobody reads the output any more, so click exits quietly
         name = "" if error.filename is None else f"{error.filename}: "
         raise _Failure(program, f"{name}{error.strerror or error}") from error
 
@@ -112,7 +112,7 @@ def dropped_interrupts_repeated() -> Iterator[None]:
     def repeat(dropped: sys.UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
             timer = threading.Timer(_REPEATED_AFTER, _thread.interrupt_main)
-            timer.daemon = True  # it does not delay the exit of a command
+            timer.daemon = True  # so that it does not delay the exit of a command
             with suppress(RuntimeError):  # no thread can be started
                 timer.start()
         else:
@@ -125,4 +125,4 @@ def dropped_interrupts_repeated() -> Iterator[None]:
         sys.unraisablehook = hook
 
 
-_REPEATED_AFTER = 0.05  # seconds; the callback ends within them
+_REPEATED_AFTER = 0.05  # seconds, within which the callback ends

@@ -39,7 +39,9 @@ def command() -> None:
 @_FOLDER
 @click.option("--repair", is_flag=True, help="Repair it; a damaged file is renamed.")
 @click.option(
-    "--bundle", type=click.Path(), help="With --repair: a release, if none in the folder is whole."
+    "--bundle",
+    type=click.Path(),
+    help="With --repair: a release to use if none in the folder is whole.",
 )
 @click.option(
     "--trust", type=click.Path(),
@@ -47,7 +49,7 @@ def command() -> None:
 )  # fmt: skip
 @click.option(
     "--unsigned", is_flag=True,
-    help="With --repair: the device required no signature, if that cannot be read.",
+    help="With --repair: accept that the device required no signature, if that cannot be read.",
 )  # fmt: skip
 @click.option(
     "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
@@ -66,10 +68,10 @@ def doctor(
 ) -> None:
     """Check a device's FOLDER: its store, slots, bundles and examples.
 
-    With --repair all that can be read of a damaged store is written to a new one, and the personal
-    models are fitted again; the damaged file stays in the folder under another name. Without
-    --repair nothing is repaired. Close the app first. The exit status is 1 while something is
-    damaged.
+    With --repair, everything that can be read of a damaged store is written to a new one, and the
+    personal models are fitted again; the damaged file stays in the folder under another name.
+    Without --repair, nothing is repaired. Close the app first. The exit status is 1 while something
+    is damaged.
     """
     for name, given in (("bundle", bundle), ("trust", trust), ("unsigned", unsigned or None)):
         if given is not None and not repair:
@@ -140,14 +142,14 @@ def update(
 
 
 def _nothing_newer(status: Status, product: str | None) -> str:
-    """Why no release was installed, where the repository has none that the device never had."""
+    """Say why no release was installed, if the repository has none that the device never had."""
     if product in (None, status.product):
         if status.rolled_back:
-            return f"{status.previous or 'the newest release'}: skipped: you rolled it back"
+            return f"{status.previous or 'the newest release'}: skipped, because you rolled it back"
         if status.fell_back is not None:
             reason = f"it failed its trial: {status.fell_back}"
             return f"{status.release}: the release after it is skipped: {reason}"
-    return f"{status.release}: nothing newer"
+    return f"{status.release}: no newer release"
 
 
 @command.command()
@@ -179,8 +181,8 @@ def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> No
     help="The condition for installing the release on a device.",
 )  # fmt: skip
 @click.option(
-    "--jobs", type=click.IntRange(1), show_default="one a core",
-    help="Processes, with a device at a time in each.",
+    "--jobs", type=click.IntRange(1), show_default="one per core",
+    help="Processes, each with one device at a time.",
 )  # fmt: skip
 @click.option("--key-file", type=click.Path(path_type=Path), help="The 32-byte key of all devices.")
 @JSON
@@ -199,9 +201,9 @@ def replace_every(
 ) -> None:
     """Replace the backbone of many DEVICES by RELEASE, and carry every personal model over.
 
-    DEVICES is a folder with the devices' folders in it, or in its folders; or a file with a folder
-    a line (- is standard input). The devices may be in use. After an interruption run the command
-    again: it goes on where it was. The exit status is 1 if a device failed.
+    DEVICES is a folder with the devices' folders in it, or in its folders; or a file with one
+    folder per line (- is standard input). The devices may be in use. After an interruption, run the
+    command again: it continues where it stopped. The exit status is 1 if a device failed.
     """
     key = None if key_file is None else key_file.read_bytes()
     try:
@@ -212,7 +214,7 @@ def replace_every(
                 key=None if key is None else lambda _: key, progress=progress,
             )  # fmt: skip
     except KeyboardInterrupt:
-        click.echo("run the command again: it goes on where it was", err=True)
+        click.echo("run the command again: it continues where it stopped", err=True)
         raise
     _print(as_json, result.to_dict(), _replaced_lines(result))
     if result.failed:
@@ -221,12 +223,12 @@ def replace_every(
 
 @command.command("releases")
 @_FOLDER
-@click.option("--remove-unused", is_flag=True, help="Delete those that no device uses.")
+@click.option("--remove-unused", is_flag=True, help="Delete the releases that no device uses.")
 @JSON
 def list_releases(folder: Path, remove_unused: bool, as_json: bool) -> None:
     """List the releases that devices share in FOLDER, and how many devices use each.
 
-    A device uses the release that is active, and the one that it can go back to.
+    A device uses the release that is active, and the release that it can go back to.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
@@ -246,18 +248,18 @@ def list_releases(folder: Path, remove_unused: bool, as_json: bool) -> None:
         f"{', deleted' if row['removed'] else ''}"
         for row in rows
     ]
-    _print(as_json, rows, lines or [f"{folder}: no release"])
+    _print(as_json, rows, lines or [f"{folder}: no releases"])
 
 
 def _listed_devices(place: Path) -> list[Path]:
-    """Return the devices of a folder, or of a list.
+    """Return the devices in a folder, or in a list.
 
     Raises:
-        DataError: There is none.
+        DataError: If there is no device.
     """
     if place.is_dir():
         folders = [folder for depth in ("*", "*/*") for folder in place.glob(depth)]
-        # One whose store is lost is a device that fails, and is listed.
+        # A device whose store is lost fails, and is listed.
         found = sorted(
             folder for folder in folders
             if (folder / STORE).exists() or (folder / BUNDLES).exists()
@@ -266,13 +268,13 @@ def _listed_devices(place: Path) -> list[Path]:
         with click.open_file(os.fspath(place), encoding="utf-8") as lines:
             found = [Path(line.rstrip("\n")) for line in lines if line.strip()]
     if not found:
-        raise DataError(f"{place}: no device in it, nor in its folders")
+        raise DataError(f"{place}: there is no device in it, nor in its folders")
     return found
 
 
 @contextmanager
 def _devices_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Progress with the devices done, their rate, and the time that is left."""
+    """Show progress with the devices done, their rate, and the time that is left."""
     began = time.monotonic()
     with device_progress("devices") as show:
 
@@ -299,7 +301,7 @@ def _replaced_lines(result: ReplacedAll) -> list[str]:
         + ", ".join(f"{getattr(result, name)} {name.replace('_', ' ')}" for name in names)
         for title, names in counts.items()
     ]
-    lines.append(f"{result.seconds:.1f} s, {result.a_second:.1f} devices a second")
+    lines.append(f"{result.seconds:.1f} s, {result.a_second:.1f} devices per second")
     return lines + [f"{each.path}: {each.error}: {each.message}" for each in result.failures]
 
 
@@ -349,7 +351,7 @@ def _repair_lines(report: RepairReport) -> list[str]:
 
 
 def _preview_lines(preview: Preview) -> list[str]:
-    """Describe a preview: losses, and the cost of the replacement."""
+    """Describe a preview by losses and the cost of the replacement."""
     losses = (
         (f"{preview.old}, the active model", preview.comparison.old),
         (f"{preview.new}, the vendor's model", preview.comparison.vendor),

@@ -28,11 +28,11 @@ class Described(click.Choice[str]):
         self._about = about
 
     def about(self) -> About:
-        """Every name with its description."""
+        """Return every name with its description."""
         return self._about
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """Return the message for a value that is none of the names."""
+        """Return the message for a value that is not one of the names."""
         message = super().get_invalid_choice_message(value, ctx)
         return f"{message} {question}" if (question := _suggestion(value, self._about)) else message
 
@@ -55,15 +55,15 @@ class Named(click.types.StringParamType):
         """Take names.
 
         Args:
-            about: Returns every name with its description.
-            several: Whether it may be several names, with commas between them.
-            files: Whether it may be a file or a folder instead.
+            about: A function that returns every name with its description.
+            several: Whether the text may be several names, with commas between them.
+            files: Whether the text may be a file or a folder instead.
         """
         self._names = about
         self._several, self._files = several, files
 
     def about(self) -> About:
-        """Every name with its description."""
+        """Return every name with its description."""
         return self._names()
 
     def convert(
@@ -81,7 +81,7 @@ class Named(click.types.StringParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """Return the names that begin with the incomplete word, or with the last one of several."""
+        """Return the names that begin with the incomplete word, or with the last of several."""
         try:
             about = self._names()
         except ImportError:  # an extra is not installed
@@ -92,7 +92,7 @@ class Named(click.types.StringParamType):
 
 
 def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Sections of a help text, each a title and rows; parameters with equal names share one."""
+    """Yield sections of a help text, each with a title and rows; equal lists of names share one."""
     sections: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for param in params:
         if not isinstance(param.type, (Described, Named)):
@@ -112,7 +112,7 @@ def with_suggestion(ctx: click.Context, message: str) -> str:
 
     Args:
         ctx: The context of the failed command.
-        message: The error's message.
+        message: The message of the error.
     """
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")

@@ -38,9 +38,9 @@ def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> 
     """Show the progress of a step on standard error.
 
     Args:
-        label: The step's name.
+        label: The name of the step.
         length: The length of the whole step, in any unit; 0 if it is unknown.
-        log: Gets a line, at level INFO, after a step of two seconds or more.
+        log: The logger that gets a line, at level INFO, after a step of two seconds or more.
 
     Yields:
         A bar. If standard error is not a terminal (as in the log of a build), it prints a line
@@ -60,10 +60,10 @@ def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> 
 
 @contextmanager
 def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Like ``progress``, as a device's ``progress`` function, which names its stages.
+    """Show progress as ``progress`` does, by a device's ``progress`` function, which names stages.
 
     Args:
-        label: The first stage's name.
+        label: The name of the first stage.
     """
     with progress(label) as bar:
 
@@ -86,7 +86,7 @@ class _Lines:
         self._lock = threading.Lock()
 
     def __enter__(self) -> _Lines:
-        with suppress(RuntimeError):  # without a thread a line is printed at an update alone
+        with suppress(RuntimeError):  # without a thread, a line is only printed at an update
             threading.Thread(target=self._wait, name="progress", daemon=True).start()
         return self
 
@@ -110,5 +110,5 @@ class _Lines:
                 return
             self._due = now + _NEXT
             share = f"{self.pos / self.length:.0%}" if self.length else "0%"
-            # 0 % only means that the step has begun.
+            # A share of 0 % only means that the step has begun.
             click.echo(f"{self.label}{' ...' if share == '0%' else f': {share}'}", err=True)

@@ -14,18 +14,18 @@ from fala.solver.decision import Comparison, Difference
 
 
 def comparison_in_words(comparison: Comparison, old: str, new: str = "it") -> str:
-    """Whether a user is worse off, without a full stop.
+    """Say whether a user is worse off, without a full stop.
 
     Args:
         comparison: The comparison.
-        old: Name of the old model.
-        new: Name of the new one.
+        old: The name of the old model.
+        new: The name of the new model.
     """
     to_old = comparison.to_old
     if to_old is None and not comparison.worse:
         return (
             f"{_unknown(old)}: {counted(comparison.labelled, 'label')} of encoded texts "
-            f"{be(comparison.labelled)} too few to judge by"
+            f"{be(comparison.labelled)} too few to compare the models"
         )
     if to_old is None or (comparison.worse and not to_old.worse):
         return _disagreement(comparison, old, new)
@@ -41,7 +41,7 @@ def _unknown(old: str) -> str:
 
 
 def losses_in_words(comparison: Comparison, difference: Difference, before: float | None) -> str:
-    """The carried model's loss against another's."""
+    """Describe the carried model's loss beside another model's loss."""
     return (
         f"{comparison.measure} of {comparison.labelled} labels, each left out, "
         f"{comparison.carried:.3f} against {before:.3f}, a difference of {difference.mean:+.3f} ± "
@@ -50,7 +50,7 @@ def losses_in_words(comparison: Comparison, difference: Difference, before: floa
 
 
 def _disagreement(comparison: Comparison, old: str, new: str) -> str:
-    """How the new vendor model disagrees with the old one; see ``Comparison.disagrees``."""
+    """Say how the new vendor model disagrees with the old one; see ``Comparison.disagrees``."""
     releases, labels = comparison.releases, comparison.to_old_of_all
     if releases is None:
         return ""
@@ -60,9 +60,12 @@ def _disagreement(comparison: Comparison, old: str, new: str) -> str:
         f"user's examples have a correlation of {releases.value:.2f}"
     )
     if labels is None:
-        return f"{words}, and labels are too few to judge by"
+        return f"{words}, and there are too few labels to compare the models"
     if comparison.old_with_labels is not None:
-        words += f", the old one's with the labels one of {comparison.old_with_labels.value:.2f}"
+        words += (
+            ", the old model's logits have one with the labels of "
+            f"{comparison.old_with_labels.value:.2f}"
+        )
     return (
         f"{words}, and {comparison.measure} of all {labels.examples} labels, each left out, has a "
         f"difference of {labels.mean:+.3f} ± {labels.margin:.3f}"
@@ -73,20 +76,21 @@ def _disagreement(comparison: Comparison, old: str, new: str) -> str:
 class Changes(Plain):
     """What a replacement changes for a user: decisions on the labelled examples, each left out.
 
-    Every model decides as ``Device.predict`` does, by the left-out logits of ``Comparison``. All
-    examples count that both models have an input of, real or estimated. Tags are wrong where the
-    set differs from the user's.
+    Every model decides as ``Device.predict`` does, from the left-out logits of ``Comparison``. An
+    example counts if both models have an input for it, real or estimated. A decision on tags is
+    wrong if the set differs from the user's.
 
     Attributes:
-        examples: How many examples count.
-        estimated: How many of them have only an estimated embedding on one of the backbones.
-        measure: ``"error rate"``, in percent; of ratings ``"rmse"``, in their unit.
+        examples: Number of examples that count.
+        estimated: Number of those that have only an estimated embedding on one of the backbones.
+        measure: ``"error rate"``, in percent; for ratings ``"rmse"``, in their unit.
         old: The measure of the old personal model.
-        vendor: That of the vendor's new model; None where there is no vendor.
-        new: That of the new personal model, or of the one that was chosen instead.
+        vendor: The measure of the vendor's new model; None if there is no vendor.
+        new: The measure of the new personal model, or of the model that was chosen instead.
         negative_flips: Ids of the examples that were right before and are wrong now; see
-            ``Device.examples``. None of ratings, which are neither right nor wrong.
-        positive_flips: Ids of those that were wrong before and are right now; None likewise.
+            ``Device.examples``. None for ratings, which are neither right nor wrong.
+        positive_flips: Ids of the examples that were wrong before and are right now; None for
+            ratings.
     """
 
     examples: int
@@ -102,12 +106,12 @@ class Changes(Plain):
 
     @property
     def right_before_wrong_now(self) -> int | None:
-        """Number of negative flips; None of ratings."""
+        """Number of negative flips; None for ratings."""
         return None if self.negative_flips is None else len(self.negative_flips)
 
     @property
     def wrong_before_right_now(self) -> int | None:
-        """Number of positive flips; None of ratings."""
+        """Number of positive flips; None for ratings."""
         return None if self.positive_flips is None else len(self.positive_flips)
 
     @property
@@ -117,7 +121,7 @@ class Changes(Plain):
 
 
 def changes_in_words(changes: Changes | None) -> str:
-    """What changes for a user, without a full stop."""
+    """Say what changes for a user, without a full stop."""
     if changes is None:
         return "What changes for the user is not known: no labelled example can be compared"
     rated = changes.measure == "rmse"
@@ -137,11 +141,11 @@ def changes_in_words(changes: Changes | None) -> str:
     )
     if not rated:
         words += (
-            f"; right before and wrong now: {changes.right_before_wrong_now}, wrong before and "
-            f"right now: {changes.wrong_before_right_now}"
+            f"; {changes.right_before_wrong_now} were right before and are wrong now, and "
+            f"{changes.wrong_before_right_now} were wrong before and are right now"
         )
     if changes.estimated:
-        words += f"; examples whose embedding is only estimated: {changes.estimated}"
+        words += f"; {changes.estimated} of them have only an estimated embedding"
     return words
 
 
@@ -151,14 +155,14 @@ class SideBySide(Plain):
 
     Attributes:
         old: The previous release, by product, version and backbone.
-        new: The active one.
+        new: The active release.
         before: The previous model's decisions, (n,), as ``Device.predict`` returns them.
-        now: The active model's, (n,).
+        now: The active model's decisions, (n,).
         proba_before: The previous model's probabilities, (n, number of its labels), as
-            ``Device.predict_proba`` returns them; None of a rating.
-        proba_now: The active model's, (n, number of labels); None of a rating.
-        differ: Whether the two decide otherwise, (n,); of ratings, whether they are further apart
-            than a tenth of the range.
+            ``Device.predict_proba`` returns them; None for a rating.
+        proba_now: The active model's probabilities, (n, number of labels); None for a rating.
+        differ: Whether the two models decide differently, (n,); for ratings, whether they differ by
+            more than a tenth of the range.
     """
 
     old: str
@@ -174,5 +178,5 @@ class SideBySide(Plain):
         """The comparison in a sentence."""
         return (
             f"{self.new} decides {int(self.differ.sum())} of "
-            f"{counted(len(self.differ), 'example')} otherwise than {self.old}."
+            f"{counted(len(self.differ), 'example')} differently from {self.old}."
         )

@@ -1,4 +1,4 @@
-"""The reports of operations on a device; built once, after the last commit."""
+"""The reports of operations on a device, built once after the last commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala.solver.decision import Comparison, Decision, Judgement
 from fala.solver.minimum import Work
 from fala.store.texts import NOT_KEPT
 
-#: The models that may be active, in words.
+#: The models that may be active, as a summary names them.
 MODELS: Mapping[Decision, str] = {
     "personal": "the personal model",
     "calibrated": "the recalibrated model",
@@ -23,17 +23,17 @@ MODELS: Mapping[Decision, str] = {
 
 
 class Stopped(str, Enum):
-    """Why no more texts were encoded, as a value and in words: a member is its text, too.
+    """Why no more texts were encoded; a member is also its text.
 
     Attributes:
         BUDGET: All forward passes of the budget are spent.
-        TIME: Its seconds are over.
+        TIME: The seconds of the budget are over.
         CANCELLED: The app's progress function returned False.
-        ALL_ENCODED: No text is left.
+        ALL_ENCODED: No text is left to encode.
         SETTLED: The last batch of texts changed the model next to nothing.
-        NO_LABEL: There is neither a label nor a text that waits.
-        NOT_KEPT: The device keeps no texts, so that none can be encoded again.
-        MODEL_CHANGED: Another release is active meanwhile.
+        NO_LABEL: There is neither a label nor a text that waits to be encoded.
+        NOT_KEPT: The device keeps no texts, so none can be encoded again.
+        MODEL_CHANGED: Another release has become active meanwhile.
     """
 
     BUDGET = "the budget is spent"
@@ -51,21 +51,23 @@ class Stopped(str, Enum):
 
 @dataclass(frozen=True)
 class Counts(Plain):
-    """The detailed costs of an operation, for laboratories.
+    """The detailed costs of an operation, for benchmarks.
 
     Attributes:
-        representatives: Examples whose texts passed through the new backbone.
-        clusters: Clusters that texts were chosen from; 0 over a bridge.
-        queries: Strong queries of the clustering.
-        probes: The device's own texts that the new release was run on before it was installed.
+        representatives: Number of examples whose texts passed through the new backbone.
+        clusters: Number of clusters that texts were chosen from; 0 over a bridge.
+        queries: Number of strong queries of the clustering.
+        probes: Number of the device's own texts that the new release was run on before it was
+            installed.
         agreement: Share of examples on which the fitted model, each left out, decides as the old
-            personal model does; None where there is nothing to compare.
-        measure: The kind of loss in ``Report.losses``; empty where labels are too few to judge.
-        scales: The scales of the blocks, the slope and the bias, from the release; empty where
+            personal model does; None if there is nothing to compare.
+        measure: The kind of loss in ``Report.losses``; empty if there are too few labels to compare
+            models.
+        scales: The prior scales of the blocks, the slope and the bias, from the release; empty if
             nothing was fitted.
         fits: The costs of each fit, in sizes and counts.
-        peak_memory: The process's high-water mark in bytes after each stage; empty where the
-            operating system does not report it.
+        peak_memory: The process's high-water mark in bytes after each stage; empty if the operating
+            system does not report it.
     """
 
     representatives: int = 0
@@ -85,9 +87,9 @@ class InstantReport(Plain):
 
     Attributes:
         decision: Which model was chosen.
-        reason: Why, in words.
+        reason: Why it was chosen, as a sentence.
         losses: Leave-one-out loss of each model that was compared.
-        seconds: Wall time from reading the store to the checked model.
+        seconds: Wall time from reading the store to the checked model, in seconds.
         counts: The detailed costs.
     """
 
@@ -104,32 +106,32 @@ class Report(Plain):
 
     Attributes:
         old: The release that was replaced, by product, version and backbone, as far as the vendor
-            gives them: ``comments v2 (glove)``. For a refinement the active one.
-        new: The new one.
-        decision: Which model is active: ``"personal"``; or, where that would be worse,
-            ``"calibrated"``, the vendor's with the user's slope and bias, or ``"vendor"``, the
-            vendor's as it is.
-        reason: Why, in words.
-        examples: Examples whose input on the new backbone is real or estimated.
-        labelled: How many of them have a label.
-        waiting: Examples that have no input before the new backbone has encoded them.
-        forward_passes: Texts through the new backbone whose embeddings are kept; 0 for a table of
-            vectors. There are no backward passes, by construction.
-        losses: By candidate (see ``decision``), each example left out.
-        comparison: The new model and the one before the replacement, on the same examples; None
-            where there is none to compare with.
-        changes: What changes for this user, on the labelled examples; None where no model was
-            fitted before or now.
-        bridged: Examples whose input was estimated over a bridge, in the first model.
-        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
-            on the user's labels, each left out; empty of labels.
-        stopped: Why no more texts were encoded; None where none were to be.
-        seconds: Wall time by stage, and ``"total"``.
+            gives them: ``comments v2 (glove)``. For a refinement, the active release.
+        new: The new release, in the same form.
+        decision: Which model is active: ``"personal"``; or, if that would be worse,
+            ``"calibrated"``, the recalibrated vendor model with the user's slope and bias, or
+            ``"vendor"``, the vendor's model as it is.
+        reason: Why the model was chosen, as a sentence.
+        examples: Number of examples whose input on the new backbone is real or estimated.
+        labelled: Number of those that have a label.
+        waiting: Number of examples that have no input before the new backbone has encoded them.
+        forward_passes: Number of texts through the new backbone whose embeddings are kept; 0 for a
+            table of vectors. There are no backward passes, by construction.
+        losses: Leave-one-out loss of each model that was compared (see ``decision``).
+        comparison: The comparison of the new model with the one before the replacement, on the same
+            examples; None if there is no model to compare with.
+        changes: What changes for this user, on the labelled examples; None if no model was fitted
+            before or now.
+        bridged: Number of examples whose input was estimated over a bridge in the first model.
+        scores: For ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
+            on the user's labels, each left out; empty for labels.
+        stopped: Why no more texts were encoded; None if none were to be.
+        seconds: Wall time in seconds by stage, and as ``"total"``.
         instant: The model that was installed before any forward pass; None without a bridge or
-            words.
+            n-gram features.
         adapters: The report of every further task, by its adapter's name; texts that were encoded
-            for one of them are counted there.
-        replaced: Whether a release was installed; False of a refinement alone.
+            for one of these tasks are counted there.
+        replaced: Whether a release was installed; False for a refinement alone.
         counts: The detailed costs.
     """
 
@@ -167,12 +169,12 @@ class Report(Plain):
 
     @property
     def judgement(self) -> Judgement:
-        """Whether the user is better or worse off, in a word."""
+        """Whether the user is better or worse off, as a word."""
         return "unknown" if self.comparison is None else self.comparison.judgement
 
     @property
     def verdict(self) -> str:
-        """Whether the user is worse off, in words; empty without a comparison."""
+        """Whether the user is worse off, as a clause; empty without a comparison."""
         if self.comparison is None:
             return ""
         before = self.old if self.old != self.new else "before the replacement"
@@ -190,7 +192,7 @@ class Report(Plain):
             result = f"{self.old} was replaced by {self.new}, with {model}: {self.reason}."
         if self.comparison is None:
             return f"{result} There is no earlier model to compare it with."
-        advice = "; Device.rollback goes back" if self.worse else ""
+        advice = "; Device.rollback goes back to the old model" if self.worse else ""
         return f"{result} {changes_in_words(self.changes)}. {self.verdict}{advice}."
 
 
@@ -200,17 +202,17 @@ class Preview(Plain):
 
     Attributes:
         old: The active release; see ``Report``.
-        new: The new one.
+        new: The new release.
         decision: Which model would be installed first; see ``Report``.
-        comparison: The first model and the active one, on examples that the new backbone has
-            encoded for it.
+        comparison: The comparison of the first model with the active one, on examples that the new
+            backbone has encoded for it.
         changes: What the first model would change for this user; see ``Report``.
-        passes_to_know: Forward passes after which ``worse`` is known, estimated; None where more
-            labels are needed than the user has given.
-        seconds: Time of the replacement on this machine, estimated.
+        passes_to_know: Estimated number of forward passes after which ``worse`` is known; None if
+            that needs more labels than the user has given.
+        seconds: Estimated time of the replacement on this machine, in seconds.
         megabytes: Size of the release's file, which is downloaded, in 10^6 bytes.
-        disk_megabytes: Growth of the device's folder; below 0 if it would shrink.
-        forward_passes: Texts that would pass through the new backbone, at most.
+        disk_megabytes: Growth of the device's folder in 10^6 bytes; below 0 if it would shrink.
+        forward_passes: Number of texts that would pass through the new backbone, at most.
     """
 
     old: str
@@ -251,18 +253,19 @@ class LearnReport(Plain):
     """The result of learning.
 
     Attributes:
-        examples: Examples in the store.
-        labelled: How many of them have a label.
-        fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
+        examples: Number of examples in the store.
+        labelled: Number of those that have a label.
+        fitted: Number of examples that the personal model was fitted to; 0 if there was nothing to
+            fit.
         decision: Which model is active.
-        reason: Why, in words.
-        waiting: Examples whose texts are not encoded yet, as after a cancellation; ``refine``
-            encodes them.
-        exact: Whether everything was fitted anew; False if the examples were added to the last fit
+        reason: Why it is active, as a sentence.
+        waiting: Number of examples whose texts are not encoded yet, for example after a
+            cancellation; ``refine`` encodes them.
+        exact: Whether everything was fitted again; False if the examples were added to the last fit
             (``Device.fit`` then fits everything).
-        scales: The scales of the fit.
-        loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
-        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"``, in the last exact fit.
+        scales: The prior scales of the fit.
+        loss: Leave-one-out loss of the last exact fit, in nats per labelled example.
+        scores: For ratings, ``"rmse"`` and ``"rank_correlation"`` of the last exact fit.
     """
 
     examples: int
@@ -279,14 +282,14 @@ class LearnReport(Plain):
     @property
     def summary(self) -> str:
         """The report in a few sentences."""
-        model = MODELS[self.decision]
-        fitted = f"fitted to {self.fitted} of them" if self.fitted else self.reason
+        model = MODELS[self.decision].capitalize()
+        fitted = f", fitted to {self.fitted} of them" if self.fitted else f": {self.reason}"
         waiting = "No text waits to be encoded"
         if self.waiting:
             waiting = f"The texts of {counted(self.waiting, 'example')} wait for refine"
         return (
             f"The device keeps {counted(self.examples, 'example')}, {self.labelled} with a label. "
-            f"Active is {model}, {fitted}. {waiting}."
+            f"{model} is active{fitted}. {waiting}."
         )
 
 
@@ -295,9 +298,9 @@ class Forgotten(Plain):
     """What ``Device.forget`` has deleted.
 
     Attributes:
-        count: How many examples were deleted.
-        overwritten: Whether no byte of what was ever deleted is left in the folder. False while
-            another process reads the store, or where the disk is full.
+        count: Number of examples that were deleted.
+        overwritten: Whether no byte of anything ever deleted is left in the folder. It is False
+            while another process reads the store, or if the disk is full.
     """
 
     count: int
@@ -311,7 +314,7 @@ class Forgotten(Plain):
             first += ", and fitted the models to the others"
         if self.overwritten:
             return f"{first}. No byte of what was ever deleted is left in the folder."
-        return f"{first}. Bytes are left that cannot be overwritten now; forget([]) tries again."
+        return f"{first}. Some bytes cannot be overwritten now; forget([]) tries again."
 
 
 @dataclass(frozen=True)
@@ -322,8 +325,8 @@ class RollbackReport(Plain):
         old: The release that was active, by product, version and backbone.
         new: The release that is active now.
         decision: Which model is active.
-        examples: Examples in the store.
-        labelled: How many of them have a label.
+        examples: Number of examples in the store.
+        labelled: Number of those that have a label.
         refitted: Whether the model was fitted to examples or labels that are newer than it.
         on_trial: Whether the release is on trial, as after a second rollback.
     """
@@ -344,9 +347,9 @@ class RollbackReport(Plain):
         fitted = "fitted again to newer examples" if self.refitted else "as it was"
         trial = "The release is on trial again, and labels stay" if self.on_trial else "Labels stay"
         return (
-            f"The device went from {self.old} back to {self.new}. Active is "
-            f"{MODELS[self.decision]}, {fitted}. {trial}: {self.labelled} of "
-            f"{counted(self.examples, 'example')} have one."
+            f"The device went from {self.old} back to {self.new}. "
+            f"{MODELS[self.decision].capitalize()} is active, {fitted}. {trial}: "
+            f"{self.labelled} of {counted(self.examples, 'example')} have one."
         )
 
 
@@ -355,23 +358,26 @@ class Status(Plain):
     """The state of a device, or of one of its further tasks; see ``Device.status``.
 
     Attributes:
-        release: The active release, by product, version and backbone; of a further task its
+        release: The active release, by product, version and backbone; for a further task, its
             adapter's.
-        product: Its product; None if the vendor names none.
-        version: Its number among the product's releases; None if the vendor does not count.
+        product: The product of the release; None if the vendor names none.
+        version: The release's number among the product's releases; None if the vendor does not
+            count.
         task: ``"classification"`` or ``"matching"``.
         labels: The labels, integers or strings, in the order of the probabilities.
-        positive: The label by which ``rank`` orders; None of tags and of a rating, also.
-        examples: How many examples the task has.
-        labelled: How many of them have a label.
-        waiting: Examples that the model cannot use before ``refine`` has encoded their texts.
+        positive: The label by which ``rank`` orders; None for tags and for a rating.
+        examples: Number of examples that the task has.
+        labelled: Number of those that have a label.
+        waiting: Number of examples that the model cannot use before ``refine`` has encoded their
+            texts.
         decision: Which model is active.
         on_trial: Whether the active release is still on trial; see ``Device.replace``.
-        fell_back: Why the device fell back from its last release, which failed its trial; or None.
+        fell_back: Why the device fell back from its last release, which failed its trial; None if
+            it did not.
         can_roll_back: Whether an earlier model is kept.
-        previous: The release that a rollback makes active; None without one, or if it is damaged.
-        rolled_back: Whether that is newer than the active one: the user has rolled it back, and
-            ``Device.update`` skips it.
+        previous: The release that a rollback makes active; None if there is none, or it is damaged.
+        rolled_back: Whether the previous release is newer than the active one, because the user has
+            rolled it back; ``Device.update`` skips it.
         adapters: The further tasks, by the names of their adapters.
     """
 
