@@ -1,7 +1,7 @@
-"""The fixtures of ``fala.testing``, for pytest; see there.
+"""The fixtures of ``fala.testing`` for pytest; see that package.
 
-A module beside the package: pytest loads its plugins before a project's ``conftest.py`` has set
-anything, and importing a module of ``fala`` would bring NumPy with it.
+This module is beside the package ``fala`` because pytest loads its plugins before a project's
+``conftest.py`` has set anything, and importing a module of ``fala`` would also import NumPy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fala_encoders(fala_releases: dict[str, Path]) -> dict[str, Encoder]:
 
 @pytest.fixture
 def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
-    """Make folders of devices that are closed."""
+    """Make folders of closed devices."""
 
     def make(
         release: str | os.PathLike[str] = "glove",
@@ -65,7 +65,7 @@ def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[...,
 
 @pytest.fixture
 def fala_device(fala_folder: Callable[..., Path]) -> Iterator[Callable[..., fala.Device]]:
-    """Make devices as ``fala_folder`` their folders, and close them."""
+    """Make devices as ``fala_folder`` makes their folders, and close them afterwards."""
     with ExitStack() as closing:
 
         def make(*arguments: Any, **options: Any) -> fala.Device:  # noqa: ANN401

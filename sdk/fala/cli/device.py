@@ -248,7 +248,7 @@ def list_releases(folder: Path, remove_unused: bool, as_json: bool) -> None:
         f"{', deleted' if row['removed'] else ''}"
         for row in rows
     ]
-    _print(as_json, rows, lines or [f"{folder}: no releases"])
+    _print(as_json, rows, lines or [f"{folder}: no release"])
 
 
 def _listed_devices(place: Path) -> list[Path]:

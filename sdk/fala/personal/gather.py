@@ -299,7 +299,7 @@ def old_differences(store: Store, slot: Slot) -> dict[int, Vectors]:
     return {row: value for row, value in logits.items() if len(value) == size}
 
 
-def _mapped(
+def _with_estimates(
     real: Embeddings, sources: Sequence[tuple[Bridge, Embeddings]], texts: set[str]
 ) -> Embeddings:
     """Return embeddings by text: real ones, and estimates over bridges for the other texts.
@@ -322,7 +322,7 @@ def _inputs(
     sources: Sequence[tuple[Bridge, Embeddings]],
 ) -> Inputs:
     texts = {text for example in examples for text in texts_of(example)}
-    embeddings = _mapped(real, sources, texts)
+    embeddings = _with_estimates(real, sources, texts)
     complete = np.array(
         [all(text in embeddings for text in texts_of(example)) for example in examples], dtype=bool
     )

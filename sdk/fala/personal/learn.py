@@ -273,8 +273,8 @@ class Learner:
             return None
         model, active = snapshot.model, snapshot.active.record
         if record.decision != "vendor":  # the vendor's model stays until the next full fit
-            blended = last.state.model(record.trust)
-            model = personal_of(snapshot.head, blended.weights, blended.bias)
+            mixed = last.state.model(record.trust)
+            model = personal_of(snapshot.head, mixed.weights, mixed.bias)
         record = replace(last.record, further=further)
         slot = snapshot.active.fitted(model, active.loss, record)
         committed = self.task.commit(Prepared(snapshot, slot, encoded))

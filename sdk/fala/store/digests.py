@@ -83,7 +83,7 @@ class Digests:
         self._changes.clear()
 
     def write_all(self, db: sqlite3.Connection) -> None:
-        """Write the digests of all present rows. In a transaction; see ``write``."""
+        """Write the digests of all present rows; see ``write``. Call it in a transaction."""
         if self._codec.encrypted:
             self._put(db, Counter({table: self._of_rows(db, table) for table in COUNTED}))
         self._changes.clear()
