@@ -30,7 +30,7 @@ def test_an_update_is_installed_once(path, vendor, server):
     updated = works(*command)
     assert without_progress(updated.stderr) == ""
     assert updated.stdout.startswith("old -> model v1 (tiny vectors): ")
-    assert works(*command).stdout == "model v1 (tiny vectors): nothing newer\n"
+    assert works(*command).stdout == "model v1 (tiny vectors): no newer release\n"
     assert done(*command) is None
 
 
