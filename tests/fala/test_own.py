@@ -164,7 +164,7 @@ class Model:
         ({"labels": ["a", 1]}, DataError, "all names or all integers"),
         ({"labels": ["a", "b\n"]}, DataError, r"labels\[1\]"),
         ({"labels": ["a", None]}, DataError, r"labels\[1\]"),
-        ({"tags": []}, DataError, "tags must be up to"),
+        ({"tags": []}, DataError, "tags must be 1 to"),
         ({"ratings": (5, 1)}, DataError, "the lowest and the highest"),
         ({"ratings": (1, float("nan"))}, DataError, "the lowest and the highest"),
         ({"labels": ["a", "b"], "encoder": None}, DataError, "pass encoder=.*or dimension="),
@@ -322,7 +322,7 @@ def test_labels_are_added_without_encoding(device, old):
     with Device.open(folder, encoder=old) as again:
         assert again.labels == ("fine", "rude", "sport", "news")
         assert np.mean(again.predict(UNSEEN) == np.array(three)) > 0.85
-        with pytest.raises(DataError, match="labels must be up to"):
+        with pytest.raises(DataError, match="labels must be 1 to"):
             again.add_labels([])
 
 

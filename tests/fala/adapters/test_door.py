@@ -76,7 +76,7 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
     def replace(path, adapters=()):
         return lambda: device.replace(path, adapters=adapters)
 
-    unknown = fala.UnknownAdapterError, "no adapter of this name is loaded; there are one, three"
+    unknown = fala.UnknownAdapterError, r"no adapter has this name \(loaded: one, three"
     bad_name = fala.DataError, "an adapter's name must consist of a-z"
     other_backbone = fala.BundleMismatchError, "an adapter for the backbone"
     for error, match, *calls in (
