@@ -1,9 +1,7 @@
 import json
-from collections import Counter
 
 import pytest
 
-from checkout import real_data
 from conversions import check, run
 from fala.base.errors import DataError
 from fala_export.rows.data_set import gather_rows
@@ -35,10 +33,6 @@ def documents(count, *annotators):
         Document(f"text {n}", {name: (n + i) % 2 for i, name in enumerate(annotators)})
         for n in range(count)
     ]
-
-
-def held_out_share(rows):
-    return sum(row.split == "test" for row in rows) / len(rows)
 
 
 def test_the_three_files_are_pooled(tmp_path):
@@ -260,31 +254,3 @@ def test_users_may_be_of_one_half(tmp_path):
     assert users == {"test": ["a", "c"], "validation": ["b", "d"]}
     fails(run("lewidi", tmp_path, "--users", 4, "--half", "test"), "3 people can be users at most")
     fails(run("lewidi", tmp_path, "--users", 7), "6 people can be users at most, not 7")
-
-
-@pytest.mark.parametrize(
-    ("name", "users", "documents_each"),
-    [("md-agreement", 20, None), ("hs-brexit", 3, 1120), ("hs-brexit", 5, 1120)],
-)
-def test_real_annotators(name, users, documents_each):
-    docs = parse_documents(read_parts(real_data(name)))
-    conversion = convert_documents(docs, users=busiest_annotators(docs)[:users], seed=0)
-    by_user = check(conversion)
-    public = by_user.pop(None)
-    assert len(by_user) == users
-    counts = Counter(annotator for document in docs for annotator in document.labels)
-    assert [len(rows) for rows in by_user.values()] == [
-        count for _, count in counts.most_common(users)
-    ]
-    for rows in by_user.values():
-        assert abs(held_out_share(rows) - 0.3) < 0.01
-        assert documents_each in (None, len(rows))
-    test = {row.judged for rows in by_user.values() for row in rows if row.split == "test"}
-    others = sum(
-        len(set(document.labels) - set(by_user)) for document in docs if document.text not in test
-    )
-    assert len(public) == others
-    assert (
-        convert_documents(docs, users=busiest_annotators(docs)[:users], seed=0).rows
-        == conversion.rows
-    )

@@ -2,10 +2,8 @@ import csv
 
 import pytest
 
-from checkout import real_data
-from conversions import check, split
 from fala.base.errors import DataError
-from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.annotators import Document
 from fala_sim.data.formats.crehate import read_crehate
 from fala_sim.data.left_out import LeftOut
 
@@ -79,22 +77,3 @@ def test_a_missing_file_is_an_error(tmp_path):
     (write(tmp_path, []) / "CREHate_SBIC.csv").unlink()
     with pytest.raises(DataError, match=r"cannot read '.*CREHate_SBIC.csv'"):
         read(tmp_path)
-
-
-def test_real_annotators():
-    documents, left_out = read(real_data("crehate"))
-    assert len(documents) > 1500
-    assert (
-        sum(len(document.labels) for document in documents) + sum(left_out.counts().values())
-        == 39_486
-    )
-    by_user = check(
-        convert_documents(
-            documents, users=busiest_annotators(documents)[:5], seed=0, left_out=left_out
-        )
-    )
-    by_user.pop(None)
-    assert max(map(len, by_user.values())) == 188
-    for rows in by_user.values():
-        assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.01
-        assert {row.label for row in rows} == {0, 1}

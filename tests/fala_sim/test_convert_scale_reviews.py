@@ -1,9 +1,8 @@
 import pytest
 
-from checkout import real_data
-from conversions import check, run, split
+from conversions import run
 from fala.base.errors import DataError
-from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.annotators import Document
 from fala_sim.data.formats.scale_reviews import read_reviews
 from fala_sim.data.left_out import LeftOut
 from sim_command import fails
@@ -63,26 +62,3 @@ def test_a_missing_line_is_an_error(tmp_path):
         read(tmp_path)
     (tmp_path / "A" / "label.3class.A").unlink()
     fails(run("scale-reviews", tmp_path), "cannot read", "label.3class.A")
-
-
-def test_real_writers():
-    folder = real_data("scale-reviews")
-    documents, left_out = read(folder)
-    rated, _ = read(folder, rated=True)
-    assert [document.text for document in rated] == [document.text for document in documents]
-    assert set(left_out.counts()) <= {"empty reviews", "reviews that are there twice"}
-    assert sum(len(document.labels) for document in documents) + sum(
-        left_out.counts().values()
-    ) == sum((1027, 1307, 902, 1770))
-    conversion = convert_documents(
-        documents, users=busiest_annotators(documents)[:2], seed=0, left_out=left_out
-    )
-    by_user = check(conversion)
-    assert list(by_user) == [None, "Steve+Rhodes", "James+Berardinelli"]
-    for rows in by_user.values():
-        assert {row.label for row in rows} == {0, 1, 2}
-    for user in list(by_user)[1:]:
-        rows = by_user[user]
-        assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.001
-    with pytest.raises(DataError, match="0 public rows beside 4 users"):
-        convert_documents(documents, users=busiest_annotators(documents), seed=0)

@@ -1,8 +1,4 @@
-from collections import Counter
-
-from checkout import real_data
-from conversions import check, split
-from fala_sim.data.annotators import Document, busiest_annotators, convert_documents
+from fala_sim.data.annotators import Document
 from fala_sim.data.formats.taste import ANIME, BOOKS, read_ratings
 from fala_sim.data.left_out import LeftOut
 
@@ -72,25 +68,3 @@ def test_books_have_titles_and_authors(tmp_path):
         "damaged rows of items_info.dat": 1,
         "ratings of unknown items": 1,
     }
-
-
-def test_real_ratings():
-    folder = real_data("anime")
-    documents, left_out = read(folder, ANIME)
-    assert left_out.counts() == {}
-    labels = Counter(label for document in documents for label in document.labels.values())
-    assert labels.total() == 419_943
-    assert 0.6 < labels[1] / labels.total() < 0.61
-    by_user = check(
-        convert_documents(
-            documents,
-            users=busiest_annotators(documents)[:5],
-            seed=0,
-            public=3000,
-            left_out=left_out,
-        )
-    )
-    assert len(by_user.pop(None)) == 3000
-    for rows in by_user.values():
-        assert len(rows) > 1000
-        assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.01

@@ -9,15 +9,16 @@ from fala_sim.data.conversion import folded
 from fala_sim.data.division import Partition
 from fala_sim.data.location import data_folder, find_location
 from laboratory import write_data
+from public_data import write_rows
 
 pytestmark = pytest.mark.slow
 
 USERS = ["busy", "next", "third", "fourth"]
 
 
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return f"rows:{path}"
+def named(path, rows):
+    """The name of a data set of these rows."""
+    return f"rows:{write_rows(path, rows)}"
 
 
 def label(good):
@@ -38,7 +39,7 @@ def text_rows(users=USERS):
 
 
 def test_rows_are_divided_as_the_file_says(tmp_path):
-    name = write_rows(tmp_path / "users.jsonl", text_rows())
+    name = named(tmp_path / "users.jsonl", text_rows())
     division = Partition(name, None, users=2, seed=0).divide("test")
     assert [user.name for user in division.users] == ["busy", "third"]
     assert division.labels == ("bad", "good")
@@ -83,7 +84,7 @@ def test_each_seed_tests_another_writer(tmp_path, name, task, labels, rating):
 
 def test_people_take_turns_in_the_two_halves(tmp_path):
     """Also where everybody is tested on the same documents."""
-    name = write_rows(tmp_path / "users.jsonl", text_rows())
+    name = named(tmp_path / "users.jsonl", text_rows())
     tested = Partition(name, None, users=2, seed=0).divide("test")
     held_out = {text for user in tested.users for text in user.test}
     division = Partition(name, None, users=2, seed=0).divide("validation")
@@ -96,17 +97,17 @@ def test_people_take_turns_in_the_two_halves(tmp_path):
     # Half of four people at most are tested.
     assert Partition(name, None, users=9, seed=0).divide("test").users == tested.users
     # Of two users one is tested and one chooses settings; one user is too few.
-    name = write_rows(tmp_path / "two.jsonl", text_rows(USERS[:2]))
+    name = named(tmp_path / "two.jsonl", text_rows(USERS[:2]))
     assert [u.name for u in Partition(name, None, users=9, seed=0).divide("test").users] == ["busy"]
     chosen = Partition(name, None, users=9, seed=0).divide("validation").users
     assert [user.name for user in chosen] == ["next"]
-    alone = write_rows(tmp_path / "one.jsonl", text_rows(USERS[:1]))
+    alone = named(tmp_path / "one.jsonl", text_rows(USERS[:1]))
     with pytest.raises(DataError, match="too few"):
         Partition(alone, None, users=1, seed=0).divide("test")
 
 
 def test_other_seeds_divide_rows_anew(tmp_path):
-    name = write_rows(tmp_path / "users.jsonl", text_rows())
+    name = named(tmp_path / "users.jsonl", text_rows())
     tests = {
         seed: [
             set(user.test)
@@ -127,9 +128,7 @@ def test_leaking_and_unlabelled_rows_are_left_out(tmp_path):
     rows.append({"user": "third", "split": "train", "text": "TEST  3", "label": "good"})
     rows.append({"split": "public", "text": "test 4", "label": "bad"})
     rows.append({"user": "busy", "split": "train", "text": "train 1", "label": "bad"})
-    division = Partition(write_rows(tmp_path / "u.jsonl", rows), None, users=2, seed=0).divide(
-        "test"
-    )
+    division = Partition(named(tmp_path / "u.jsonl", rows), None, users=2, seed=0).divide("test")
     assert set(division.left_out) == {
         "left out 1 train rows without a label",
         "left out 2 users beyond those asked for",
@@ -156,7 +155,7 @@ def test_matches_are_divided_by_their_order(tmp_path):
             }
             for n in range(20)
         ]  # fmt: skip
-    name = write_rows(tmp_path / "users.jsonl", rows)
+    name = named(tmp_path / "users.jsonl", rows)
     division = Partition(name, None, users=1, seed=0).divide("test")
     assert division.task == "matching"
     assert division.labels == (0, 1)
@@ -187,24 +186,6 @@ def test_no_label_of_a_test_user_is_there_when_settings_are_chosen(tmp_path):
     assert set(chosen.public_users) == set(tested.public_users) - {u.name for u in chosen.users}
     held_out = set(tested.users[0].test)
     assert not held_out & {*chosen.public, *chosen.users[0].train, *chosen.users[0].test}
-
-
-@pytest.mark.parametrize("role", ["test", "validation"])
-def test_damaged_ratings_are_counted(tmp_path, role):
-    films = ["movieId,title,genres", *(f"{n},Film {n} (1999),Drama" for n in range(60))]
-    ratings = ["userId,movieId,rating,timestamp"]
-    for user in range(5):
-        ratings += [f"{user},{(7 * n + user) % 60},4.5,{1000 + n}" for n in range(20 + user)]
-    ratings[3:3] = ["1,2", "1,2,many,7"]
-    ratings.append("1,777,4.0,1000")
-    folder = tmp_path / "films"
-    folder.mkdir()
-    (folder / "movies.csv").write_text("\n".join(films) + "\n")
-    (folder / "ratings.csv").write_text("\n".join(ratings) + "\n")
-    division = Partition(f"movielens:{folder}", None, users=1, seed=0).divide(role)
-    log = [line for line in division.left_out if line.startswith("warning")]
-    assert log[0].startswith("warning: left out 2 damaged rows of ratings.csv; the first: row 3")
-    assert log[1].startswith("warning: left out 1 ratings of unknown films")
 
 
 def test_named_data_sets_are_found_in_the_data_folder(tmp_path, monkeypatch):

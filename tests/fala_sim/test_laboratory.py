@@ -107,13 +107,6 @@ def test_settings_are_the_best_on_validation_users(results):
     assert not chosen
 
 
-def test_recorded_jobs_are_not_run_again(folder, results):
-    before = records_in(results)
-    again = done("table", "2", "--run", *arguments(folder, results))
-    assert records_in(results) == before
-    assert again["name"] == "table-2"
-
-
 def test_only_a_missing_record_is_made_again(folder, results, tmp_path):
     """Also where the other records are packed; tables read both."""
     copied = tmp_path / "copied"
@@ -228,30 +221,4 @@ def test_invalid_options_end_in_one_line(folder, tmp_path):
     fails(
         run("table", "2", "--run", *base, "--methods", "magic"), "no method 'magic'", "fala-paper"
     )
-    fails(
-        run("table", "2", "--run", *base, "--data", "nowhere"),
-        "no data set 'nowhere'",
-        "md-agreement",
-    )
-    fails(
-        run("table", "2", "--run", *base, "--data", "lewidi:/nowhere"), "/nowhere: no such folder"
-    )
-    fails(run("table", "2", "--run", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
     fails(run("table", "2", "--run", *base, "--data-dir", tmp_path / "none"), "no such folder")
-
-
-@pytest.mark.parametrize("role", ["test", "validation"])
-def test_no_test_document_is_in_training_data(folder, role):
-    tested = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide("test")
-    held_out = {text for user in tested.users for text in user.test}
-    division = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide(role)
-    assert not held_out & set(division.public)
-    assert len(division.public_users) == len(division.public)
-    assert not set(division.public_users) & {user.name for user in (*tested.users, *division.users)}
-    for user in division.users:
-        assert user.train
-        assert user.test
-        assert not held_out & set(user.train)
-    if role == "validation":
-        assert {user.name for user in division.users}.isdisjoint(u.name for u in tested.users)
-        assert not held_out & {text for user in division.users for text in user.test}

@@ -190,16 +190,6 @@ def test_parts_that_the_exporter_rejects_are_logged_and_left_out(work, tmp_path)
     assert "same backbone" in same.vendor["bridge"]["refused"]
 
 
-def test_the_vendor_trains_on_no_users_rows(path):
-    prepared = load_prepared(path)
-    public, users = set(prepared.division.public), prepared.division.users
-    details = Bundle.open(prepared.shipped.path).manifest.details
-    assert details["training"]["data"]["rows"] == len(prepared.division.public)
-    assert prepared.vendor["bridge"]["documents"] == len(public)
-    assert not {text for user in users for text in user.test} & public
-    assert not {user.name for user in users} & set(prepared.division.public_users)
-
-
 def test_a_release_is_what_the_exporter_makes_of_the_same_rows(work, path, tmp_path):
     """So what is measured is what ships: the same head, word by word."""
     prepared = load_prepared(path)

@@ -261,28 +261,11 @@ def test_embeddings_equal_the_bundles(tmp_path):
     assert opened.encode([], LENGTH).shape == (0, DIMENSION)
 
 
-@pytest.mark.parametrize(("family", "method"), [("roberta", Adapter), ("electra", Lora)])
-def test_other_kinds_of_transformers_train(family, method, tmp_path):
-    examples, labels = documents(20, seed=1)
-    situation = make_situation(tmp_path / "new", examples, labels, make_head(), family=family)
-    training = begin(situation, method)
-    training.epoch()
-    logits = training.scores(examples)
-    assert np.isfinite(logits).all()
-    assert np.abs(logits - begin(situation, method).scores(examples)).max() > 1e-3
-
-
 def test_untrainable_transformers_are_rejected(classifier, tmp_path):
     with pytest.raises(DataError, match="is only a bundle; name the folder"):
         Full().fit(fresh(classifier, transformer=None), SETTINGS)
     with pytest.raises(DataError, match="is only a bundle"):
         next(Lora().search(fresh(classifier, transformer=None)))
-    with pytest.raises(ExportError, match="not a model folder"):
-        Full().fit(fresh(classifier, transformer=tmp_path), SETTINGS)
-    broken = write_model(tmp_path / "broken")
-    (broken / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ExportError, match="cannot load its weights"):
-        Full().fit(fresh(classifier, transformer=broken), SETTINGS)
     examples, labels = documents(4, seed=1)
     plain = make_situation(tmp_path / "a", examples, labels, make_head(), details={"pad_id": 0})
     with pytest.raises(DataError, match="its pooling is None"):

@@ -10,7 +10,6 @@ pytest.importorskip("transformers")
 
 
 import fala_export
-from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError
 from fala.base.examples import document_of
@@ -237,16 +236,6 @@ def test_histories_exclude_test_candidates(tmp_path):
     public, _ = check_rows(f"rows:{tmp_path}/rows.jsonl", None, 1)
     assert [row.example.history for row in public] == [("seen",)] * 12
     assert [row.example.candidate for row in public] == [f"film {n}" for n in range(12)]
-
-
-@pytest.mark.parametrize(("name", "users"), [("md-agreement", 20), ("hs-brexit", 4)])
-def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
-    folder = real_data("md-agreement").parent
-    rows, (tested, _) = check_rows(name, folder, users)
-    assert len(rows) > 500
-    public_texts = {folded(text) for row in rows for text in example_texts(row.example)}
-    train_texts = {folded(document_of(example)) for user in tested.users for example in user.train}
-    assert train_texts & public_texts  # as the laboratory's notes say
 
 
 @pytest.mark.parametrize(

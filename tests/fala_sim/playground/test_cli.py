@@ -154,7 +154,7 @@ def users_of(gains):
     ]
 
 
-def test_the_last_line_compares_with_both_models(tiny):
+def test_the_conclusion_compares_with_both_models():
     result = conclusion(users_of([1, 2, 3]))
     assert result["new_global"]["verdict"] == "better" and result["fala"] == 20
     low, high = result["new_global"]["interval"]
@@ -165,17 +165,6 @@ def test_the_last_line_compares_with_both_models(tiny):
     }  # fmt: skip
     assert conclusion(users_of([-19, -20, -21]))["new_global"]["verdict"] == "worse"
     assert conclusion(users_of([1, 2]))["new_global"]["interval"] is None
-    last = works(*tiny, "--users", 3, "--budget", 5).stdout.splitlines()[-1]
-    number = r"[-+]?[0-9]+\.[0-9]"
-    interval = rf"95 % interval over users {number} to {number}"
-    figures = rf"\({number} %; difference {number}, {interval}\)"
-    verdict = "(It is (better|worse)|Whether it is better) than"
-    assert re.fullmatch(
-        rf"The new personal model has an error rate of {number} %\. {verdict} the vendor's new "
-        rf"model (is not known )?{figures}\. {verdict} the old personal "
-        rf"model (is not known )?{figures}\.",
-        last,
-    )
 
 
 @pytest.mark.parametrize(
@@ -275,17 +264,6 @@ def test_a_closed_pipe_is_no_error(tiny, data):
     command = shlex.join(map(str, [SCRIPTS / "fala-replace", *tiny, "--data", data]))
     result = subprocess.run(f"{command} | true", shell=True, capture_output=True, text=True)
     assert without_progress(result.stderr) == ""
-
-
-def test_help_is_complete():
-    shown = works("--help")
-    assert shown.stderr == ""
-    for part in (
-        "--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds", "--users",
-        "--seed", "--json", "--version", "synthetic", "bridge", "--positive TEXT",
-        "\n    fala-replace --device DIR --refine\n",
-    ):  # fmt: skip
-        assert part in shown.stdout
 
 
 def test_an_operating_system_error_is_one_line(tiny, data, monkeypatch):

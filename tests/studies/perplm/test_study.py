@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from bundles import make_head, write_word_vector_release, write_word_vectors
+from bundles import make_head, write_word_vector_release
 from checkout import real_data
 from driver import InProcess
 from fala import Bundle
@@ -20,7 +20,6 @@ from fala_sim.records.store import RecordKey, RecordStore, read_records
 from fala_sim.report.table import NOT_RUN
 from families import write_model
 from laboratory import write_data
-from sim_command import fails, run
 from sim_tables import cell, column
 from studies.perplm.jobs import personal_head
 from studies.perplm.plan import prompt_trials
@@ -206,13 +205,6 @@ def test_every_trial_is_another_training():
     assert sorted({trial.variant for trial in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
     ]  # fmt: skip
-
-
-def test_unsupported_backbones_and_data_are_rejected(tmp_path):
-    common = ("study", "perplm", "prompts", "--run", "--results", tmp_path / "results")
-    write_word_vectors(tmp_path / "x.fala")
-    fails(run(*common, "--new", tmp_path / "x.fala"), "only a graph")
-    assert not list(tmp_path.rglob("*.json"))
 
 
 # --- tables ----------------------------------------------------------------------------------
