@@ -21,6 +21,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,36 +84,32 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
 
 def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcome: Outcome) -> None:
     """Use a damaged device."""
-    opened: list[fala.Device] = []
-    if not outcome.step("open", lambda: opened.append(fala.Device.open(path))):
+    device = outcome.step("open", fala.Device.open, path)
+    if device is None:
         return
-    (device,) = opened
+    budget, plain = fala.Budget(5), "bert-without-a-bridge.fala"
 
-    def predict() -> None:
+    def predict() -> str:
         probabilities = device.predict_proba(PROBES)
         device.predict(PROBES)
         if not (np.isfinite(probabilities).all() and np.allclose(probabilities.sum(axis=1), 1)):
             raise ArithmeticError(f"predictions are no probabilities: {probabilities[:2]}")
+        return state_of(device)
 
-    def replace(release: str) -> None:
-        device.replace(folder / release, fala.Budget(5))
-
-    operations = {
+    operations: dict[str, Callable[[], object]] = {
         "learn": lambda: device.learn(FURTHER, labels_of(FURTHER)),
         "fit": device.fit,
-        "replace": lambda: replace("bert.fala"),
-        "replace without a bridge": lambda: replace("bert-without-a-bridge.fala"),
-        "refine": lambda: device.refine(fala.Budget(5)),
+        "replace": lambda: device.replace(folder / "bert.fala", budget),
+        "replace without a bridge": lambda: device.replace(folder / plain, budget),
+        "refine": lambda: device.refine(budget),
         "roll back": device.rollback,
         "forget": lambda: device.forget([each.id for each in device.examples()][:3]),
     }
     try:
-        found: list[str] = []
-        if not outcome.step("predict", predict):
+        state = outcome.step("predict", predict)
+        if state is None:
             return
-        if not outcome.step("status", lambda: found.append(state_of(device))):
-            return
-        if found[0] not in states:
+        if state not in states:
             outcome.wrong = "predicts as no model that the device had"
         outcome.step("examples", lambda: list(device.examples()))
         for name in draw.sample(sorted(operations), 2):
@@ -135,14 +132,11 @@ def repair(
         outcome: The outcome of the try.
     """
     result, (examples, active) = outcome.result, before
-    reports: list[fala.RepairReport] = []
     release = folder / "bert.fala"
-    repaired = outcome.step(
-        "repair", lambda: reports.append(fala.Device.repair(path, release, unsigned=True))
-    )
-    outcome.shares["repaired"] = float(repaired)
+    report = outcome.step("repair", lambda: fala.Device.repair(path, release, unsigned=True))
+    outcome.shares["repaired"] = float(report is not None)
 
-    def use_again() -> None:
+    def use_again(report: fala.RepairReport) -> fala.LearnReport:
         with fala.Device.open(path) as device:
             rescued = set(examples_of(device))
             outcome.shares["rescued"] = len(rescued & examples) / len(examples)
@@ -150,12 +144,12 @@ def repair(
                 outcome.shares["active"] = float(device.status().release == active)
             if not np.isfinite(device.predict_proba(PROBES)).all():
                 raise ArithmeticError("a prediction is not finite after a repair")
-            if not reports[0].problems and rescued != examples and not damage.startswith(UNSEEN):
+            if not report.problems and rescued != examples and not damage.startswith(UNSEEN):
                 raise ArithmeticError("examples changed, and the repair names no problem")
-            device.fit()
+            return device.fit()
 
     # A folder of which nothing can be read is rejected. A repaired one must work.
-    if repaired and not outcome.step("use after repair", use_again):
+    if report is not None and not outcome.step("use after repair", use_again, report):
         outcome.wrong = outcome.wrong or outcome.result
     outcome.result = result
 

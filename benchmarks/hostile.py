@@ -49,10 +49,11 @@ ROOM = 6 << 30  # of address space, in bytes
 EDGE_CASES = ["", " ", "a good film", "\0", "\U0001f600 \u0301", "good " * 5_000, "\u8fd9\u662f"]
 
 
-def predict(device: fala.Device, text: str) -> None:
+def predict(device: fala.Device, text: str) -> bool:
     """Predict one text."""
     if not np.isfinite(device.predict_proba([text])).all():
         raise ArithmeticError(f"the prediction of {text!r:.40} is not finite")
+    return True
 
 
 def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> None:
@@ -68,9 +69,9 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> No
         shutil.copytree(folder / "learned", home)
         with fala.Device.open(home) as device:
             before = device.predict_proba(EDGE_CASES)
-            if outcome.step("replace", lambda: device.replace(path, fala.Budget(4))):
+            if outcome.step("replace", device.replace, path, fala.Budget(4)):
                 for text in EDGE_CASES:
-                    if not outcome.step("predict", partial(predict, device, text)):
+                    if not outcome.step("predict", predict, device, text):
                         outcome.wrong = outcome.wrong or f"installed, and {outcome.result}"
             elif not np.array_equal(device.predict_proba(EDGE_CASES), before):
                 outcome.wrong = "rejected, but the device's predictions have changed"

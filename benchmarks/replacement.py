@@ -12,8 +12,7 @@ with encoding the same texts as the replacement, with that session and in one ca
 the new release has a bridge from the old one's backbone, learned on other texts. Both releases read
 n-grams. On a busy machine the clock also counts other programs, so processor time of all threads is
 reported, too: of the replacement, and of its first answer, from the call to the commit (which opens
-and checks the release; its session loads in a second thread). A prediction of one text is compared
-with its encoding alone.
+and checks the release; its session loads in a second thread).
 """
 
 from __future__ import annotations
@@ -33,13 +32,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from support.documents import add_bridge, bundle_of, documents_of, write_release
-from support.measuring import REPEATS, benchmark, in_turns, timed
+from support.measuring import REPEATS, benchmark, timed
 
 import fala
 from fala.backbones import Backbone, OnnxEncoder
 
-#: Texts that are predicted, one at a time.
-PREDICTIONS = 60
 #: Texts that a bridge is learned on.
 PUBLIC = 800
 
@@ -91,19 +88,6 @@ def replace(
     }
 
 
-def prediction_ratio(device: fala.Device, peer: Backbone, texts: Sequence[str]) -> float:
-    """Median over texts of a prediction's seconds, divided by the backbone's alone."""
-    ratios = []
-    for text in texts:
-        calls = {
-            "device": lambda: device.predict_proba([text]),  # noqa: B023
-            "peer": lambda: peer.encode([text]),  # noqa: B023
-        }
-        timings = in_turns(calls, 1, warm=True)
-        ratios.append(timings["device"].seconds / timings["peer"].seconds)
-    return statistics.median(ratios)
-
-
 @benchmark
 @click.option("--old", default="glove", show_default=True, help="Built-in name or bundle.")
 @click.option("--new", default="bert", show_default=True, help="Built-in name or bundle.")
@@ -133,7 +117,6 @@ def main(
             shutil.copytree(folder / "device", folder / f"copy{repeat}")
             with fala.Device.open(folder / f"copy{repeat}") as device:
                 turn = replace(device, second, budget, peer, texts)
-                turn["prediction_ratio"] = prediction_ratio(device, peer, texts[:PREDICTIONS])
             passes = int(turn["forward_passes"]) or len(texts)
             chosen = random.Random(repeat).sample(texts, min(passes, documents))
             turn["encode_seconds"] = timed(peer.encode, chosen).clock

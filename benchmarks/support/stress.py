@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -23,6 +23,9 @@ from support.measuring import peak_megabytes
 #: Limits of a step: processor time of it and its child processes (on a busy machine the clock also
 #: counts other programs), and memory.
 LONGEST_SECONDS, LARGEST_MEGABYTES = 5.0, 1_000.0
+
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -43,13 +46,11 @@ class Outcome:
     seconds: float = 0.0
     shares: dict[str, float] = field(default_factory=dict)
 
-    def step(self, name: str, act: Callable[[], object]) -> bool:
-        """Run a step; returns whether it succeeded. It may only raise FaLA's errors, in time."""
-        started = sum(os.times()[:4])
-        succeeded = False
+    def step(self, name: str, act: Callable[..., Result], *arguments: object) -> Result | None:
+        """Run a step; returns its result, or None. It may only raise FaLA's errors, in time."""
+        started, result = sum(os.times()[:4]), None
         try:
-            act()
-            succeeded = True
+            result = act(*arguments)
         except fala.FalaError as error:
             self.result = f"{name}: {type(error).__name__}"
             if len(str(error)) > 2_000:
@@ -61,7 +62,7 @@ class Outcome:
         self.seconds = max(seconds, self.seconds)
         if seconds > LONGEST_SECONDS:
             self.wrong = f"{name}: took {seconds:.1f} s"
-        return succeeded
+        return result
 
     def send(self, say: Say) -> None:
         """Check this process's memory, and send the outcome to the parent process."""
