@@ -1,11 +1,9 @@
 import pytest
 
-from conversions import run
 from fala.base.errors import DataError
 from fala_sim.data.annotators import Document
 from fala_sim.data.formats.scale_reviews import read_reviews
 from fala_sim.data.left_out import LeftOut
-from sim_command import fails
 
 
 def write(folder, writer, reviews, labels, kind="label.3class"):
@@ -60,5 +58,3 @@ def test_a_missing_line_is_an_error(tmp_path):
     write(tmp_path, "A", ["one", "two"], [0])
     with pytest.raises(DataError, match=r"subj.A has 2 lines, but .*label.3class.A has 1"):
         read(tmp_path)
-    (tmp_path / "A" / "label.3class.A").unlink()
-    fails(run("scale-reviews", tmp_path), "cannot read", "label.3class.A")

@@ -195,6 +195,7 @@ def test_named_data_sets_are_found_in_the_data_folder(tmp_path, monkeypatch):
         find_location("hs-brexit", None)
     folder = write_data(data_folder(None) / "hs-brexit")
     assert find_location("hs-brexit", None).path == folder
+    (tmp_path / "named").mkdir()
     monkeypatch.setenv("FALA_DATA", str(tmp_path / "named"))
     with pytest.raises(DataError, match="named/hs-brexit: no such folder"):
         find_location("hs-brexit", None)

@@ -180,5 +180,3 @@ def test_an_onnx_file_is_exported_with_the_minilms_tokenizer(index, tmp_path, mo
     source.export(lambda _: None)
     embeddings = Bundle.open(source.bundle).backbone().encode(["one text", "another"])
     assert len(embeddings) == 2
-    with pytest.raises(DataError, match="'minilm-l3' is only a graph"):
-        find_source("tuned:minilm-l3", tmp_path)
