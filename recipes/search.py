@@ -12,9 +12,9 @@ from lunr import get_default_builder, lunr
 
 #: Search words, and the pages of which one must be among the first results.
 PAGES = {
-    "FAQ": {"faq.html"},
+    "FAQ": {"troubleshooting.html"},
     "image": {"encoders.html"},
-    "csv": {"reference/rows.html", "faq.html"},
+    "csv": {"reference/rows.html"},
     "async": {"folder.html"},
     "embedding": {"encoders.html", "glossary.html"},
     "forget": {"folder.html"},
