@@ -96,15 +96,15 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
 
 
 def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_path):
-    encoder = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
-    encoder.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
-    folder = write_encoder(tmp_path / "other", encoder)
-    line = failed(*arguments(base, folder, pairs, tmp_path))
-    assert "not the model that" in line and "it has 60 tokens" in line
-    shuffled = make_encoder(texts=[row["text"] for row in text_rows()], pieces=200)
-    shuffled.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
-    line = failed(*arguments(base, write_encoder(tmp_path / "b", shuffled), pairs, tmp_path))
-    assert "not the model that" in line and "mean cosine" in line
+    for texts, pieces, reason in (
+        (["other words entirely", "nothing of this"], 60, "it has 60 tokens"),
+        ([row["text"] for row in text_rows()], 200, "mean cosine"),
+    ):
+        encoder = make_encoder(texts=texts, pieces=pieces)
+        encoder.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
+        folder = write_encoder(tmp_path / f"{pieces}", encoder)
+        line = failed(*arguments(base, folder, pairs, tmp_path))
+        assert "not the model that" in line and reason in line
     words = write_word_vectors(tmp_path / "words.fala").path
     line = failed(*arguments(words, model, pairs, tmp_path))
     assert "trained on a transformer, and this holds word-vectors" in line

@@ -7,8 +7,6 @@ import pytest
 
 from adapter_inputs import constant, random_inputs
 from bundles import onnx_model
-from export_command import works
-from fala import Bundle, BundleFormatError
 from fala.backbones import AdapterWeights, OnnxEncoder
 from fala_export.base.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
@@ -111,36 +109,6 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
     # A bottleneck without columns has no effect.
     empty = {name: part for name, part in random_inputs(shapes, 0).items() if not part.size}
     np.testing.assert_array_equal(backbone.encode(TEXTS, AdapterWeights({**empty, **span})), alone)
-
-
-def test_an_adapter_for_another_backbone_is_refused(backbone, graphs, encoder):
-    inputs = random_inputs(backbone.optional_inputs)
-    plain = encoder_of(graphs["none"], encoder.tokenizer)
-    with pytest.raises(BundleFormatError, match="no optional input adapter"):
-        plain.encode(TEXTS, AdapterWeights(inputs))
-    wide = {**inputs, "adapter.0.output.up.bias": np.zeros(65, np.float32)}
-    with pytest.raises(BundleFormatError, match=r"shape \(65,\); the backbone takes \(64\)"):
-        backbone.encode(TEXTS, AdapterWeights(wide))
-    uneven = {**inputs, "adapter.0.output.down.bias": np.zeros(6, np.float32)}
-    with pytest.raises(BundleFormatError, match=r"parts of adapter\.0\.output .* 5 and 6"):
-        backbone.check_adapter(AdapterWeights(uneven))
-    deep = {**inputs, "adapter.2.output.up.bias": np.zeros(64, np.float32)}
-    with pytest.raises(BundleFormatError, match=r"has no optional input adapter\.2"):
-        backbone.check_adapter(AdapterWeights(deep))
-
-
-def test_the_command_adds_optional_inputs_to_graph_and_manifest(folder, tmp_path):
-    out, texts = tmp_path / "x.fala", tmp_path / "texts.txt"
-    texts.write_text("one two\n")
-    files = (folder, "--parity-text", texts, "--out", out)
-    works("backbone", *files, "--quantize", "none", "--max-length", 32, "--adapters")
-    bundle = Bundle.open(out)
-    details = bundle.manifest.details
-    assert details["optional_inputs"] == ["adapters"]
-    assert details["parity"]["speed"]["milliseconds"] > 0
-    backbone = bundle.backbone()
-    adapter = AdapterWeights(random_inputs(backbone.optional_inputs))
-    assert backbone.encode(TEXTS, adapter).shape == (len(TEXTS), 64)
 
 
 def test_a_graph_without_sites_is_rejected():

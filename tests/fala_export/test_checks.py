@@ -10,8 +10,6 @@ import pytest
 from encoders import write_encoder
 from export_command import failed, fails, run, works
 from fala_export.base import checks
-from fala_export.base.checks import check_room
-from fala_export.base.errors import ExportError
 from fala_export.models.encoder import Encoder
 
 #: Commands with their inputs; the output comes last.
@@ -73,14 +71,6 @@ def test_names_are_checked_before_the_work(inputs):
         for command in ("backbone", "word-vectors", "train"):
             message = failed(*COMMANDS[command], "--out", "x.fala", "--name", name)
             assert "the name is empty, or has control characters" in message
-
-
-def test_room_is_checked_on_the_disk_of_a_folder_to_come(tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda folder: usage)
-    check_room(1_000_000, tmp_path / "a" / "b")
-    with pytest.raises(ExportError, match="a/b: 2 MB are needed there, and 1 MB are free"):
-        check_room(2_000_000, tmp_path / "a" / "b")
 
 
 def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):

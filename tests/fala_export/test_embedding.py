@@ -182,18 +182,6 @@ def test_killed_writers_leave_whole_entries(tmp_path):
         np.testing.assert_array_equal(table.find(text_keys(texts)), rows)
 
 
-class Slow:
-    """Takes the time of an encoder that pads small batches, and of each call; it only sleeps."""
-
-    dimension, is_transformer = 1, True
-
-    def encode(self, texts):
-        lengths = sorted(map(len, texts))
-        padded = sum(8 * lengths[min(at + 7, len(lengths) - 1)] for at in range(0, len(lengths), 8))
-        time.sleep(0.01 + padded * 5e-6)
-        return np.ones((len(texts), 1), dtype=np.float32)
-
-
 @pytest.mark.slow
 def test_processes_that_work_together_encode_a_share_each(tmp_path):
     assert run_together(embed_together.__file__, tmp_path) == [0, 0]

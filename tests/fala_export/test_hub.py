@@ -181,26 +181,6 @@ def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):
     assert find(hub, tmp_path).name == model.branches["v1"]
 
 
-@pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
-def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file):
-    """The library would return the cached files without an error."""
-    model = hub.models[NAME]
-    files = model.commits[model.branches["main"]]
-
-    def fall_silent(path):
-        resolved = len({path for _, path in hub.requests if "/resolve/" in path} - {path})
-        before = {"config.json": 0, ".gitattributes": 1, "model.safetensors": 2}[file]
-        hub.status = 400 if resolved > before else hub.status  # a status that nobody tries again
-
-    for name in list(files):
-        if name not in ("config.json", ".gitattributes", "model.safetensors", "modules.json"):
-            del files[name]
-    module = {"type": "sentence_transformers.models.Transformer", "path": ""}
-    files["modules.json"] = json.dumps([module]).encode()
-    hub.before = fall_silent
-    check_error(hub, tmp_path, "the hub did not give ", ": try again later")
-
-
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, status):
     first = find(hub, tmp_path, "v1")

@@ -94,15 +94,6 @@ def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, monkeypatch):
     assert f"unknown: not noted at export; to count it: {install_hint('export')}" in shown
 
 
-def test_control_characters_of_a_bundle_are_not_printed(tmp_path):
-    # A name with such characters is rejected; details may have them.
-    manifest = word_vector_manifest(details={"note": "\x07bell \x1b[2J"})
-    write_bundle(tmp_path / "x.fala", manifest, word_vector_files())
-    shown = works("inspect", tmp_path / "x.fala").stdout
-    assert "bell" in shown
-    assert all(character.isprintable() or character == "\n" for character in shown)
-
-
 def test_a_foreign_or_missing_file_ends_in_one_line(tmp_path):
     bad = tmp_path / "bad.fala"
     assert "bad.fala: no such file" in failed("inspect", bad)

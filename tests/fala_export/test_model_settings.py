@@ -4,29 +4,33 @@ import json
 import shutil
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import quantize_dynamic
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
 from torch import nn
 
 from encoders import DIMENSION, TEXTS, make_encoder, write_encoder
-from export_command import done, failed, works
+from export_command import done, failed
 from fala import Bundle
 from fala.audit.tokenizer import audit_tokenizer
 from fala_export.base.errors import ExportError
 from fala_export.cli.summary import text_of
-from fala_export.graph.quantization.weights import stored_precision
 from fala_export.models import encoder as encoder_module
 from fala_export.models.encoder import load_encoder, load_encoder_of
 from fala_export.models.onnx_file import load_onnx
 from fala_export.models.tokenizer import put_before
 from fala_export.recipe.file import read_recipe
-from families import BERT_TOKENS, CORPUS, ROBERTA_TOKENS, make_tokenizer, write_model
+from families import (
+    BERT_TOKENS,
+    CORPUS,
+    ROBERTA_TOKENS,
+    changed,
+    make_tokenizer,
+    write_model,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +46,8 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def graphs(model):
-    """The graphs of the model: its states, and its states quantized."""
+def graph(model):
+    """The graph of the model up to its states, before its pooling."""
     encoder = load_encoder(str(model))
     pooled = encoder.graph()
     (states,) = [node for node in pooled.graph.node if node.op_type == "LayerNormalization"][-1:]
@@ -70,27 +74,8 @@ def first_tokens(graph):
     return pooled
 
 
-def changed(model, folder, **files):
-    """A copy of a folder with settings merged into some files, by their names with __ for a dot."""
-    shutil.copytree(model, folder)
-    for name, content in files.items():
-        path = folder / name.replace("__", ".")
-        present = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps({**present, **content}))
-    return folder
-
-
-#: Settings that no bundle keeps, by name: the file and its content.
-UNKEPT = {
-    "prompts": (PROMPTS, {"prompts": {"query": "query: "}, "default_prompt_name": "query"}),
-    "truncate_dim": (PROMPTS, {"truncate_dim": 8}),
-    "truncation_side": ("tokenizer_config.json", {"truncation_side": "left"}),
-}
-
-
 def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path):
-    file, content = UNKEPT["truncation_side"]
-    folder = changed(model, tmp_path / "m", **{file.replace(".", "__"): content})
+    folder = changed(model, tmp_path / "m", tokenizer_config__json={"truncation_side": "left"})
     words = ("backbone", folder, "--out", tmp_path / "x.fala", "--quantize", "none")
     message = failed(*words)
     assert "--ignore truncation_side exports without it" in message
@@ -99,12 +84,12 @@ def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path)
     assert bundle.manifest.details["not_kept"] == summary["not_kept"]
     assert load_encoder_of(bundle, str(folder)).not_kept == summary["not_kept"]
     assert "NOT KEPT: its tokenizer cuts long texts at their beginning" in text_of(summary)
-    recipe = (
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
         'name = "m"\n[backbone]\nsource = "m"\nignore = ["prompts"]\nprompt = "q"\ndimension = 8\n'
     )
-    (tmp_path / "recipe.toml").write_text(recipe)
-    model = read_recipe(tmp_path / "recipe.toml").source.model
-    assert (model.ignore, model.prompt, model.dimension) == (("prompts",), "q", 8)
+    source = read_recipe(recipe).source.model
+    assert (source.ignore, source.prompt, source.dimension) == (("prompts",), "q", 8)
 
 
 def dense_model(folder, transformer, prompts, **settings):
@@ -209,11 +194,8 @@ def test_prompts_without_a_default_are_named(model, tmp_path):
         ("sentence_bert_config.json", {"module_output_name": "sentence_embedding"},
          "sets module_output_name"),
         ("sentence_bert_config.json", {"max_seq_length": "8"}, "max_seq_length to a value"),
-        ("sentence_bert_config.json", {"max_seq_length": True}, "max_seq_length to a value"),
-        ("sentence_bert_config.json", {"do_lower_case": "yes"}, "do_lower_case to a value"),
         (POOLING, {"pooling_mode": None, "pooling_mode_loudest_token": True}, "loudest_token"),
         ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "quantized weights"),
-        ("adapter_config.json", {"peft_type": "LORA"}, "adapter of PEFT"),
     ],
 )  # fmt: skip
 def test_other_settings_that_cannot_be_kept_are_rejected(model, tmp_path, file, content, message):
@@ -244,16 +226,6 @@ def test_a_pooling_that_is_not_certain_is_chosen(model, tmp_path):
     assert load_encoder(str(folder)).pooling == "mean"
 
 
-def test_a_folder_of_graphs_names_them(model, tmp_path):
-    folder = changed(model, tmp_path / "m")
-    (folder / "model.safetensors").unlink()
-    (folder / "onnx").mkdir()
-    for name in ("model.onnx", "model_quantized.onnx"):
-        (folder / "onnx" / name).touch()
-    with pytest.raises(ExportError, match=r"onnx/model.onnx, onnx/model_quantized.onnx: name one"):
-        load_encoder(str(folder))
-
-
 def test_a_model_that_is_too_large_is_rejected_before_its_weights_are_read(
     model, tmp_path, monkeypatch
 ):
@@ -273,22 +245,22 @@ def test_a_model_that_is_too_large_is_rejected_before_its_weights_are_read(
 class TestOnnx:
     """The files beside an exported graph."""
 
-    def write(self, model, folder, graph, inner="onnx", name="model.onnx", **files):
+    def write(self, model, folder, graph, inner="onnx", **files):
         """A folder as exporters write it; gives the words of the command."""
         changed(model, folder, **files)
         (folder / inner).mkdir(exist_ok=True)
-        path = folder / inner / name
+        path = folder / inner / "model.onnx"
         path.write_bytes(graph.SerializeToString())
         tokenizer, out = folder / "tokenizer.json", folder.with_suffix(".fala")
         return ("backbone", path, "--tokenizer", tokenizer, "--out", out, "--max-length", 64)
 
-    def test_the_pooling_beside_a_graph_is_kept(self, model, graphs, tmp_path):
+    def test_the_pooling_beside_a_graph_is_kept(self, model, graph, tmp_path):
         for name, modes in (("cls", "cls"), ("max+mean", ["max", "mean"])):
             files = {POOLING.replace(".", "__"): {"pooling_mode": modes}}
-            beside = self.write(model, tmp_path / name, graphs, inner="", **files)
+            beside = self.write(model, tmp_path / name, graph, inner="", **files)
             found = load_onnx(beside[1], beside[3])
             assert (found.pooling, found.normalized) == (name, True)
-        words = self.write(model, tmp_path / "m", graphs)
+        words = self.write(model, tmp_path / "m", graph)
         summary = done(*words, "--quantize", "none")
         assert (summary["pooling"], summary["normalized"]) == ("cls", True)
         assert summary["parity"]["worst_cosine"] > 0.99999
@@ -296,96 +268,20 @@ class TestOnnx:
         encoded = Bundle.open(tmp_path / "m.fala").backbone().encode(TEXTS[:3])
         np.testing.assert_allclose(encoded, expected, atol=1e-5)
 
-    @pytest.mark.parametrize(
-        ("file", "content", "message"),
-        [
-            (*UNKEPT["truncation_side"], "--ignore truncation_side"),
-            ("sentence_bert_config.json", {"max_seq_length": 16}, "reads 1 to 16 tokens"),
-        ],
-    )
-    def test_what_cannot_be_kept_is_named(self, model, graphs, tmp_path, file, content, message):
-        files = {file.replace(".", "__"): content}
-        words = self.write(model, tmp_path / "m", graphs, **files)
-        assert message in failed(*words)
-        assert not (tmp_path / "m.fala").exists()
-
-    def test_a_prompt_and_a_cut_beside_a_graph_are_kept(self, model, graphs, tmp_path):
-        prompts = {"prompts": {"query": "the film: "}, "truncate_dim": 8}
-        words = self.write(model, tmp_path / "m", graphs, **{PROMPTS.replace(".", "__"): prompts})
-        library = SentenceTransformer(str(tmp_path / "m"), device="cpu")
-        summary = done(*words, "--quantize", "none", "--prompt", "query", "--dim", 6)
-        assert (summary["prompt"], summary["cut"], summary["dimension"]) == ("the film: ", 6, 6)
-        expected = library.encode(
-            TEXTS[:3], prompt_name="query", truncate_dim=6, normalize_embeddings=True
-        )
-        encoded = Bundle.open(tmp_path / "m.fala").backbone().encode(TEXTS[:3])
-        np.testing.assert_allclose(encoded, expected, atol=1e-5)
-        assert load_onnx(words[1], words[3]).end.dimension == 8
-
-    def test_the_tokenizer_beside_a_graph_agrees_with_its_settings(self, model, graphs, tmp_path):
+    def test_the_tokenizer_beside_a_graph_agrees_with_its_settings(self, model, graph, tmp_path):
         tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
         normalizer = json.loads(tokenizer.to_str())["normalizer"]
         assert normalizer["type"] == "BertNormalizer"
         other = {"do_lower_case": not normalizer["lowercase"]}
-        words = self.write(model, tmp_path / "m", graphs, tokenizer_config__json=other)
+        words = self.write(model, tmp_path / "m", graph, tokenizer_config__json=other)
         assert "tokenizer_config.json sets do_lower_case" in failed(*words)
 
     def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(
-        self, model, graphs, tmp_path
+        self, model, graph, tmp_path
     ):
-        pooled = first_tokens(graphs)
+        pooled = first_tokens(graph)
         words = self.write(model, tmp_path / "m", pooled)
         summary = done(*words, "--quantize", "none")
         assert (summary["pooling"], summary["normalized"]) == ("none", True)
         lengths = np.linalg.norm(Bundle.open(words[5]).backbone().encode(TEXTS), axis=1)
         np.testing.assert_allclose(lengths, 1, atol=1e-5)
-
-    def test_a_list_of_steps_is_not_guessed(self, model, graphs, tmp_path):
-        words = self.write(model, tmp_path / "m", graphs)
-        (tmp_path / "m" / "modules.json").unlink()
-        assert "has no modules.json, but a folder 1_Pooling" in failed(*words)
-        shutil.rmtree(tmp_path / "m" / "1_Pooling")
-        config = tmp_path / "m" / "config.json"
-        config.write_text(json.dumps({**json.loads(config.read_text()), "is_decoder": True}))
-        assert "of a model that decodes: choose with --pooling" in failed(*words)
-
-
-class TestPrecision:
-    """What a graph stores decides, whatever made it and whatever is asked for."""
-
-    def graph(self, kind, node="Identity", **attributes):
-        array = np.ones((8, 8), np.float32)
-        tensor = numpy_helper.from_array(array, "w")
-        if kind != TensorProto.FLOAT:
-            tensor = helper.make_tensor("w", kind, array.shape, array.astype(int).ravel().tolist())
-        nodes = [helper.make_node(node, ["w"], ["y"], **attributes)]
-        out = helper.make_tensor_value_info("y", kind, None)
-        return helper.make_model(helper.make_graph(nodes, "g", [], [out], [tensor]))
-
-    @pytest.mark.parametrize(
-        ("kind", "node", "expected"),
-        [
-            (TensorProto.FLOAT, {}, "none"),
-            (TensorProto.FLOAT16, {}, "fp16"),
-            (TensorProto.BFLOAT16, {}, "fp16"),
-            (TensorProto.INT8, {}, "int8"),
-            (TensorProto.UINT8, {"node": "MatMulInteger"}, "int8"),
-            (TensorProto.UINT8, {"node": "MatMulNBits", "bits": 4}, "int4"),
-            (TensorProto.UINT8, {"node": "MatMulNBits", "bits": 8}, "int8"),
-            (TensorProto.INT4, {"node": "DequantizeLinear"}, "int4"),
-        ],
-    )
-    def test_graphs_of_other_tools(self, kind, node, expected):
-        assert stored_precision(self.graph(kind, **node)) == expected
-
-    def test_a_quantized_file_is_reported_as_it_is(self, model, graphs, tmp_path):
-        words = TestOnnx().write(model, tmp_path / "m", graphs, name="model_quantized.onnx")
-        onnx.save(graphs, tmp_path / "model.onnx")
-        quantize_dynamic(tmp_path / "model.onnx", words[1], per_channel=True)
-        for precision in ("int4", "fp16"):
-            message = failed(*words, "--quantize", precision)
-            assert "its weights are in int8 already" in message and "--quantize none" in message
-        summary = done(*words, "--quantize", "none")
-        assert summary["precision"] == summary["parity"]["reference"] == "int8"
-        assert Bundle.open(tmp_path / "m.fala").manifest.precision == "int8"
-        assert "parity with the int8 model" in works(*words, "--quantize", "int8").stdout

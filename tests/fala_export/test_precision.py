@@ -10,9 +10,8 @@ from checkout import real_data
 from fala.audit.model import audit_model
 from fala.backbones import AdapterWeights, OnnxEncoder
 from fala_export.base.errors import ExportError
-from fala_export.embedding.tokens import pad
 from fala_export.graph.adapter_inputs import add_adapter_inputs
-from fala_export.graph.parity import compare_embeddings, speed
+from fala_export.graph.parity import compare_embeddings
 from fala_export.graph.quantization import four_bits
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize
@@ -208,17 +207,10 @@ def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]
     encoder = load_encoder(str(teacher.get_model_path()))
-    graph = encoder.graph()
     # A quarter of them; all take most of a minute, and are more accurate.
     sequences = token_sequences(encoder.tokenizer, 128)[::4]
-    model = quantize(graph, "int4", sequences)
-    file = model.SerializeToString()
+    file = quantize(encoder.graph(), "int4", sequences).SerializeToString()
     encoded = OnnxEncoder(file, encoder.tokenizer, max_length=128).encode(texts)
     similarities = cosines(encoded, encoder.encode(texts, 128))
-    assert similarities.mean() > 0.98
-    assert similarities.min() > 0.9
+    assert similarities.mean() > 0.98 and similarities.min() > 0.9
     assert len(file) <= 13e6
-    ids, mask = pad(encoder.token_ids(texts[:8], 128), encoder.pad_id)
-    batches = [{"input_ids": ids.numpy(), "attention_mask": mask.numpy()}] * 3
-    # 1.7 times on an idle machine without VNNI; other tests and checks run beside this one.
-    assert speed(graph, model, batches)["ratio"] > 1

@@ -224,7 +224,4 @@ def test_a_recipe_of_another_editor_is_read_or_named(kitchen):
     assert done(path, "--dry-run")["steps"] == {"backbone": "to do"}
     path.write_bytes(text.encode("utf-16"))
     assert "save the recipe as UTF-8" in failed(path)
-
-
-def test_a_missing_recipe_is_named(tmp_path):
-    assert "none.toml" in failed(tmp_path / "none.toml")
+    assert "none.toml" in failed(kitchen / "none.toml")

@@ -33,47 +33,22 @@ TEXTS = [
 WIDTH = 256
 
 
+WORD_LEVEL = tokenizer_json(WORDS)
 PLAIN = wordpiece_tokenizer(late=True).to_str().encode()
-"""A tokenizer that a device reads without a library; that of ``bundles`` is not one."""
+"""A tokenizer that a device reads without a library; the word-level one is not read so."""
 
 
 def vectors(rows, seed=0):
     return np.random.default_rng(seed).normal(size=(rows, WIDTH)).astype(np.float32)
 
 
-def write_static(folder, *steps, tokenizer=None):
+def write_static(folder, *steps, tokenizer=WORD_LEVEL):
     """Write a folder of sentence-transformers; gives what it returns for the texts."""
-    reader = Tokenizer.from_str((tokenizer or tokenizer_json(WORDS)).decode())
+    reader = Tokenizer.from_str(tokenizer.decode())
     table = modules.StaticEmbedding(reader, vectors(reader.get_vocab_size()))
     model = SentenceTransformer(modules=[table, *steps], device="cpu")
     model.save(str(folder))
     return model.encode(TEXTS)
-
-
-def write_model2vec(folder, tables, config):
-    """Write a folder as model2vec does, without the library."""
-    folder.mkdir()
-    save_file(tables, folder / "model.safetensors")
-    (folder / "tokenizer.json").write_bytes(tokenizer_json(WORDS))
-    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", **config}))
-
-
-def model2vec_embeddings(tables, config):
-    """Model2vec's formula: the mean of the known tokens' rows, each with its weight."""
-    reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
-    table = tables["embeddings"].astype(np.float32)
-    rows = []
-    for text in TEXTS:
-        ids = np.array(reader.encode(text, add_special_tokens=False).ids[:512], dtype=int)
-        ids = ids[ids != reader.token_to_id("[UNK]")]
-        found = table[tables["mapping"][ids] if "mapping" in tables else ids]
-        if "weights" in tables:
-            found = found * tables["weights"][ids, None]
-        rows.append(found.mean(axis=0) if len(ids) else np.zeros(WIDTH, np.float32))
-    rows = np.array(rows)
-    if config.get("normalize"):
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return rows
 
 
 def encode(folder, precision="none", texts=TEXTS):
@@ -151,85 +126,66 @@ def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
     assert not is_static(tmp_path)
 
 
-def test_a_prompt_and_a_cut_of_static_embeddings_are_kept(tmp_path):
-    write_static(tmp_path / "m", modules.Normalize())
-    settings = tmp_path / "m" / "config_sentence_transformers.json"
-    content = {**json.loads(settings.read_text()), "prompts": {"q": "film: "}, "truncate_dim": 32}
-    settings.write_text(json.dumps(content))
-    library = SentenceTransformer(str(tmp_path / "m"), device="cpu")
-    expected = library.encode(TEXTS, prompt_name="q", normalize_embeddings=True)
-    loaded = load_static(tmp_path / "m", prompt="q")
-    np.testing.assert_allclose(loaded.encode(TEXTS, loaded.longest), expected, atol=1e-5)
-    assert loaded.changed == {"prompt": "film: ", "cut": 32}
+def model2vec_tables(form, count):
+    """A table in a form of model2vec's, for as many tokens."""
+    weights = np.linspace(0.1, 1, count).astype(np.float32)
+    return {
+        "plain": {"embeddings": vectors(count)},
+        "half": {"embeddings": vectors(count).astype(np.float16)},
+        "weights": {"embeddings": vectors(count), "weights": weights},
+        "mapping": {
+            "embeddings": vectors(10), "weights": weights, "mapping": np.arange(count) % 10,
+        },
+    }[form]  # fmt: skip
 
 
-def test_a_tokenizers_own_length_is_kept(tmp_path):
-    tokenizer = Tokenizer.from_str(tokenizer_json(WORDS).decode())
-    tokenizer.enable_truncation(3)
-    expected = write_static(tmp_path / "m", tokenizer=tokenizer.to_str().encode())
-    np.testing.assert_allclose(encode(tmp_path / "m"), expected, atol=1e-5)
+def write_model2vec(folder, tokenizer, tables, **config):
+    """Write a folder as model2vec does, without the library."""
+    folder.mkdir()
+    save_file(tables, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_bytes(tokenizer)
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", **config}))
 
 
-COUNT = len(WORDS) + 3
-TABLES = {
-    "plain": {"embeddings": vectors(COUNT)},
-    "half": {"embeddings": vectors(COUNT).astype(np.float16)},
-    "weights": {
-        "embeddings": vectors(COUNT),
-        "weights": np.linspace(0.1, 1, COUNT),
-    },
-    "mapping": {
-        "embeddings": vectors(10),
-        "weights": np.linspace(0.1, 1, COUNT).astype(np.float32),
-        "mapping": np.arange(COUNT) % 10,
-    },
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("config", [{}, {"normalize": True}])
-def test_model2vecs_folders_are_kept(name, config, tmp_path):
-    folder = tmp_path / "m"
-    write_model2vec(folder, TABLES[name], config)
+@pytest.mark.parametrize("tokenizer", [WORD_LEVEL, PLAIN], ids=["graph", "table"])
+@pytest.mark.parametrize("form", ["plain", "half", "weights", "mapping"])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_model2vecs_folders_are_kept(tokenizer, form, normalize, tmp_path):
+    """By model2vec's formula: the mean of the known tokens' rows, each with its weight."""
+    reader = Tokenizer.from_str(tokenizer.decode())
+    tables = model2vec_tables(form, reader.get_vocab_size())
+    write_model2vec(folder := tmp_path / "m", tokenizer, tables, normalize=normalize)
     assert is_static(folder)
-    expected = model2vec_embeddings(TABLES[name], config)
-    np.testing.assert_allclose(encode(folder), expected, atol=1e-5)
-
-
-def test_model2vec_itself_agrees(tmp_path):
-    model2vec = pytest.importorskip("model2vec")
-    reader = Tokenizer.from_str(tokenizer_json(WORDS).decode())
-    tables = TABLES["mapping"]
-    model = model2vec.StaticModel(
-        tables["embeddings"], reader, {}, normalize=True, weights=tables["weights"],
-        token_mapping=tables["mapping"],
-    )  # fmt: skip
-    model.save_pretrained(tmp_path / "m")
-    np.testing.assert_allclose(encode(tmp_path / "m"), model.encode(TEXTS), atol=1e-5)
+    expected = np.zeros((len(TEXTS), WIDTH), np.float32)
+    for number, text in enumerate(TEXTS):
+        ids = np.array(reader.encode(text, add_special_tokens=False).ids[:512], dtype=int)
+        ids = ids[ids != reader.token_to_id("[UNK]")]
+        rows = tables["embeddings"][tables["mapping"][ids] if "mapping" in tables else ids]
+        if "weights" in tables:
+            rows = rows * tables["weights"][ids, None]
+        if len(ids):
+            expected[number] = rows.astype(np.float32).mean(axis=0)
+    if normalize:
+        expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
+    encoded = encode_table(folder) if tokenizer is PLAIN else encode(folder)
+    np.testing.assert_allclose(encoded, expected, atol=3e-5)
 
 
 LONG = ["the minister gave " * 300, "incomprehensibilities " * 300, "x " * 2_000, "taxes" * 500]
 
 
-@pytest.mark.parametrize("form", ["plain", "half", "mapping"])
-def test_tables_are_those_of_model2vec(form, tmp_path):
+def test_tables_are_those_of_model2vec(tmp_path):
     model2vec = pytest.importorskip("model2vec")
     reader = Tokenizer.from_str(PLAIN.decode())
-    count = reader.get_vocab_size()
-    weights = np.linspace(0.1, 1, count).astype(np.float32)
-    options = {"weights": weights, "token_mapping": np.arange(count) % 10}
-    rows = vectors(10 if form == "mapping" else count).astype("f2" if form == "half" else "f4")
+    tables = model2vec_tables("mapping", reader.get_vocab_size())
     model = model2vec.StaticModel(
-        rows, reader, {"model_type": "model2vec"}, normalize=form != "plain",
-        max_length=None if form == "half" else 200, **options if form == "mapping" else {},
+        tables["embeddings"], reader, {"model_type": "model2vec"}, normalize=True, max_length=200,
+        weights=tables["weights"], token_mapping=tables["mapping"],
     )  # fmt: skip
     model.save_pretrained(tmp_path / "m")
     texts = [*TEXTS, *SENTENCES, *LONG]
-    table = load_static(tmp_path / "m").table
-    tolerance = 2e-3 if form == "half" else 1e-5
-    np.testing.assert_allclose(
-        table.stored("none")[1].encode(texts), model.encode(texts), atol=tolerance
-    )
+    encoded = load_static(tmp_path / "m").table.stored("none")[1].encode(texts)
+    np.testing.assert_allclose(encoded, model.encode(texts), atol=1e-5)
 
 
 def test_the_table_is_stored_in_bytes(tmp_path):
@@ -243,11 +199,11 @@ def test_the_table_is_stored_in_bytes(tmp_path):
 @pytest.mark.slow
 def test_a_device_learns_on_static_embeddings_and_replaces_them(tmp_path):
     """A graph is replaced by a table."""
-    for name, tokenizer, steps in (("old", None, []), ("new", PLAIN, [modules.Normalize()])):
+    for name, tokenizer, steps in (("old", WORD_LEVEL, []), ("new", PLAIN, [modules.Normalize()])):
         write_static(tmp_path / name, *steps, tokenizer=tokenizer)
         summary = done("backbone", tmp_path / name, "--out", tmp_path / f"{name}.backbone")
         assert (summary["precision"], summary["dimension"]) == ("int8", WIDTH)
-        assert summary["kind"] == (STATIC if tokenizer else ONNX)
+        assert summary["kind"] == (STATIC if tokenizer is PLAIN else ONNX)
         assert summary["parity"]["mean_cosine"] > 0.999
         assert summary["not_layers"] == "static embeddings have no layers"
         backbone = Bundle.open(tmp_path / f"{name}.backbone")
@@ -279,6 +235,7 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused("the mean alone", folder, "--pooling", "cls")
     refused("for a transformer's folder", folder, "--layers", 1)
     refused("reads 1 to", folder, "--max-length", 100_000)
+    refused("--trim-vocabulary is for a transformer's", folder, "--trim-vocabulary", __file__)
     write_static(tmp_path / "table", tokenizer=PLAIN)
     refused(
         "have no int4: choose one of none, fp16, int8", tmp_path / "table", "--quantize", "int4"
@@ -286,8 +243,8 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused("adapters are for a transformer", tmp_path / "table", "--adapters")
     for name, changed, message in (
         ("embedding.weight", vectors(4), "only 4 rows"),
-        ("embedding.weight", vectors(COUNT) * np.nan, "NaN or infinity"),
-        ("other", vectors(COUNT), "hold no table"),
+        ("embedding.weight", tables["embedding.weight"] * np.nan, "NaN or infinity"),
+        ("other", vectors(4), "hold no table"),
     ):
         save_file({name: changed}, folder / "model.safetensors")
         refused(message, folder)
@@ -303,8 +260,8 @@ def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):
         (folder / "modules.json").write_text(json.dumps([{"type": name, "path": path}]))
         refused(message, folder)
     (folder / "modules.json").unlink()
-    mapping = {**TABLES["mapping"], "mapping": np.arange(COUNT)}
-    write_model2vec(tmp_path / "v", mapping, {})
+    mapping = model2vec_tables("mapping", 30) | {"mapping": np.arange(30)}
+    write_model2vec(tmp_path / "v", WORD_LEVEL, mapping)
     refused("do not belong to its table", tmp_path / "v")
     (tmp_path / "v" / "tokenizer.json").unlink()
     refused("has no tokenizer.json", tmp_path / "v")

@@ -1,14 +1,10 @@
 """Batches of tokens, and a torch module that embeds them."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
 
 from encoders import make_encoder
-from fala_export.embedding import embed
-from fala_export.embedding.encoding import chunks
 from fala_export.embedding.tokens import batches, embed_tokens, pad, placed
 from fala_export.training.backbones import TransformerLearner
 
@@ -31,38 +27,9 @@ def test_tokens_are_padded_to_one_length():
     assert ids.dtype == mask.dtype == torch.int64
 
 
-class Moved(torch.nn.Module):
-    """Counts its moves."""
-
-    def __init__(self, module):
-        super().__init__()
-        self.module, self.moves = module, 0
-
-    def _apply(self, function, recurse=True):
-        self.moves += 1
-        return super()._apply(function, recurse)
-
-    def forward(self, *arguments):
-        return self.module(*arguments)
-
-
 @pytest.fixture(scope="module")
 def learner():
     return TransformerLearner(make_encoder(), 32)
-
-
-def test_a_module_moves_to_its_device_once_for_all_texts(learner):
-    # Several chunks: a machine of many cores has larger ones.
-    texts = ["a text " * (200 + number % 7) for number in range(30 * (os.cpu_count() or 1))]
-    assert len(list(chunks(texts))) > 1
-    expected = learner.encode(texts[:7])
-    learner.module = Moved(learner.module)
-    try:
-        vectors = embed(learner, texts, "")
-        assert learner.module.moves == 2  # there and back
-    finally:
-        learner.module = learner.module.module
-    np.testing.assert_allclose(vectors[:7], expected, atol=1e-5)
 
 
 def test_a_gpu_embeds_as_the_processor_does(learner):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 
 from encoders import make_encoder, write_encoder
@@ -12,7 +11,7 @@ from fala_export.base.errors import ExportError
 from fala_export.models.encoder import load_encoder, load_encoder_of, trim_encoder
 from fala_export.models.vocabulary import trim_vocabulary
 from families import FAMILIES, LATER, write_model
-from public_data import sentences, write_rows
+from public_data import sentences
 
 FEW = sentences(30, 4)[:3]
 
@@ -32,10 +31,8 @@ def size_of(bundle):
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", ["WordPiece", "Unigram"], indirect=True)
 def test_the_command_drops_unused_tokens_and_keeps_the_texts_embeddings(tmp_path, whole):
-    texts, rows = tmp_path / "texts.txt", tmp_path / "rows.jsonl"
+    texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(FEW), encoding="utf-8")
-    public = [{"user": "u", "split": "public", "text": text, "label": 0} for text in FEW]
-    write_rows(rows, [*public, {**public[0], "split": "train", "text": sentences(9, 5)[-1]}])
     words = ("backbone", whole, "--quantize", "none", "--max-length", 30, "--pooling", "own")
     plain = done(*words, "--out", tmp_path / "whole.fala")
     summary = done(*words, "--trim-vocabulary", texts, "--out", tmp_path / "small.fala")
@@ -53,9 +50,6 @@ def test_the_command_drops_unused_tokens_and_keeps_the_texts_embeddings(tmp_path
     # What trains on the bundle later loads the model with the bundle's tokens.
     again = load_encoder_of(small, str(whole))
     np.testing.assert_allclose(again.encode(FEW, 30), before, atol=1e-5)
-
-    done(*words, "--trim-vocabulary", rows, "--out", tmp_path / "rows.fala")
-    assert Bundle.open(tmp_path / "rows.fala").backbone_digest == small.backbone_digest
     message = failed(*words, "--trim-vocabulary", tmp_path / "none", "--out", tmp_path / "x.fala")
     assert "none: cannot be read as text: No such file" in message
 
@@ -72,26 +66,6 @@ def test_the_bundle_is_compared_with_the_whole_model(tmp_path, encoder):
                      "--out", tmp_path / "x.fala")  # fmt: skip
     assert "the mean cosine to the model in float32 is" in message
     assert not (tmp_path / "x.fala").exists()
-
-
-@pytest.mark.slow
-def test_static_embeddings_and_byte_pairs_are_refused(tmp_path):
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(FEW), encoding="utf-8")
-    table = np.zeros((3, 4), np.float32)
-    (static := tmp_path / "static").mkdir()
-    save_file({"embeddings": table}, static / "model.safetensors")
-    Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, "[UNK]")).save(
-        str(static / "tokenizer.json")
-    )
-    (static / "config.json").write_text('{"model_type": "model2vec", "normalize": true}')
-    words = ("--trim-vocabulary", texts, "--out", tmp_path / "x.fala")
-    message = failed("backbone", static, *words)
-    assert "--trim-vocabulary is for a transformer's folder with its weights" in message
-    message = failed("backbone", write_model(tmp_path / "roberta", "roberta"), *words)
-    assert (
-        "roberta: only a WordPiece or Unigram vocabulary can be trimmed; this one is BPE" in message
-    )
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Tiny random models of every encoder family, with tokenizers of their kinds, as model folders."""
 
 import json
+import shutil
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and then it sleeps until the evening comes.",
@@ -178,6 +179,24 @@ def frame_with(tokenizer, start, end):
         pair=f"{start} $A {end} $B {end}",
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
     )
+
+
+def changed(model, folder, **files):
+    """Copy a model's folder with some files changed; their names have ``__`` for a dot.
+
+    A file gets other bytes, or settings merged into its JSON object; None drops it.
+    """
+    shutil.copytree(model, folder)
+    for name, content in files.items():
+        path = folder / name.replace("__", ".")
+        if content is None:
+            path.unlink()
+        elif isinstance(content, dict):
+            present = json.loads(path.read_text()) if path.exists() else {}
+            path.write_text(json.dumps({**present, **content}))
+        else:
+            path.write_bytes(content)
+    return folder
 
 
 def write_early_folder(folder, family, mode, settings_name):

@@ -122,14 +122,6 @@ def test_tags_are_integers_or_strings_as_labels_are(tmp_path):
     assert tags("b.jsonl", row.format("a", '["1"]') + row.format("b", "[2]")) == [{"1"}, {"2"}]
 
 
-def test_users_are_the_same_in_every_form(tmp_path):
-    users = pd.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, 0], "user": [7, None, 12]})
-    for name, write in FORMS.items():
-        if name != "lists.json":
-            write(users, tmp_path / name)
-            assert [row.user for row in undivided_rows(tmp_path / name)] == ["7", None, "12"]
-
-
 def test_rows_in_memory_have_the_same_labels():
     def row(label, split="public"):
         return {"text": "a", "label": label, "split": split, "user": 3}

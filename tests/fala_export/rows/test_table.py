@@ -80,12 +80,6 @@ def test_a_door_keeps_documents_and_people_whole_however_rows_are_ordered(small_
     assert again == list(kept)
 
 
-def test_a_file_within_the_limits_is_kept_whole():
-    rows = [Row(f"u{at % 9}", "public", f"text {at % 100}", at % 2, at) for at in range(300)]
-    kept, entry = drawn(rows)
-    assert kept == rows and not entry.beyond
-
-
 def test_rows_that_are_left_out_are_counted_and_people_on_devices_are_whole(small_door, tmp_path):
     path = tmp_path / "a.csv"
     with path.open("w", newline="") as stream:
