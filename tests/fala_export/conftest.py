@@ -2,6 +2,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from bundles import tokenizer_json
 from encoders import make_encoder
 from public_data import sentences
 
@@ -21,6 +22,14 @@ def one_round():
 def folder(tmp_path_factory):
     """A folder for the files of a module's tests."""
     return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    """The file of a word-level tokenizer."""
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(tokenizer_json())
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def test_backbones_releases_and_adapters_are_admitted(tmp_path):
     assert "of no known tokenizer family" in check_admitted(signed)["must be signed"]
 
 
-def test_what_a_device_rejects_is_not_written(tmp_path):
+def test_a_bundle_that_a_device_rejects_is_not_written(tmp_path):
     """The audit finds nothing: the model fails when it reads a text."""
     out = bundles.write_word_vectors(tmp_path / "out.fala").path
     before = out.read_bytes()

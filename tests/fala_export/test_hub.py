@@ -113,7 +113,7 @@ def exported(folders, folder, out):
 
 
 def test_a_name_is_exported_at_the_requested_revision(hub, folders, tmp_path):
-    """In a process with settings from the environment, and then without the hub."""
+    """The first process takes its settings from the environment; the second works offline."""
     home, branches = tmp_path / "home", hub.models[NAME].branches
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -192,7 +192,7 @@ def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, st
 
 
 def test_a_recipe_is_begun_with_a_name_of_the_hub(hub, tmp_path):
-    """It keeps the commit that the branch stands for; the hub, or its cache, says which."""
+    """The recipe keeps the commit of the branch, which the hub or its cache gives."""
     data, out = tmp_path / "posts.csv", tmp_path / "recipe.toml"
     data.write_text("text,label\n" + "".join(f"a post {at},{at % 2}\n" for at in range(20)))
     words = ("init", data, "--from", NAME, "--out", out)

@@ -54,7 +54,7 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
 
 
 def test_a_table_of_texts_and_labels_makes_a_release(table, tmp_path):
-    """Without users nobody is played, and no people are learned from; the output says so."""
+    """The output says that without users there are no scales and no check by users."""
     rows = [[f"the {WORDS[at % 4]} {at}", at % 2] for at in range(160)]
     words, out = table(rows, HEADER[:2]), tmp_path / "recipe.toml"
     assert "no row names a user: all rows make the release" in done(*words)["split"]

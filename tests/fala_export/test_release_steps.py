@@ -164,10 +164,10 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
 
 
 def test_the_last_head_is_fitted_to_all_rows(kitchen):
-    """Those of the simulated users, too, after the check; prior, scales and bridge stay."""
+    """The simulated users' rows are added after the check; prior, scales and bridge stay."""
     summary = done("release", kitchen / "recipe.toml", "--users", 10)
     assert summary["check"]["devices"] == 10
-    # The old release is made of all rows, those of the check's users, too.
+    # The old release is made of all rows, which include those of the check's users.
     assert summary["check"]["auc"]["old_personal"] is None
     assert set(summary["check"]["negative_flips"].values()) == {None}
     walk = ("--old", kitchen / "old.fala", "--new", kitchen / "second.fala", "--users", "1")
@@ -223,7 +223,7 @@ def test_other_code_makes_other_steps(tmp_path, monkeypatch):
 
 
 def test_the_shells_folder_has_no_say_in_a_recipe(tmp_path, monkeypatch):
-    """What is not beside the recipe is a name on the hub, whatever lies where the command runs."""
+    """A source that is not beside the recipe is a name on the hub, in whatever folder it runs."""
     shell = tmp_path / "shell"
     (shell / "model").mkdir(parents=True)
     (shell / "model" / "config.json").write_text("{}")

@@ -43,7 +43,7 @@ def vectors(rows, seed=0):
 
 
 def write_static(folder, *steps, tokenizer=WORD_LEVEL):
-    """Write a folder of sentence-transformers; gives what it returns for the texts."""
+    """Write a folder of sentence-transformers, and return its embeddings of the texts."""
     reader = Tokenizer.from_str(tokenizer.decode())
     table = modules.StaticEmbedding(reader, vectors(reader.get_vocab_size()))
     model = SentenceTransformer(modules=[table, *steps], device="cpu")
@@ -52,7 +52,7 @@ def write_static(folder, *steps, tokenizer=WORD_LEVEL):
 
 
 def encode(folder, precision="none", texts=TEXTS):
-    """What a device computes with the folder's graph, which is audited as there."""
+    """Return a device's embeddings by the folder's graph, which is audited as on a device."""
     loaded = load_static(folder)
     model = quantize(loaded.graph(), precision, []).SerializeToString()
     audit_model(model)
@@ -65,7 +65,7 @@ def encode(folder, precision="none", texts=TEXTS):
 
 
 def encode_table(folder, precision="none", **settings):
-    """What a device computes with the folder's table."""
+    """Return a device's embeddings by the folder's table."""
     loaded = load_static(folder, **settings)
     assert loaded.not_static == ""
     files, backbone = loaded.table.stored(precision)
@@ -151,7 +151,7 @@ def write_model2vec(folder, tokenizer, tables, **config):
 @pytest.mark.parametrize("form", ["plain", "half", "weights", "mapping"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_model2vecs_folders_are_kept(tokenizer, form, normalize, tmp_path):
-    """By model2vec's formula: the mean of the known tokens' rows, each with its weight."""
+    """The formula is model2vec's: the mean of the known tokens' rows, each with its weight."""
     reader = Tokenizer.from_str(tokenizer.decode())
     tables = model2vec_tables(form, reader.get_vocab_size())
     write_model2vec(folder := tmp_path / "m", tokenizer, tables, normalize=normalize)
@@ -196,9 +196,7 @@ def test_the_table_is_stored_in_bytes(tmp_path):
     assert quantize(graph, "int8", []).ByteSize() < 0.3 * graph.ByteSize()
 
 
-@pytest.mark.slow
-def test_a_device_learns_on_static_embeddings_and_replaces_them(tmp_path):
-    """A graph is replaced by a table."""
+def test_a_device_replaces_a_graph_by_a_table(tmp_path):
     for name, tokenizer, steps in (("old", WORD_LEVEL, []), ("new", PLAIN, [modules.Normalize()])):
         write_static(tmp_path / name, *steps, tokenizer=tokenizer)
         summary = done("backbone", tmp_path / name, "--out", tmp_path / f"{name}.backbone")
@@ -208,19 +206,12 @@ def test_a_device_learns_on_static_embeddings_and_replaces_them(tmp_path):
         assert summary["not_layers"] == "static embeddings have no layers"
         backbone = Bundle.open(tmp_path / f"{name}.backbone")
         write_release(tmp_path / f"{name}.fala", backbone, make_head(dimension=WIDTH), {})
-    device = fala.Device.create(tmp_path / "device", tmp_path / "old.fala")
-    device.learn(LEARNED, [1, 1, 1, 0, 0, 0])
-    report = device.replace(tmp_path / "new.fala", fala.Budget(forward_passes=0))
+    with fala.Device.create(tmp_path / "device", tmp_path / "old.fala") as device:
+        device.learn(["the film is good", "i love it", "i hate this", "so bad"], [1, 1, 0, 0])
+        report = device.replace(tmp_path / "new.fala", fala.Budget(forward_passes=0))
     assert (report.forward_passes, report.waiting, report.stopped) == (0, 0, None)
-    stranger = fala.Device.create(tmp_path / "stranger", tmp_path / "new.fala")
-    personal, shipped = (one.predict_proba(LEARNED)[:, 1] for one in (device, stranger))
-    assert personal[:3].mean() - personal[3:].mean() > shipped[:3].mean() - shipped[3:].mean()
     about = done("inspect", tmp_path / "new.fala")
     assert (about["kind"], about["cost"]["flops"]["64"]) == (STATIC, 64 * WIDTH)
-
-
-LEARNED = ["the film is good", "a great film", "i love it", "bad and boring", "i hate this",
-           "that was awful"]  # fmt: skip
 
 
 def test_a_folder_that_does_not_fit_is_refused_in_one_line(tmp_path):

@@ -129,7 +129,7 @@ def test_annotators_heads_are_dropped_and_the_tables_stay(trained, model):
 
 
 def test_a_harmful_training_releases_the_frozen_backbone(model, files, texts, tmp_path):
-    """As ``--frozen`` makes it; and of forty annotators none has a head of its own."""
+    """The release equals that of ``--frozen``; with forty annotators, none has a head."""
     options = ("--max-length", 32, "--batch", 32)
     result = run(model, *files, *options, "--learning-rate", 1)
     assert "frozen   step 0" in result.output and "  released" in result.output
@@ -209,7 +209,7 @@ def test_word_vectors_are_trained_and_keep_their_precision(files, tmp_path):
 
 
 def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path):
-    """With steps of two passes, and annotators' heads."""
+    """Its steps have two passes, and annotators have heads."""
     settings = ("--epochs", 4, "--batch", 64, "--annotators")
     common = (model, "--data", texts, *FAST, *settings, "--no-lexical")
     done(*common, "--work", tmp_path / "whole", "--out", tmp_path / "whole.fala")

@@ -120,7 +120,7 @@ def test_half_of_the_loss_is_that_of_the_annotators_heads(labels):
     np.testing.assert_array_equal(module.head([], {}).weight, head.weight)  # they are dropped
 
 
-def test_of_very_many_annotators_some_are_drawn_to_have_heads(monkeypatch):
+def test_some_of_very_many_annotators_have_heads(monkeypatch):
     monkeypatch.setattr(global_model, "_MOST_ANNOTATORS", 7)
     rows = [row(f"user {n % 20}", text, n % 2) for n, text in enumerate(FILMS[:20] * 5)]
     rows += [row("rare", FILMS[0], 0)]

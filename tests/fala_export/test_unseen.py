@@ -23,7 +23,7 @@ def base(folder):
 
 @pytest.fixture(scope="module")
 def rows(folder, base):
-    """What vectors can learn, and a head of the base's embeddings cannot."""
+    """Rows whose labels word vectors can learn, and a head on the base's embeddings cannot."""
     people = verdicts(base, people=40, rows_each=60)
     learnable = [{**row, "label": int(row["text"].split()[1] in "good awful")} for row in people]
     return write_rows(folder / "rows.jsonl", learnable)

@@ -133,7 +133,7 @@ def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
 
 @pytest.mark.parametrize("with_bytes", [False, True])
 def test_a_trimmed_unigram_vocabulary_splits_texts_of_kept_pieces_as_before(with_bytes):
-    """Those of multilingual encoders, whose vocabulary is most of their weights."""
+    """Multilingual encoders have such a vocabulary, which is most of their weights."""
     pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
     pieces += [("never", -5.0), ("▁straße", -6.0), ("n", -4.0), ("▁كتاب", -6.0), ("x", -7.0)]
     pieces += [(f"<0x{byte:02X}>", -9.0) for byte in range(256 if with_bytes else 0)]
@@ -158,7 +158,7 @@ def test_a_trimmed_unigram_vocabulary_splits_texts_of_kept_pieces_as_before(with
 
 
 def test_unknown_characters_cost_as_much_as_before():
-    """Their penalty is relative to the least likely token, which no text may use."""
+    """Their penalty is relative to the least likely token, which perhaps no text uses."""
     pieces = [("<unk>", 0.0), ("<pad>", 0.0), ("ab", -28.0), ("b", -4.0), ("never", -30.0)]
     tokenizer = Tokenizer(models.Unigram(pieces, 0))
     tokenizer.add_special_tokens(["<pad>"])

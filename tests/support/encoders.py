@@ -77,7 +77,7 @@ def train_wordpiece(texts, size):
 
 
 def write_encoder(folder, encoder=None):
-    """Write an encoder (a tiny one) as sentence-transformers does; gives the folder."""
+    """Write an encoder, by default a tiny one, as sentence-transformers does; return its folder."""
     from fala_export.models.saving import save_encoder
 
     save_encoder(encoder or make_encoder(), folder)

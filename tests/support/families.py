@@ -90,7 +90,7 @@ _OWN_NAMES = ("distilbert", "t5")
 
 
 def write_model(folder, family="bert", **settings):
-    """Write a random model of a family and its tokenizer; gives the folder."""
+    """Write a random model of a family and its tokenizer, and return the folder."""
     import torch
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 

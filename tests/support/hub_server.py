@@ -37,9 +37,9 @@ class Model:
     refused: int | None = None
 
     def push(self, files: dict[str, bytes], *branches: str) -> str:
-        """Add a commit and let branches or tags stand for it; gives its name.
+        """Add a commit, let branches or tags stand for it, and return its name.
 
-        As every model on the hub it has the file in which git keeps which others are large.
+        As in every model on the hub, a file of git's says which others are large.
         """
         files = {".gitattributes": b"*.safetensors filter=lfs\n", **files}
         commit = commit_of(files)

@@ -44,7 +44,7 @@ def states(path, tokenizer, texts=TEXTS):
 
 
 def embeddings(loaded, precision="none"):
-    """What a device computes with a file's graph; the graph is audited as there."""
+    """Return a device's embeddings by a file's graph, which is audited as on a device."""
     model = loaded.graph()
     data = quantize(model, precision, [[4, 5, 6], [7, 8]]).SerializeToString()
     audit_model(data)

@@ -47,13 +47,13 @@ def matching_rows():
 
 
 def write_rows(path, rows):
-    """Write rows as JSON lines; gives the path."""
+    """Write rows as JSON lines, and return the path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
 
 def write_table(path, header, rows):
-    """Write rows as a CSV; gives the path."""
+    """Write rows as a CSV, and return the path."""
     with path.open("w", newline="") as stream:
         csv.writer(stream).writerows([header, *rows])
     return path

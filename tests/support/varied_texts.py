@@ -107,7 +107,7 @@ def wordpiece_tokenizer(
 
     Args:
         lowercase, strip_accents, clean_text, chinese: The normalizer's settings.
-        late: Whether some added tokens are found after the normalization, too.
+        late: Whether some added tokens are found after the normalization as well.
     """
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 

@@ -86,7 +86,7 @@ class Program:
         os.kill(self.pid, number)
 
     def wait(self, timeout):
-        """What became of it, and what it printed."""
+        """Wait until it ends; return how it ended and what it printed."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             self._process.kill()

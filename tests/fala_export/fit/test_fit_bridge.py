@@ -45,7 +45,7 @@ def test_the_variance_of_a_bridge_is_its_error():
     assert error / 1.3 < bridge.variance.mean() < error * 1.8
 
 
-def test_of_many_texts_some_are_drawn(monkeypatch):
+def test_some_of_many_texts_are_drawn(monkeypatch):
     monkeypatch.setattr(bridge_fit, "_MOST", 100)
     old, new, _, _ = linear(1000, 4, 3, 0.5, seed=14)
     drawn = np.sort(np.random.default_rng(0).permutation(1000)[:100])
@@ -69,7 +69,7 @@ def test_a_bridge_from_noise_maps_to_the_mean():
     assert learn_bridge("source", old.astype(np.float32), new.astype(np.float32)).explained < 0.05
 
 
-def test_what_a_bridge_explains_is_of_held_out_texts():
+def test_the_explained_variance_is_that_of_held_out_texts():
     old, new, _, _ = linear(400, 6, 8, 0.0, seed=9)
     fitted = learn_bridge("source", old, new)
     assert fitted.explained > 0.9999 and (fitted.documents, fitted.held_out) == (400, 80)

@@ -104,7 +104,7 @@ def test_people_who_differ_in_one_thing_have_only_its_scale():
 
 
 def test_a_scale_changes_only_if_people_gain_by_more_than_a_standard_error():
-    """Of two people one agrees with the vendor: the other's gain alone proves nothing."""
+    """One of two people agrees with the vendor, so the other's gain alone proves nothing."""
     head = make_head(dimension=D)
     agrees, differs = (people(head, [spread], count=1) for spread in (0.0, 40.0))
     inputs, labels = (np.vstack(parts) for parts in list(zip(agrees, differs, strict=True))[:2])

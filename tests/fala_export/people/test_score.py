@@ -7,7 +7,6 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fala_export.people.interval import interval
 from fala_export.people.score import auc, f1, scores
-from fala_sim.methods.quality import label_figures
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -29,19 +28,6 @@ def test_scores_equal_scikit_learns(classes, seed):
         )
     assert (ours["auc"], ours["f1"]) == pytest.approx(theirs)
     assert ours["accuracy"] == pytest.approx(accuracy_score(truth, decided))
-
-
-@pytest.mark.parametrize("missing", [None, 0, 1, 2])
-def test_the_laboratory_scores_as_the_exporter_does(missing):
-    """Also where a user's test rows lack one of three labels."""
-    random = np.random.default_rng(0)
-    truth = random.integers(3, size=40)
-    truth = truth[truth != missing]
-    logits = random.normal(size=(len(truth), 3))
-    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    ours, theirs = scores(truth, shares), label_figures(logits, truth)
-    assert ours["auc"] is not None
-    assert {name: theirs[name] for name in ours} == pytest.approx(ours)
 
 
 @pytest.mark.parametrize("count", [3, 4, 7, 30, 1_000])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from command_lines import done, works
+from command_lines import works
 from fala import DataError, Match, MissingExtraError
 from fala.model.links import TAGS
 from fala_export.base.errors import RowError
@@ -292,12 +292,10 @@ def test_decimal_commas_are_rejected():
 
 def test_the_command_reads_a_table(tmp_path):
     path = write(tmp_path / "posts.csv", posts(each=60))
-    command = ("--old", "glove", "--new", "glove", "--data", path, "--users", 1)
-    named = ("--text", "post", "--label", "hateful", "--user", "annotator")
-    walk = works(*command, "--json")
+    command = ("--old", "glove", "--new", "glove", "--data", path, "--users", 1, "--json")
+    walk = works(*command)
     assert f"{path}: columns: text = post, label = hateful, user = annotator\n" in walk.stderr
-    guessed, values = json.loads(walk.stdout), done(*command, *named)
-    assert values["users"][0]["auc"] == guessed["users"][0]["auc"]
+    values = json.loads(walk.stdout)
     assert len(values["users"]) == 1 and "no splits: 2 of 8" in values["data"]
     reasons = values["left_out"]["reasons"]
     assert list(reasons) == ["on held-out documents", "of users beyond --users"]
