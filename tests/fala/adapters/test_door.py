@@ -186,6 +186,21 @@ def test_every_task_has_its_own_examples(device, folder, tmp_path):
     assert TEXTS[5] in [row.example for row in device.examples(adapter="two")]
 
 
+def test_labels_of_one_task_are_withdrawn(device):
+    """The tasks share texts, but not their labels."""
+    before = answers(device)
+    counts = {name: device.status(adapter=name).labelled for name in device.status().adapters}
+    (row, *_) = device.examples(labelled=True, adapter="one")
+    report = device.unlabel([row.example], adapter="one")
+    assert report.labelled == counts["one"] - 1
+    after = answers(device)
+    assert not equal({"one": after.pop("one")}, {"one": before.pop("one")})
+    assert equal(after, before)
+    assert {name: device.status(adapter=name).labelled for name in device.status().adapters} == {
+        **counts, "one": counts["one"] - 1,
+    }  # fmt: skip
+
+
 def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_path):
     device.forget([row.id for row in device.examples(adapter="one")][5:], adapter="one")
     with Device.create(tmp_path / "other", releases["old"]) as reference:

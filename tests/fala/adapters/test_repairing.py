@@ -51,6 +51,20 @@ def test_the_models_of_damaged_tasks_are_fitted_again(folder, statement):
         assert close(answers(device), before)
 
 
+def test_every_task_keeps_the_release_that_was_active(folder, releases):
+    """The repair comes after a rollback of all tasks."""
+    with Device.open(folder) as device:
+        old = answers(device)
+        device.replace(releases["new"], Budget(0), adapters=releases["new adapters"])
+        new = answers(device)
+        device.rollback()
+    execute(folder, "UPDATE slots SET weight = x'00'")
+    report, device = repaired(folder)
+    with device:
+        assert report.active == "old encoder" and not device.status().can_roll_back
+        assert close(answers(device), old) and not close(answers(device), new)
+
+
 def test_a_lost_release_takes_its_adapters_with_it(folder, releases):
     with Device.open(folder) as device:
         old = answers(device)

@@ -8,6 +8,7 @@ import pytest
 
 from bundles import DIMENSION, MAX_LENGTH, WORDS, onnx_model, tokenizer_json
 from fala.backbones import OnnxEncoder
+from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.base.errors import BundleFormatError
 
 TEXTS = ["I love this film!", "", "awful . " * 40, "zzz", "a", "the film was not good , was it"]
@@ -30,6 +31,20 @@ def test_long_texts_are_cut(encoder):
     np.testing.assert_array_equal(encoder.encode([cut + " bad" * 9]), encoder.encode([cut]))
     whole = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json())
     assert not np.allclose(whole.encode([cut + " bad" * 9]), encoder.encode([cut]))
+
+
+def test_runs_hold_texts_of_similar_length(encoder, monkeypatch):
+    shapes = []
+    run = encoder._run
+    monkeypatch.setattr(
+        encoder, "_run", lambda ids, *rest: shapes.append([len(r) for r in ids]) or run(ids, *rest)
+    )
+    lengths = [number % 10 + 2 for number in range(100)]  # with the two special tokens
+    encoder.encode([" ".join(["good"] * (length - 2)) for length in lengths])
+    padded = sum(len(batch) * max(batch) for batch in shapes)
+    assert padded <= 1.25 * sum(lengths)
+    assert all(len(batch) * max(batch) <= RUN_TOKENS for batch in shapes)
+    assert sorted(length for batch in shapes for length in batch) == sorted(lengths)
 
 
 def test_embeddings_keep_the_order_of_texts_on_all_threads(encoder, monkeypatch):

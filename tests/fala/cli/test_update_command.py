@@ -1,12 +1,19 @@
 """The command ``fala-device update`` works as a vendor's users see it."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 from bundles import write_word_vector_release
 from device_command import done, failed, works
+from fala import Device
 from file_server import FileServer
 from program import without_progress
-from vendors import Vendor
+from vendors import Vendor, target_in
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +51,43 @@ def test_update_mistakes_end_in_one_line(path, vendor, server, tmp_path):
     ):
         assert message in failed("update", *arguments)
     assert "repository" in works("update", "--help").stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent otherwise there")
+def test_ctrl_c_interrupts_a_download_that_resumes(path, vendor, server):
+    """The command ends in one line, the active model stays, and the download resumes."""
+    name = target_in(server.files)
+    data = server.files[name]
+    started = []
+
+    def slow(handler):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data))
+        handler.wfile.write(data[:300_000])
+        handler.wfile.flush()
+        started.append(True)
+        time.sleep(3)
+
+    server.special[name] = slow
+    code = "from fala_command import device; device()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, "update", path, server.address, "--root", vendor.root],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    part = path / "updates"
+    until = time.monotonic() + 30
+    while not (started and any(file.stat().st_size for file in part.glob("*.part"))):
+        assert time.monotonic() < until
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    printed, errors = child.communicate(timeout=30)
+    assert (child.returncode, printed) == (130, "")
+    assert "old is active; run the command again to resume" in errors
+    assert "Traceback" not in errors
+    server.special.clear()
+    server.requests.clear()
+    works("update", path, server.address, "--root", vendor.root)
+    (header,) = [value for path, value in server.requests if path == name]
+    assert header is not None
+    with Device.open(path) as device:
+        assert device.status().release == "model v1 (tiny vectors)"

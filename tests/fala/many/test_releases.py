@@ -156,6 +156,23 @@ def test_a_device_gets_its_file_again(tmp_path, releases, shared, create, found)
     assert shared.devices(digest(releases["old"])) == 1
 
 
+def test_a_damaged_release_is_replaced_for_all(tmp_path, releases, shared, create):
+    for user in "ab":
+        create(user, releases["old"]).close()
+    kept = shared.path / f"{digest(releases['old'])}.fala"
+    content = bytearray(kept.read_bytes())
+    content[-2000:-1000] = bytes(1000)
+    kept.write_bytes(content)  # in place: it is the file of all
+    for user in "ab":
+        with pytest.raises(fala.BundleError):
+            Device.open(tmp_path / user).predict(PROBES)
+    again = Releases(shared.path)  # as another process
+    again.add(releases["old"])
+    for user in "ab":
+        with Device.open(tmp_path / user, releases=again) as device:
+            device.predict(PROBES)
+
+
 def test_without_links_a_device_has_a_copy(tmp_path, releases, shared, create, monkeypatch, caplog):
     def refuse(*_, **__):
         raise PermissionError(1, "Operation not permitted")

@@ -21,6 +21,7 @@ from fala import Budget, Bundle, Device, Releases, replace_all
 from fala.base.files import FULL_DISK
 from fala.many import replacing
 from fala.model.heads import Head
+from fala.slots.child import FORBIDDEN
 from fala_export import write_release
 from fala_sim.engine import open_engine, spread
 
@@ -109,6 +110,15 @@ def test_every_user_gets_the_model_of_a_replacement_alone(
     assert_as_reference(users, reference)
     # The release is on the disk once.
     assert [shared.devices(digest) for digest in shared] == [4, 4]
+
+
+def test_a_text_of_several_users_is_encoded_once(users, shared, releases):
+    result = replace_all(users, releases["mid"], releases=shared, budget=Budget(100), workers=1)
+    texts = set().union(*(embedded(folder, releases["mid"]) for folder in users))
+    assert len(texts) == 90
+    # The release is checked on four texts of a user, at no pass; their embeddings are kept, too.
+    assert 90 - 4 * 4 <= result.forward_passes <= 90
+    assert result.forward_passes + result.shared == 4 * 60
 
 
 def test_a_second_call_does_nothing_and_a_larger_budget_goes_on(users, shared, releases):
@@ -215,6 +225,12 @@ def test_no_further_device_is_begun_after_a_cancellation(users, releases):
         progress=lambda stage, done, total: done < 2,
     )  # fmt: skip
     assert (result.replaced, result.not_reached, result.failed) == (2, 2, 0)
+
+
+def test_where_no_process_may_be_started_all_is_done_here(users, releases, monkeypatch):
+    monkeypatch.setenv(FORBIDDEN, "1")
+    monkeypatch.setattr(replacing, "in_processes", None)
+    assert replace_all(users[:2], releases["mid"], budget=Budget(0), workers=2).replaced == 2
 
 
 # Processes

@@ -118,3 +118,19 @@ def test_replacing_by_the_active_release_keeps_the_previous_model(learned, tmp_p
         assert device.status().release == "old"
         device.rollback()
         assert same(state(device), new)
+
+
+def test_labels_before_a_repeated_replacement_count_after_a_rollback(
+    learned, tmp_path, releases, labels
+):
+    flipped = ["0" if label == "1" else "1" for label in labels[:5]]
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        device.replace(releases["mid"], Budget(0))
+        device.learn(TEXTS[:5], flipped)
+        device.replace(releases["mid"])
+        device.rollback()
+        after = state(device)
+    with Device.open(shutil.copytree(learned, tmp_path / "never")) as never:
+        never.learn(TEXTS[:5], flipped)
+        for values, expected in zip(after, state(never), strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-5)

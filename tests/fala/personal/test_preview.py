@@ -19,6 +19,22 @@ from fala.slots.validation import PROBES as PROBE_COUNT
 from fala_export import write_release
 
 
+@pytest.fixture
+def blunt(tmp_path, releases):
+    """Write a release whose embeddings hold only the old vendor model's logits.
+
+    The vendor models agree; the user's other preferences are lost.
+    """
+    path = tmp_path / "blunt.fala"
+    head = Bundle.open(releases["old"]).head()
+    logits = 0.1 * bridged.TABLE @ head.weight.T
+    bridged.write_encoder(path, np.repeat(logits, 4, axis=1), "blunt")
+    weight = np.full((1, 4), 10 / 4, np.float32)
+    write_release(path, Bundle.open(path), Head(head.task, head.labels, weight, head.bias), {})
+    bridged.add_learned_bridge(releases["old"], path)
+    return path
+
+
 def files_of(path):
     """Return the bytes of a device's files, but of SQLite's shared memory."""
     return {
@@ -189,13 +205,20 @@ def test_labels_decide_about_releases_that_do_not_agree(comparison, worse):
         refuse_worse(comparison, "better-than-old", "x.fala")
 
 
+def with_weight(releases, path, weight, bias):
+    """Write the middle release with another head."""
+    right = Bundle.open(releases["mid"])
+    head = right.head()
+    write_release(path, right, Head(head.task, head.labels, weight, bias), {})
+    bridged.add_learned_bridge(releases["old"], path)
+    return path
+
+
 @pytest.mark.parametrize("labelled", [0, 5])
 def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, labels, labelled):
     """Labels are too few to judge, but the vendor models' logits of all examples are enough."""
-    right, negated = Bundle.open(releases["mid"]), tmp_path / "negated.fala"
-    head = right.head()
-    write_release(negated, right, Head(head.task, head.labels, -head.weight, -head.bias), {})
-    bridged.add_learned_bridge(releases["old"], negated)
+    head = Bundle.open(releases["mid"]).head()
+    negated = with_weight(releases, tmp_path / "negated.fala", -head.weight, -head.bias)
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.remember(TEXTS[:30])
         device.learn(TEXTS[:labelled], labels[:labelled])
@@ -209,6 +232,17 @@ def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, l
         right = device.preview(releases["mid"], Budget(0))
         assert right.comparison.releases.value > 0.9 and not right.worse
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
+
+
+def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, tmp_path):
+    head = Bundle.open(releases["mid"]).head()
+    weight = np.random.default_rng(3).normal(size=head.weight.shape)
+    weight -= (weight @ head.weight.T) @ head.weight / (head.weight**2).sum()
+    noise = with_weight(releases, tmp_path / "noise.fala", weight.astype(np.float32), head.bias)
+    assert device.preview(noise, Budget(30)).comparison.releases.unrelated
+    with pytest.raises(fala.WorseModelError, match="worse for this user"):
+        device.replace(noise, Budget(30), accept="better-than-old")
+    assert device.status().release == "old"
 
 
 @pytest.mark.parametrize("count", [12, 40, 90])

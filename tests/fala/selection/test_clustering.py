@@ -153,6 +153,16 @@ def test_vertices_and_pivots_are_queried_by_similarity():
     np.testing.assert_array_equal(nearest, (cosines + boost).argmax(axis=1))
 
 
+def test_pivots_of_neighbours_are_queried_first():
+    angles = np.radians([0, 60, 32, 29])  # two pivots, a neighbour, and the vertex in question
+    embeddings = np.column_stack([np.cos(angles), np.sin(angles)])
+    blank = build_graph(embeddings, None, neighbours=3)
+    graph = replace(blank, edges=np.array([0 * 4 + 3, 1 * 4 + 2, 1 * 4 + 3]))
+    oracle = Oracle(graph, 100)
+    assignment, _ = clustering._join_pivots(graph, oracle, np.array([0, 1]), no_answers(4), 2)
+    np.testing.assert_array_equal(assignment, [0, 1, 1, 1])
+
+
 def test_merging_joins_only_halves_of_a_clique():
     truth = np.repeat([0, 1], 20)
     left, right = np.triu_indices(40, 1)

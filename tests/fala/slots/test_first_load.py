@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -48,6 +49,15 @@ def test_edge_cases_are_encoded_once_in_a_child_process(release, encoded, caplog
     monkeypatch.delattr(validation, "validate_in_child")
     again = validate(hold(release))
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
+
+
+@pytest.mark.usefixtures("child_processes")
+def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
+    bundle = hold(shutil.copy(release, tmp_path / "x.fala"))
+    write_hostile_graph("silent on blanks", release, bundle.path)
+    with caplog.at_level(logging.INFO, "fala.slots"):
+        validate(bundle)
+    assert caplog.records == [] and validation.VALIDATED == {bundle.digest: False}  # noqa: SIM300
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")

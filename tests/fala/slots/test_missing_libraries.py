@@ -106,3 +106,17 @@ def test_what_needs_no_forward_pass_works(tmp_path, folders, releases, missing):
         assert device.predict(TEXTS).shape == (len(TEXTS),)
         device.erase()
     assert not path.exists()
+
+
+def test_a_repair_keeps_the_release(tmp_path, folders, releases, missing):
+    path = shutil.copytree(folders / "transformer", tmp_path / "device")
+    with (path / "store.sqlite3").open("r+b") as file:
+        file.seek(-4096, 2)
+        file.write(bytes(4096))
+    report = fala.Device.repair(path)
+    assert report.whole and report.active == "tiny encoder"
+    for file in (path / "bundles").iterdir():
+        file.write_bytes(b"")
+    with raises(missing):
+        fala.Device.repair(path, releases["transformer"])
+    assert not fala.Device.examine(path).whole

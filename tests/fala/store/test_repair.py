@@ -169,6 +169,21 @@ def test_damaged_pages_lose_no_example(tmp_path, long_texts, how, table):
     assert len(leaves) > 1 and after == before
 
 
+@pytest.mark.skipif(not has_dbstat(), reason="this SQLite does not tell where tables lie")
+def test_embeddings_on_both_sides_of_a_damaged_page_are_kept(tmp_path, releases, labels):
+    """Embeddings cannot be computed again where texts are not kept."""
+    with Device.create(tmp_path / "device", releases["old"], keep_text="never") as device:
+        device.learn([f"{text} {number}" for number in range(9) for text in TEXTS], labels * 9)
+    leaves = pages_of(tmp_path / "device", "embeddings")
+    file = tmp_path / "device" / STORE
+    file.write_bytes(with_page(file.read_bytes(), leaves[len(leaves) // 2], bytes(4096)))
+    assert Device.repair(file.parent).labelled == 9 * len(TEXTS)
+    (count,) = sql(file.parent, "SELECT count(*) FROM embeddings")[0]
+    assert len(leaves) > 9 and 0.8 * 9 * len(TEXTS) < count < 9 * len(TEXTS)
+    with Device.open(file.parent) as device:
+        assert device.fit().fitted == count
+
+
 def test_a_device_opened_before_a_repair_writes_nothing(folder):
     with Device.open(folder) as opened:
         unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")

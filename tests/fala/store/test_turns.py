@@ -62,6 +62,25 @@ def test_a_thread_does_not_wait_for_itself(pair):
         assert second.mine
 
 
+def test_a_turn_is_had_while_other_threads_open_devices(tmp_path, pair):
+    first, _ = pair
+    ended = threading.Event()
+
+    def open_others():
+        while not ended.is_set():
+            Turns(tmp_path / "other", 5)
+
+    with ThreadPoolExecutor(2) as pool:
+        opening = [pool.submit(open_others) for _ in range(2)]
+        try:
+            for _ in range(300):
+                with first.turn():
+                    assert first.mine
+        finally:
+            ended.set()
+        assert [each.result() for each in opening] == [None, None]
+
+
 @pytest.mark.parametrize("of", ["processes", "threads"])
 def test_who_waits_is_next(pair, of):
     """This holds however often another one writes."""
