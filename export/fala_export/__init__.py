@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fala_export.embedding.tokens import pad
     from fala_export.fit.bridge import fit_bridge
     from fala_export.fit.heads import fit_head
-    from fala_export.models.encoder import Encoder, load_encoder_of
+    from fala_export.models.encoder import Encoder
     from fala_export.models.load import load
     from fala_export.models.sentence_encoder import drop_pooler
     from fala_export.people.division import divide
@@ -76,7 +76,6 @@ _MODULES = {
     "insert_adapters": "fala_export.training.adapters.model",
     "length_batches": "fala_export.training.texts",
     "load": "fala_export.models.load",
-    "load_encoder_of": "fala_export.models.encoder",
     "gather_public": "fala_export.rows.data_set",
     "load_rows": "fala_export.rows.row_files",
     "pad": "fala_export.embedding.tokens",
@@ -127,7 +126,6 @@ __all__ = [
     "insert_adapters",
     "length_batches",
     "load",
-    "load_encoder_of",
     "load_rows",
     "pad",
     "read_rows",

@@ -12,7 +12,7 @@ from fala_export.base.errors import ExportError
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from fala_export.training.adapters.model import insert_adapters, set_inputs
 from families import CORPUS, LENGTH, write_model
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(folder):
-    return load_encoder(str(folder))
+    return load(str(folder), "own")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_an_adapter_equals_an_export_with_constants(precision, graphs, models, b
 
 def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     inputs = random_inputs(backbone.optional_inputs)
-    encoder = load_encoder(str(folder))
+    encoder = load(str(folder), "own")
     set_inputs(insert_adapters(encoder.module.transformer, 5), inputs)
     used = backbone.encode(TEXTS, AdapterWeights(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)

@@ -12,7 +12,7 @@ from fala_export.base.errors import ExportError
 from fala_export.bundle.backbone import export_encoder
 from fala_export.cli.command import name_of
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import load_encoder, load_encoder_of
+from fala_export.models.load import load
 from fala_export.models.sentence_encoder import LayerPooling
 from fala_export.recipe.settings import ExportOptions
 
@@ -26,7 +26,7 @@ def tiny(tmp_path_factory):
 
 
 def export(source, out, pooling="own", **options):
-    encoder = load_encoder(str(source), pooling)
+    encoder = load(str(source), pooling)
     return export_encoder(encoder, out, ExportOptions(**{"name": "tiny", **options}))
 
 
@@ -34,7 +34,7 @@ def test_float32_export_agrees_with_torch(tiny, tmp_path):
     out = tmp_path / "tiny.fala"
     summary = export(tiny, out, precision="none", max_length=48, keep_speed=True)
     bundle = Bundle.open(out)
-    expected = load_encoder(str(tiny)).encode(TEXTS, 48)
+    expected = load(str(tiny), "own").encode(TEXTS, 48)
     encoded = bundle.backbone().encode(TEXTS)
     np.testing.assert_allclose(encoded, expected, atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(encoded, axis=1), 1, atol=1e-4)
@@ -51,7 +51,7 @@ def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path):
     encoder = make_encoder("attention", normalize=True)
     expected = encoder.encode(TEXTS, POSITIONS)
     folder = write_encoder(tmp_path / "saved", encoder)
-    saved = load_encoder(str(folder))
+    saved = load(str(folder), "own")
     assert (saved.module.end.pooling, saved.module.end.normalize) == ("attention", True)
     np.testing.assert_allclose(saved.encode(TEXTS, POSITIONS), expected, atol=1e-6)
     export(folder, tmp_path / "x.fala", precision="none", max_length=POSITIONS)
@@ -61,7 +61,7 @@ def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path):
 
 def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
     folder = write_encoder(tmp_path / "tiny")
-    encoder = load_encoder(str(folder), "layers")
+    encoder = load(str(folder), "layers")
     encoded = encoder.encode(TEXTS, POSITIONS)
     assert encoder.module.end.pooler.layers == [1, 2]  # of two layers
     for text, row in zip(TEXTS, encoded, strict=True):
@@ -76,7 +76,7 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
     summary = done(*words, "--out", out)  # by default
     assert (summary["pooling"], summary["dimension"]) == ("layers", 2 * DIMENSION)
     np.testing.assert_allclose(Bundle.open(out).backbone().encode(TEXTS), encoded, atol=1e-5)
-    again = load_encoder_of(Bundle.open(out), str(folder))
+    again = load(str(folder), like=Bundle.open(out))
     np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-6)
     message = failed(*words, "--pooling", "layers", "--adapters", "--out", tmp_path / "y.fala")
     assert "adapters need another pooling" in message
@@ -88,7 +88,7 @@ def test_a_model_is_cut_after_a_layer(tiny, tmp_path):
     whole, out = tmp_path / "whole.fala", tmp_path / "x.fala"
     summaries = [done(*words, "--out", whole), done(*words, "--layers", 1, "--out", out)]
     assert [summary["layers"] for summary in summaries] == [[2], [1]]
-    removed = load_encoder(str(tiny)).module.transformer.encoder.layer[1]
+    removed = load(str(tiny), "own").module.transformer.encoder.layer[1]
     layer = sum(weight.numel() for weight in removed.parameters())
     parameters = [summary["cost"]["parameters"] for summary in summaries]
     assert parameters[0] - parameters[1] == layer
@@ -97,7 +97,7 @@ def test_a_model_is_cut_after_a_layer(tiny, tmp_path):
     assert operations[1] * 1.9 < operations[0]
     bundle = Bundle.open(out)
     assert bundle.manifest.details["layers"] == [1]
-    again = load_encoder_of(bundle, str(tiny)).encode(TEXTS, POSITIONS)
+    again = load(str(tiny), like=bundle).encode(TEXTS, POSITIONS)
     np.testing.assert_allclose(bundle.backbone().encode(TEXTS), again, atol=1e-5)
 
 
@@ -128,7 +128,7 @@ def test_a_real_encoder_in_int8(layers, megabytes, tmp_path):
     folder, out = str(teacher.get_model_path()), tmp_path / "minilm.fala"
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(parity_texts(None)[::6]))
-    encoder = load_encoder(folder)
+    encoder = load(folder, "own")
     transformer = encoder.module.transformer
     transformer.encoder.layer = transformer.encoder.layer[:layers]
     transformer.config.num_hidden_layers = layers

@@ -12,9 +12,9 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 from fala import Bundle
 from fala_export.base.errors import ExportError
 from fala_export.bundle.backbone import export_encoder
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from fala_export.models.saving import save_encoder
-from fala_export.recipe.settings import ExportOptions
+from fala_export.recipe.settings import ExportOptions, ModelSource
 from families import (
     FAMILIES,
     LATER,
@@ -49,7 +49,7 @@ thorough = pytest.mark.thorough
 
 def export(folder, out, pooling="own", **options):
     """Export a folder in float32 at its full length; return the encoder and the bundle's."""
-    encoder = load_encoder(str(folder), pooling)
+    encoder = load(str(folder), pooling)
     options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
     export_encoder(encoder, out, ExportOptions(**options))
     return encoder, Bundle.open(out).backbone()
@@ -122,7 +122,7 @@ LONGEST = [
 
 @pytest.mark.parametrize(("family", "settings", "longest"), LONGEST)
 def test_a_model_has_positions_for_its_longest_length(family, settings, longest, tmp_path):
-    encoder = load_encoder(str(write_model(tmp_path / family, family, **settings)))
+    encoder = load(str(write_model(tmp_path / family, family, **settings)), "own")
     assert encoder.longest == longest
     assert np.isfinite(encoder.encode(TEXTS, longest)).all()
 
@@ -176,7 +176,7 @@ def test_a_cut_model_has_the_states_of_the_first_layers(family, tmp_path):
     if family not in MODEL_MAPPING_NAMES:
         pytest.skip(f"this version of transformers has no {family}")
     folder = write_model(tmp_path / family, family)
-    whole, cut = (load_encoder(str(folder), "mean", layers=layers) for layers in (2, 1))
+    whole, cut = (load(ModelSource(str(folder), layers=layers), "mean") for layers in (2, 1))
     assert (whole.changed, cut.changed) == ({"layers": [2]}, {"layers": [1]})
     assert (cut.size < whole.size) == (family != "albert")  # its layers share their weights
     states = []
@@ -195,7 +195,7 @@ def test_a_cut_model_has_the_states_of_the_first_layers(family, tmp_path):
         states.append((last or [output.hidden_states[-1]], output.hidden_states))
     torch.testing.assert_close(states[1][0][0], states[0][1][1])
     with pytest.raises(ExportError, match="has 2 layers, and cannot be cut after layer 3"):
-        load_encoder(str(folder), layers=3)
+        load(ModelSource(str(folder), layers=3), "own")
 
 
 def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):
@@ -247,7 +247,7 @@ def test_folders_of_early_versions_are_read(tmp_path):
 
 def test_sentence_transformers_reads_saved_encoders(tmp_path):
     write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
-    encoder = load_encoder(str(tmp_path / "saved"))
+    encoder = load(str(tmp_path / "saved"), "own")
     save_encoder(encoder, tmp_path / "ours")
     model = SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     assert model.max_seq_length == LENGTH

@@ -15,9 +15,8 @@ from export_command import fails, run
 from fala import Bundle
 from fala_export import models
 from fala_export.base.errors import ExportError
-from fala_export.models.encoder import load_encoder
-from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model
+from fala_export.models.load import load
 from fala_export.recipe.file import read_recipe
 from families import CORPUS, write_early_folder, write_model
 from full_disk import files_of_at_most
@@ -82,7 +81,7 @@ def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
     with settings(hub, home, offline) as patch:
         patch.setattr(models.hub, "_PATIENCE", patience)
         model = find_model(name, revision)
-        model.fetch_weights(read_modules(model.folder).transformer)
+        model.fetch_weights()
         return model.folder
 
 
@@ -107,7 +106,7 @@ def backbone(hub, home, out, *options, offline=False):
 def exported(folders, folder, out):
     """Check that a bundle is of a folder's model; return its commit."""
     bundle = Bundle.open(out)
-    expected = load_encoder(str(folders / folder)).encode(CORPUS, 32)
+    expected = load(str(folders / folder), "own").encode(CORPUS, 32)
     np.testing.assert_allclose(bundle.backbone().encode(CORPUS), expected, atol=1e-4)
     return bundle.manifest.details["revision"], expected
 
@@ -144,7 +143,7 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
     elif layout == "weights in parts":
         shutil.copytree(folders / "new", folder)
         (folder / "model.safetensors").unlink()
-        model = load_encoder(str(folders / "new")).module.transformer
+        model = load(str(folders / "new"), "own").module.transformer
         model.save_pretrained(folder, max_shard_size="20KB")
         assert len(list(folder.glob("*.safetensors"))) > 1
     else:
@@ -158,8 +157,8 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
     fetched = files_in(path)
     assert fetched.pop(".gitattributes")
     assert fetched == files
-    expected = load_encoder(str(folder)).encode(CORPUS, 20)
-    np.testing.assert_array_equal(load_encoder(str(path)).encode(CORPUS, 20), expected)
+    expected = load(str(folder), "own").encode(CORPUS, 20)
+    np.testing.assert_array_equal(load(str(path), "own").encode(CORPUS, 20), expected)
 
 
 def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):

@@ -18,11 +18,11 @@ from fala import Bundle
 from fala.audit.tokenizer import audit_tokenizer
 from fala_export.base.errors import ExportError
 from fala_export.cli.summary import text_of
-from fala_export.models import encoder as encoder_module
-from fala_export.models.encoder import load_encoder, load_encoder_of
-from fala_export.models.onnx_file import load_onnx
+from fala_export.models import transformer as loading
+from fala_export.models.load import load
 from fala_export.models.tokenizer import put_before
 from fala_export.recipe.file import read_recipe
+from fala_export.recipe.settings import ModelSource
 from families import (
     BERT_TOKENS,
     CORPUS,
@@ -48,7 +48,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def graph(model):
     """The graph of the model up to its states, before its pooling."""
-    encoder = load_encoder(str(model))
+    encoder = load(str(model), "own")
     pooled = encoder.graph()
     (states,) = [node for node in pooled.graph.node if node.op_type == "LayerNormalization"][-1:]
     graph = type(pooled)()
@@ -82,7 +82,7 @@ def test_a_setting_that_is_not_kept_is_left_out_on_purpose_only(model, tmp_path)
     summary = done(*words, "--ignore", "truncation_side")
     bundle = Bundle.open(tmp_path / "x.fala")
     assert bundle.manifest.details["not_kept"] == summary["not_kept"]
-    assert load_encoder_of(bundle, str(folder)).not_kept == summary["not_kept"]
+    assert load(str(folder), like=bundle).not_kept == summary["not_kept"]
     assert "NOT KEPT: its tokenizer cuts long texts at their beginning" in text_of(summary)
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
@@ -122,18 +122,24 @@ def test_all_steps_a_prompt_and_a_cut_are_those_of_sentence_transformers(model, 
         assert encoder.module.end.pooling == "+".join(POOLINGS)
         return expected
 
-    check(load_encoder(folder), 8)  # as its files say
-    check(load_encoder(folder, ignore=["truncate_dim"]), 12)
-    check(load_encoder(folder, prompt="document", dimension=12), 12, prompt_name="document")
+    check(load(folder, "own"), 8)  # as its files say
+    check(load(ModelSource(str(folder), ignore=["truncate_dim"]), "own"), 12)
+    check(
+        load(ModelSource(str(folder), prompt="document", dimension=12), "own"),
+        12,
+        prompt_name="document",
+    )
     out = tmp_path / "x.fala"
     words = ("backbone", folder, "--prompt", "query", "--dim", 6, "--quantize", "none")
     summary = done(*words, "--out", out, "--max-length", 64)
     assert (summary["prompt"], summary["cut"], summary["dimension"]) == (prompts["query"], 6, 6)
     assert summary["not_layers"] == "Dense follows the model's own pooling"
-    expected = check(load_encoder_of(Bundle.open(out), folder), 6, prompt_name="query")
+    expected = check(load(folder, like=Bundle.open(out)), 6, prompt_name="query")
     np.testing.assert_allclose(Bundle.open(out).backbone().encode(TEXTS), expected, atol=1e-5)
-    again = write_encoder(tmp_path / "saved", load_encoder(folder, prompt="query", dimension=6))
-    check(load_encoder(str(again)), 6, prompt_name="query")
+    again = write_encoder(
+        tmp_path / "saved", load(ModelSource(str(folder), prompt="query", dimension=6), "own")
+    )
+    check(load(str(again), "own"), 6, prompt_name="query")
     for wrong, message in ((("--prompt", "x"), "no prompt 'x'; its prompts are: "),
                            (("--dim", 13), "has 12 numbers, and cannot be cut to 13"),
                            (("--pooling", "layers"), "Dense follows its own pooling")):  # fmt: skip
@@ -163,7 +169,7 @@ def test_the_folders_own_tokenizer_is_the_tokenizer(family, settings, tmp_path):
     config = folder / "tokenizer_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), **settings}))
     own = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    read = Tokenizer.from_str(load_encoder(str(folder)).tokenizer.decode())
+    read = Tokenizer.from_str(load(str(folder), "own").tokenizer.decode())
     assert [read.encode(text).ids for text in CORPUS] == [own.encode(text).ids for text in CORPUS]
 
 
@@ -171,17 +177,17 @@ def test_a_lora_folder_is_named_as_one(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (tmp_path / "adapter_model.safetensors").touch()
     with pytest.raises(ExportError, match="such as LoRA: merge it into its model first"):
-        load_encoder(str(tmp_path))
+        load(str(tmp_path), "own")
 
 
 def test_prompts_without_a_default_are_named(model, tmp_path):
     content = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": None}
-    encoder = load_encoder(
-        str(changed(model, tmp_path / "m", config_sentence_transformers__json=content))
+    encoder = load(
+        str(changed(model, tmp_path / "m", config_sentence_transformers__json=content)), "own"
     )
     assert "query ('query: ')" in encoder.not_kept["prompts"]
     assert "document" not in encoder.not_kept["prompts"]
-    assert not load_encoder(str(model)).not_kept
+    assert not load(str(model), "own").not_kept
 
 
 @pytest.mark.parametrize(
@@ -201,7 +207,7 @@ def test_prompts_without_a_default_are_named(model, tmp_path):
 def test_other_settings_that_cannot_be_kept_are_rejected(model, tmp_path, file, content, message):
     folder = changed(model, tmp_path / "m", **{file.replace(".", "__"): content})
     with pytest.raises(ExportError, match=message):
-        load_encoder(str(folder))
+        load(str(folder), "own")
 
 
 def test_a_pooling_that_is_not_certain_is_chosen(model, tmp_path):
@@ -210,20 +216,20 @@ def test_a_pooling_that_is_not_certain_is_chosen(model, tmp_path):
     none = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False}
     (folder / POOLING).write_text(json.dumps(none))
     with pytest.raises(ExportError, match="its mode is none of all"):
-        load_encoder(str(folder))
+        load(str(folder), "own")
     steps = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps([steps[0], steps[2]]))
     with pytest.raises(ExportError, match=r"modules.json names no pooling.*--pooling"):
-        load_encoder(str(folder))
+        load(str(folder), "own")
     (folder / "modules.json").write_text(json.dumps([steps[0], steps[2], steps[1]]))
     with pytest.raises(ExportError, match="Pooling cannot be exported there"):
-        load_encoder(str(folder))
+        load(str(folder), "own")
     (folder / "modules.json").unlink()
     with pytest.raises(ExportError, match=r"has no modules.json, but a folder 1_Pooling"):
-        load_encoder(str(folder))
-    assert load_encoder(str(folder), "cls").pooling == "cls"
+        load(str(folder), "own")
+    assert load(str(folder), "cls").pooling == "cls"
     shutil.rmtree(folder / "1_Pooling")
-    assert load_encoder(str(folder)).pooling == "mean"
+    assert load(str(folder), "own").pooling == "mean"
 
 
 def test_a_model_that_is_too_large_is_rejected_before_its_weights_are_read(
@@ -237,9 +243,9 @@ def test_a_model_that_is_too_large_is_rejected_before_its_weights_are_read(
     folder = changed(model, tmp_path / "m", config__json=large)
     pooling = {"embedding_dimension": 8192, "word_embedding_dimension": 8192}
     (folder / POOLING).write_text(json.dumps({**pooling, "pooling_mode": "cls"}))
-    monkeypatch.setattr(encoder_module, "_load_weights", read)
+    monkeypatch.setattr(loading, "_load_weights", read)
     with pytest.raises(ExportError, match=r"\d GB of weights are too large"):
-        load_encoder(str(folder))
+        load(str(folder), "own")
 
 
 class TestOnnx:
@@ -258,7 +264,7 @@ class TestOnnx:
         for name, modes in (("cls", "cls"), ("max+mean", ["max", "mean"])):
             files = {POOLING.replace(".", "__"): {"pooling_mode": modes}}
             beside = self.write(model, tmp_path / name, graph, inner="", **files)
-            found = load_onnx(beside[1], beside[3])
+            found = load(beside[1], "own", tokenizer=beside[3])
             assert (found.pooling, found.normalized) == (name, True)
         words = self.write(model, tmp_path / "m", graph)
         summary = done(*words, "--quantize", "none")

@@ -19,7 +19,7 @@ from fala import Bundle
 from fala_export.graph.cost import cost
 from fala_export.graph.quantization.weights import quantize, stored_precision
 from fala_export.graph.runtime import session
-from fala_export.models.onnx_file import load_onnx
+from fala_export.models.load import load
 from onnx_forms import TEXTS, WIDTH, cosines, embeddings, states, states_model
 
 
@@ -133,7 +133,7 @@ class TestForms:
     def test_a_form_is_exported_and_quantized_as_the_plain_one(self, form, tokenizer, tmp_path):
         onnx.save(states_model(), tmp_path / "plain.onnx")
         onnx.save(self.forms()[form], tmp_path / "model.onnx")
-        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        loaded = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
         theirs = states(tmp_path / "plain.onnx", tokenizer)
         half = form.startswith("half")
         np.testing.assert_allclose(embeddings(loaded), theirs, atol=2e-3 if half else 1e-5)
@@ -145,7 +145,7 @@ class TestForms:
         assert set(cost(loaded.graph())["flops"].values()) != {0}
 
     def test_nodes_that_no_embedding_uses_are_dropped(self, tokenizer, tmp_path):
-        loaded = load_onnx(write(tmp_path / "model.onnx"), tokenizer, "cls")
+        loaded = load(write(tmp_path / "model.onnx"), "cls", tokenizer=tokenizer)
         assert "Tanh" not in {node.op_type for node in loaded.graph().graph.node}
 
     def test_operators_that_onnxruntime_writes_into_older_opsets_stay(self, tokenizer, tmp_path):
@@ -160,7 +160,7 @@ class TestForms:
         old.opset_import[0].version = 14  # as its optimizer does, which optimum calls
         onnx.save(plain, tmp_path / "plain.onnx")
         (tmp_path / "model.onnx").write_bytes(old.SerializeToString())
-        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        loaded = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
         theirs = states(tmp_path / "plain.onnx", tokenizer)
         np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
 
@@ -177,7 +177,7 @@ class TestForms:
         onnx.save(model, tmp_path / "model.onnx")
         config = {"model_type": kind, "pad_token_id": 1, "max_position_embeddings": 70}
         (tmp_path / "config.json").write_text(json.dumps(config))
-        loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+        loaded = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
         start = 2 if kind == "roberta" else 0
         assert loaded.longest == 70 - start
         opened, reader = session(model), Tokenizer.from_file(str(tokenizer))
@@ -198,7 +198,7 @@ class TestForms:
         )  # fmt: skip
         (tmp_path / "onnx" / "model.onnx_data").rename(tmp_path / "blob")
         (tmp_path / "onnx" / "model.onnx_data").symlink_to("../blob")  # as the hub's cache does
-        loaded = load_onnx(tmp_path / "onnx" / "model.onnx", tokenizer)
+        loaded = load(tmp_path / "onnx" / "model.onnx", "own", tokenizer=tokenizer)
         np.testing.assert_allclose(embeddings(loaded), states(plain, tokenizer), atol=1e-5)
 
 
@@ -233,7 +233,7 @@ class TestQuantized:
     )
     def test_its_embeddings_and_its_size_stay(self, kind, stored, tokenizer, tmp_path):
         file = self.write(kind, tmp_path / "model.onnx")
-        loaded = load_onnx(file, tokenizer)
+        loaded = load(file, "own", tokenizer=tokenizer)
         graph = loaded.graph()
         assert stored_precision(graph) == stored
         assert graph.ByteSize() < 1.1 * file.stat().st_size

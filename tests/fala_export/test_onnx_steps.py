@@ -12,7 +12,8 @@ from sentence_transformers.sentence_transformer import modules
 from bundles import onnx_model
 from fala_export.base.errors import ExportError
 from fala_export.graph.runtime import session
-from fala_export.models.onnx_file import load_onnx
+from fala_export.models.load import load
+from fala_export.recipe.settings import ModelSource
 from onnx_forms import TEXTS, WIDTH, embeddings, states, states_model
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -42,7 +43,7 @@ def test_every_step_is_that_of_sentence_transformers(tokenizer, tmp_path):
     steps = [modules.Pooling(WIDTH, MODES), dense, norm, soft, modules.Normalize()]
     onnx.save(states_model(), tmp_path / "model.onnx")
     listed(tmp_path, *steps)
-    loaded = load_onnx(tmp_path / "model.onnx", tokenizer)
+    loaded = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
     theirs = loaded.encode(TEXTS, 64)
     np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
     # Beside longer texts, whose padding has no part in an embedding.
@@ -72,22 +73,26 @@ def test_an_embedding_is_cut_before_it_is_scaled(normalized, tokenizer, tmp_path
         theirs = theirs / np.linalg.norm(theirs, axis=1, keepdims=True)
     for words, settings in (({"dimension": 10}, {}), ({}, {"truncate_dim": 10})):
         (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
-        loaded = load_onnx(tmp_path / "model.onnx", tokenizer, **words)
+        loaded = load(
+            ModelSource(str(tmp_path / "model.onnx"), **words), "own", tokenizer=tokenizer
+        )
         assert loaded.changed == {"cut": 10}
         np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
         np.testing.assert_allclose(loaded.encode(TEXTS, 64), theirs, atol=1e-5)
     with pytest.raises(ExportError, match="cannot be cut to 1000"):
-        load_onnx(tmp_path / "model.onnx", tokenizer, dimension=1000)
+        load(ModelSource(str(tmp_path / "model.onnx"), dimension=1000), "own", tokenizer=tokenizer)
 
 
 def test_a_prompt_stands_before_every_text(tokenizer, tmp_path):
     onnx.save(states_model(), tmp_path / "model.onnx")
     prompts = {"prompts": {"query": "the film "}}
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    loaded = load_onnx(tmp_path / "model.onnx", tokenizer, prompt="query")
+    loaded = load(
+        ModelSource(str(tmp_path / "model.onnx"), prompt="query"), "own", tokenizer=tokenizer
+    )
     theirs = states(tmp_path / "model.onnx", tokenizer, [f"the film {text}" for text in TEXTS])
     np.testing.assert_allclose(embeddings(loaded), theirs, atol=1e-5)
-    plain = load_onnx(tmp_path / "model.onnx", tokenizer)
+    plain = load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)
     assert "none is put before" in plain.not_kept["prompts"]
 
 
@@ -97,7 +102,10 @@ def test_a_dense_step_beside_an_embedding_is_appended_once(tokenizer, tmp_path):
         (folder := tmp_path / str(dimension)).mkdir()
         shutil.copyfile(tmp_path / "model.onnx", folder / "model.onnx")
         listed(folder, modules.Pooling(inner), modules.Dense(*width))
-        assert embeddings(load_onnx(folder / "model.onnx", tokenizer)).shape[1] == dimension
+        assert (
+            embeddings(load(folder / "model.onnx", "own", tokenizer=tokenizer)).shape[1]
+            == dimension
+        )
     listed(tmp_path, modules.Pooling(8), modules.Dense(8, 8))
     with pytest.raises(ExportError, match="export the states of the tokens"):
-        load_onnx(tmp_path / "model.onnx", tokenizer)
+        load(tmp_path / "model.onnx", "own", tokenizer=tokenizer)

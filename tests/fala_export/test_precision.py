@@ -17,7 +17,7 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts, parity_texts
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from families import CORPUS, FAMILIES, LENGTH, write_model
 from onnx_forms import cosines
 
@@ -44,7 +44,7 @@ def graph_of(tmp_path_factory):
         if family not in cache:
             shape = WIDE_DISTILBERT if family == "distilbert" else WIDE
             folder = tmp_path_factory.mktemp(family)
-            encoder = load_encoder(str(write_model(folder, family, **shape)))
+            encoder = load(str(write_model(folder, family, **shape)), "own")
             sequences = token_sequences(encoder.tokenizer, LENGTH)
             cache[family] = (encoder.graph(), encoder.tokenizer, sequences)
         return cache[family]
@@ -202,7 +202,7 @@ def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]
-    encoder = load_encoder(str(teacher.get_model_path()))
+    encoder = load(str(teacher.get_model_path()), "own")
     # A quarter of them; all take most of a minute, and are more accurate.
     sequences = token_sequences(encoder.tokenizer, 128)[::4]
     file = quantize(encoder.graph(), "int4", sequences).SerializeToString()

@@ -21,7 +21,7 @@ from fala.base.errors import install_hint
 from fala.cli import progress_bars
 from fala_export.bundle import backbone
 from fala_export.models import tokenizer as model_tokenizer
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from families import CORPUS, changed, write_early_folder, write_model
 from full_disk import files_of_at_most
 
@@ -220,8 +220,8 @@ def test_a_pickle_is_read_only_as_weights(fails, model, out, tmp_path):
     assert sprung.exists()  # the trap works
 
     torch.save(weights, folder / "pytorch_model.bin")
-    encoder = load_encoder(str(folder))
-    expected = load_encoder(str(model)).encode(CORPUS, 32)
+    encoder = load(str(folder), "own")
+    expected = load(str(model), "own").encode(CORPUS, 32)
     np.testing.assert_array_equal(encoder.encode(CORPUS, 32), expected)
 
 

@@ -19,7 +19,10 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.format import BACKBONE_FILES, ONNX, STATIC
 from fala_export import ExportError, write_release
 from fala_export.graph.quantization.weights import quantize
-from fala_export.models.static import is_static, load_static
+from fala_export.models.folder import read_modules
+from fala_export.models.load import load
+from fala_export.models.static import is_static
+from fala_export.recipe.settings import ExportOptions, ModelSource
 from varied_texts import SENTENCES, wordpiece_tokenizer
 
 TEXTS = [
@@ -53,7 +56,7 @@ def write_static(folder, *steps, tokenizer=WORD_LEVEL):
 
 def encode(folder, precision="none", texts=TEXTS):
     """Return a device's embeddings by the folder's graph, which is audited as on a device."""
-    loaded = load_static(folder)
+    loaded = load(folder, "own")
     model = quantize(loaded.graph(), precision, []).SerializeToString()
     audit_model(model)
     backbone = OnnxEncoder(model, loaded.tokenizer, max_length=loaded.longest, pad_id=loaded.pad_id)
@@ -66,7 +69,7 @@ def encode(folder, precision="none", texts=TEXTS):
 
 def encode_table(folder, precision="none", **settings):
     """Return a device's embeddings by the folder's table."""
-    loaded = load_static(folder, **settings)
+    loaded = load(ModelSource(str(folder), **settings), "own")
     assert loaded.not_static == ""
     files, backbone = loaded.table.stored(precision)
     assert set(files) >= set(BACKBONE_FILES[STATIC])
@@ -82,7 +85,7 @@ def test_sentence_transformers_tables_are_kept(tmp_path):
     )):  # fmt: skip
         expected = write_static(tmp_path / str(number), *steps, tokenizer=PLAIN)
         np.testing.assert_allclose(encode_table(tmp_path / str(number)), expected, atol=1e-5)
-    loaded = load_static(tmp_path / "1")
+    loaded = load(tmp_path / "1", "own")
     for precision, tolerance in (("fp16", 1e-3), ("int8", 0.01)):
         encoded = loaded.table.stored(precision)[1].encode(TEXTS)
         np.testing.assert_allclose(encoded, library(tmp_path / "1"), atol=tolerance)
@@ -102,19 +105,24 @@ def test_a_prompt_a_cut_and_a_length_of_tables_are_kept(tmp_path):
     settings.write_text(json.dumps(content))
     expected = library(tmp_path / "m", prompt_name="q", normalize_embeddings=True)
     np.testing.assert_allclose(encode_table(tmp_path / "m", prompt="q"), expected, atol=1e-5)
-    assert load_static(tmp_path / "m", prompt="q", max_length=2).table.max_length == 2
+    assert (
+        load(
+            ModelSource(str(tmp_path / "m"), prompt="q"), "own", ExportOptions(max_length=2)
+        ).table.max_length
+        == 2
+    )
     tokenizer.enable_truncation(3, direction="left")
     write_static(tmp_path / "left", tokenizer=tokenizer.to_str().encode())
     with pytest.raises(ExportError, match="truncation_side = left"):
-        load_static(tmp_path / "left")
-    assert load_static(tmp_path / "left", ignore=["truncation_side"]).not_kept
+        load(tmp_path / "left", "own")
+    assert load(ModelSource(str(tmp_path / "left"), ignore=["truncation_side"]), "own").not_kept
 
 
 def test_other_steps_and_tokenizers_stay_graphs(tmp_path):
     write_static(tmp_path / "dense", modules.Dense(WIDTH, 16), tokenizer=PLAIN)
-    assert "its step Dense" in load_static(tmp_path / "dense").not_static
+    assert "its step Dense" in load(tmp_path / "dense", "own").not_static
     write_static(tmp_path / "other")
-    assert "WordLevel, not WordPiece" in load_static(tmp_path / "other").not_static
+    assert "WordLevel, not WordPiece" in load(tmp_path / "other", "own").not_static
 
 
 def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
@@ -123,7 +131,7 @@ def test_sentence_transformers_static_embeddings_are_kept(tmp_path):
     steps = [modules.Dense(WIDTH, 16), modules.Normalize()]
     expected = write_static(tmp_path / "steps", *steps)
     np.testing.assert_allclose(encode(tmp_path / "steps"), expected, atol=1e-5)
-    assert not is_static(tmp_path)
+    assert not is_static(tmp_path, read_modules(tmp_path))
 
 
 def model2vec_tables(form, count):
@@ -155,7 +163,7 @@ def test_model2vecs_folders_are_kept(tokenizer, form, normalize, tmp_path):
     reader = Tokenizer.from_str(tokenizer.decode())
     tables = model2vec_tables(form, reader.get_vocab_size())
     write_model2vec(folder := tmp_path / "m", tokenizer, tables, normalize=normalize)
-    assert is_static(folder)
+    assert is_static(folder, read_modules(folder, ["StaticEmbedding"]))
     expected = np.zeros((len(TEXTS), WIDTH), np.float32)
     for number, text in enumerate(TEXTS):
         ids = np.array(reader.encode(text, add_special_tokens=False).ids[:512], dtype=int)
@@ -184,7 +192,7 @@ def test_tables_are_those_of_model2vec(tmp_path):
     )  # fmt: skip
     model.save_pretrained(tmp_path / "m")
     texts = [*TEXTS, *SENTENCES, *LONG]
-    encoded = load_static(tmp_path / "m").table.stored("none")[1].encode(texts)
+    encoded = load(tmp_path / "m", "own").table.stored("none")[1].encode(texts)
     np.testing.assert_allclose(encoded, model.encode(texts), atol=1e-5)
 
 
@@ -192,7 +200,7 @@ def test_the_table_is_stored_in_bytes(tmp_path):
     write_static(tmp_path / "m", modules.Normalize())
     exact, rounded = encode(tmp_path / "m"), encode(tmp_path / "m", "int8")
     assert (exact * rounded).sum(axis=1)[:2].min() > 0.9999
-    graph = load_static(tmp_path / "m").graph()
+    graph = load(tmp_path / "m", "own").graph()
     assert quantize(graph, "int8", []).ByteSize() < 0.3 * graph.ByteSize()
 
 

@@ -11,7 +11,7 @@ from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
 from fala_export.cli.summary import text_of
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from fala_export.training import classifier
 from public_data import matching_rows, text_rows, write_rows
 from together import run_together
@@ -109,7 +109,7 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(trained):
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
     # The folder has the released model, and can be trained further.
-    saved = load_encoder(str(folder / "work" / "model"), "layers")
+    saved = load(str(folder / "work" / "model"), "layers")
     np.testing.assert_allclose(saved.encode(examples, 32), released.encode(examples), atol=0.05)
 
 
@@ -120,7 +120,7 @@ def test_annotators_heads_are_dropped_and_the_tables_stay(trained, model):
     bundle = Bundle.open(folder / "x.fala")
     assert bundle.head().weight.shape == (1, 2 * DIMENSION)  # of two layers
     before, after = (
-        load_encoder(str(path)).module.transformer for path in (model, folder / "work" / "model")
+        load(str(path), "own").module.transformer for path in (model, folder / "work" / "model")
     )
     assert torch.equal(before.embeddings.word_embeddings.weight,
                        after.embeddings.word_embeddings.weight)  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_harmful_training_releases_the_frozen_backbone(model, files, texts, tm
     training = bundle.manifest.details["training"]
     assert training["chosen"] == "frozen" and "history" not in training
     assert training["tried"]["recipe"]["annotators"] == 0 < training["tried"]["history"]["steps"]
-    kept, source = load_encoder(str(tmp_path / "work" / "model")), load_encoder(str(model))
+    kept, source = load(str(tmp_path / "work" / "model"), "own"), load(str(model), "own")
     np.testing.assert_allclose(kept.encode(["a film"], 32), source.encode(["a film"], 32))
 
 

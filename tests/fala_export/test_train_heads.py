@@ -12,7 +12,7 @@ from fala import Match
 from fala.model.heads import Head
 from fala_export.fit.heads import fit_head
 from fala_export.fit.words import add_words
-from fala_export.models.load import attentive
+from fala_export.models.transformer import attentive
 from fala_export.people.division import Division
 from fala_export.people.score import measure
 from fala_export.recipe.training import TrainingSettings

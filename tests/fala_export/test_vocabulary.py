@@ -8,7 +8,8 @@ from encoders import make_encoder, write_encoder
 from export_command import done, failed
 from fala import Bundle
 from fala_export.base.errors import ExportError
-from fala_export.models.encoder import load_encoder, load_encoder_of, trim_encoder
+from fala_export.models.encoder import trim_encoder
+from fala_export.models.load import load
 from fala_export.models.vocabulary import trim_vocabulary
 from families import FAMILIES, LATER, write_model
 from public_data import sentences
@@ -44,11 +45,11 @@ def test_the_command_drops_unused_tokens_and_keeps_the_texts_embeddings(tmp_path
     before, after = (bundle.backbone().encode(FEW) for bundle in (large, small))
     np.testing.assert_allclose(after, before, atol=1e-5)
     removed = plain["cost"]["parameters"] - summary["cost"]["parameters"]
-    width = load_encoder(str(whole)).module.transformer.config.hidden_size
+    width = load(str(whole), "own").module.transformer.config.hidden_size
     assert removed == (size_of(large) - size_of(small)) * width
 
     # What trains on the bundle later loads the model with the bundle's tokens.
-    again = load_encoder_of(small, str(whole))
+    again = load(str(whole), like=small)
     np.testing.assert_allclose(again.encode(FEW, 30), before, atol=1e-5)
     message = failed(*words, "--trim-vocabulary", tmp_path / "none", "--out", tmp_path / "x.fala")
     assert "none: cannot be read as text: No such file" in message
@@ -76,13 +77,13 @@ def test_another_model_than_the_bundles_own_is_named(tmp_path, encoder):
     done("backbone", folder, "--pooling", "own", "--trim-vocabulary", texts, "--out", out)
     other = write_encoder(tmp_path / "other", make_encoder())
     with pytest.raises(ExportError, match="other: the model lacks tokens of the bundle's trimmed"):
-        load_encoder_of(Bundle.open(out), str(other))
+        load(str(other), like=Bundle.open(out))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", [*FAMILIES, *LATER])
 def test_every_family_keeps_its_embeddings(tmp_path, family):
-    encoder = load_encoder(str(write_model(tmp_path / family, family)), "mean")
+    encoder = load(str(write_model(tmp_path / family, family)), "mean")
     if b'"type":"BPE"' in encoder.tokenizer.replace(b" ", b""):
         with pytest.raises(ExportError, match="can be trimmed; this one is BPE"):
             trim_encoder(encoder, FEW)

@@ -243,14 +243,14 @@ def test_embeddings_equal_the_bundles(tmp_path):
     pytest.importorskip("onnx")
     from fala import Bundle
     from fala_export.bundle.backbone import export_encoder
-    from fala_export.models.encoder import load_encoder
+    from fala_export.models.load import load
     from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.recipe.settings import ExportOptions
 
     folder = write_model(tmp_path / "model", "roberta")
-    loaded = load_encoder(str(folder))
+    loaded = load(str(folder), "own")
     module = SentenceEncoder(loaded.module.transformer, "cls", normalize=True).eval()
-    encoder = replace(loaded, module=module)
+    encoder = replace(loaded, model=module)
     options = ExportOptions(name="x", precision="none", max_length=LENGTH)
     export_encoder(encoder, tmp_path / "b.fala", options)
     texts = ["The quick brown fox", "", "one two three " * 30, "Prices rose; nobody was surprised!"]

@@ -93,7 +93,7 @@ def _train(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -> Non
 
 def _train_here(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -> None:
     encoder, options = fala_export.load(str(folder), "own"), ExportOptions(name, "int8")
-    if not isinstance(encoder, fala_export.Encoder):
+    if not encoder.trainable:
         raise DataError(f"{folder}: has no weights to train")
     settings, trained = TrainingSettings(), bundle.with_suffix(".part")
     fala_export.train(encoder, rows, settings, work, trained, options, lexical=False, resume=True)

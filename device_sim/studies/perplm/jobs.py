@@ -273,7 +273,7 @@ def _trained(task: Writers, key: RecordKey, settings: PromptSettings) -> Prompte
     """A training's model; one that was killed continues from its last checkpoint."""
     folder = local_path(task.transformer)
     encoder = fala_export.load(str(folder), "own")
-    if not isinstance(encoder, fala_export.Encoder):
+    if not encoder.trainable:
         raise DataError(f"{folder}: has no weights to train")
     label = _label(task, key)
     with exporter.labelled(label, only=("loss", "accuracy", "continuing")):

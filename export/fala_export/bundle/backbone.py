@@ -30,8 +30,7 @@ from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, SHARES, quantize, stored_precision
 from fala_export.graph.runtime import LARGEST, model_bytes
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.load import AnyEncoder
-from fala_export.models.onnx_file import OnnxFile
+from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import LAYERS
 from fala_export.models.static_table import PRECISIONS as TABLE_PRECISIONS
 from fala_export.recipe.settings import ExportOptions
@@ -56,7 +55,7 @@ class Export:
         reference: Embeddings of the same texts by the encoder in float32.
     """
 
-    encoder: AnyEncoder
+    encoder: Encoder
     options: ExportOptions
     max_length: int | None
     precision: str
@@ -72,7 +71,7 @@ class Export:
         return round(sum(map(len, self.files.values())) / MEGABYTE, 2)
 
 
-def check_disk(encoder: AnyEncoder, options: ExportOptions, *folders: Path) -> None:
+def check_disk(encoder: Encoder, options: ExportOptions, *folders: Path) -> None:
     """Check that the bundle of an encoder fits its format, and the disks that it is written to.
 
     Args:
@@ -93,10 +92,10 @@ def check_disk(encoder: AnyEncoder, options: ExportOptions, *folders: Path) -> N
 
 
 def convert(
-    encoder: AnyEncoder,
+    encoder: Encoder,
     options: ExportOptions,
     examples: Sequence[Example],
-    whole: AnyEncoder | None = None,
+    whole: Encoder | None = None,
 ) -> Export:
     """Convert an encoder to the model that a device runs, and compare both.
 
@@ -111,7 +110,7 @@ def convert(
     """
     if encoder.pooling == LAYERS and options.adapters:
         raise ExportError(f"adapters need another pooling than {encoder.pooling}")
-    table = encoder.table if isinstance(encoder, OnnxFile) else None
+    table = encoder.table
     if table is not None and options.adapters:
         raise ExportError(f"{options.name}: adapters are for a transformer, not for a table")
     max_length = encoder.length(options.max_length)
@@ -166,7 +165,7 @@ def convert(
 class _Graph:
     """A graph that a device runs, in any precision; see ``StaticTable``."""
 
-    encoder: AnyEncoder
+    encoder: Encoder
     options: ExportOptions
     float_model: ModelProto
     max_length: int
@@ -214,7 +213,7 @@ def pack(export: Export, out: Path, details: Mapping[str, Any] | None = None) ->
     if (stored := stored_precision(export.float_model)) != "none":
         parity["reference"] = stored
     timing = {"speed": _speed(export, texts)} if is_graph else {}
-    not_static = encoder.not_static if isinstance(encoder, OnnxFile) else ""
+    not_static = encoder.not_static
     manifest = Manifest(
         name=options.name,
         kind=ONNX if is_graph else STATIC,
@@ -281,7 +280,7 @@ def _graph_details(export: Export) -> dict[str, Any]:
 
 
 def export_encoder(
-    encoder: AnyEncoder, out: Path, options: ExportOptions, parity_text: Path | None = None
+    encoder: Encoder, out: Path, options: ExportOptions, parity_text: Path | None = None
 ) -> dict[str, Any]:
     """Export an encoder as a bundle without a head: ``convert`` and ``pack``.
 

@@ -56,7 +56,7 @@ def backbone(settings: BackboneCommand) -> Summary:
         from fala_export.bundle.admit import write_admitted
         from fala_export.bundle.backbone import check_disk, convert, pack
         from fala_export.graph.sentences import parity_texts
-        from fala_export.models.encoder import Encoder, trim_encoder
+        from fala_export.models.encoder import trim_encoder
         from fala_export.models.folder import naming
         from fala_export.models.load import load
         from fala_export.rows.texts import read_public_texts
@@ -71,7 +71,7 @@ def backbone(settings: BackboneCommand) -> Summary:
     encoder = load(model, settings.pooling, options, tokenizer=settings.tokenizer)
     whole = encoder
     if corpus is not None:
-        if not isinstance(encoder, Encoder):
+        if not encoder.trainable:
             raise ExportError(
                 f"{model.source}: --trim-vocabulary is for a transformer's folder with its "
                 "weights, not for a graph or static embeddings: leave it out"

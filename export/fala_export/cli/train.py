@@ -24,7 +24,7 @@ from fala_export.rows.columns import Columns
 from fala_export.rows.table import Rows
 
 if TYPE_CHECKING:
-    from fala_export.models.load import AnyEncoder
+    from fala_export.models.encoder import Encoder
     from fala_export.rows.table import Rows
 
 # Copies of the weights in a work folder: a checkpoint with both moments, and the trained model.
@@ -93,7 +93,7 @@ def train(settings: Train) -> Summary:
 
 
 def _fit_frozen(
-    settings: Train, backbone: AnyEncoder | Bundle, rows: Rows, options: ExportOptions, out: Path
+    settings: Train, backbone: Encoder | Bundle, rows: Rows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.training.release import write_head
     from fala_export.training.saving import export_learned
@@ -110,7 +110,7 @@ def _fit_frozen(
 
 
 def _train(
-    settings: Train, backbone: AnyEncoder | Bundle, rows: Rows, options: ExportOptions, out: Path
+    settings: Train, backbone: Encoder | Bundle, rows: Rows, options: ExportOptions, out: Path
 ) -> Summary:
     from fala_export.models.encoder import Encoder
     from fala_export.training.global_model import train as train_model
@@ -126,7 +126,7 @@ def _train(
     return summary
 
 
-def _load(settings: Train, rows: Rows) -> AnyEncoder | Bundle:
+def _load(settings: Train, rows: Rows) -> Encoder | Bundle:
     source = settings.model.source
     if Path(source).is_file() and not source.endswith(".onnx"):
         if flag := _flag_in_use(*_FOR_MODELS):

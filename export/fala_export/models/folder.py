@@ -66,6 +66,9 @@ ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
 _AFTER = ("Dense", "LayerNorm", "Dropout", "Normalize")
 _POOLING = 1
 
+STATIC = "StaticEmbedding"
+"""The kind of a table of vectors by token, among the steps of sentence-transformers."""
+
 ADAPTER = "adapter_config.json"
 """The file of an adapter of PEFT, which a load may mix in."""
 
@@ -202,6 +205,7 @@ class Modules:
         after: Kinds and folders of the steps after the pooling.
         normalize: Whether embeddings are scaled to length 1 by the last of them.
         listed: Whether a file lists the steps; without it a model is a plain transformer.
+        static: Whether the first step is a table of vectors by token.
     """
 
     transformer: str = ""
@@ -210,6 +214,7 @@ class Modules:
     after: tuple[tuple[str, str], ...] = ()
     normalize: bool = False
     listed: bool = False
+    static: bool = False
 
 
 @dataclass(frozen=True)
@@ -282,12 +287,12 @@ class SentenceSettings:
         return notes
 
 
-def read_modules(folder: Path, first: str = "Transformer") -> Modules:
+def read_modules(folder: Path, kinds: Collection[str] = ("Transformer",)) -> Modules:
     """Read the steps of a model; by default those of a plain transformer.
 
     Args:
         folder: The model's.
-        first: Kind of the first step.
+        kinds: Kinds of the first step.
 
     Raises:
         ExportError: One of the steps cannot be exported, or is code of the model's own.
@@ -307,7 +312,8 @@ def read_modules(folder: Path, first: str = "Transformer") -> Modules:
             raise ExportError(f"{MODULES} names the folder {path}, outside the model's")
         named.append((kind.rpartition(".")[2], path))
     names = [name for name, _ in named]
-    if names[:1] != [first]:
+    first = " or a ".join(kinds)
+    if names[:1] not in [[kind] for kind in kinds]:
         if names[:1] in (["Router"], ["Asym"]):
             raise ExportError(
                 f"{MODULES} begins with a {names[0]}, which chooses among several models; give the "
@@ -333,6 +339,7 @@ def read_modules(folder: Path, first: str = "Transformer") -> Modules:
         after=tuple(after[: len(after) - normalize]),
         normalize=normalize,
         listed=True,
+        static=names[0] == STATIC,
     )
 
 
@@ -498,11 +505,3 @@ def not_kept(name: str, statement: str, ignore: Collection[str]) -> dict[str, st
     if name in ignore:
         return {name: f"{statement}; the bundle does not"}
     raise ExportError(f"{statement}, which cannot be exported; --ignore {name} exports without it")
-
-
-def check_truncation(side: object, file: str, ignore: Collection[str]) -> dict[str, str]:
-    """As ``not_kept``, for a tokenizer that cuts long texts at their beginning."""
-    if str(side).lower() != "left":
-        return {}
-    statement = f"{file} cuts long texts at their beginning (truncation_side = left)"
-    return not_kept("truncation_side", statement, ignore)

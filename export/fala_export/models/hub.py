@@ -58,27 +58,27 @@ class HubModel:
         folder: The cache's folder with the files fetched so far, in the layout of the model.
         files: Names of all files of the commit; empty where only the cache is used.
         unreachable: Why only the cache is used; None where the hub responds.
+        modules: The steps that its files list.
     """
 
     name: str
     folder: Path
     files: frozenset[str]
     unreachable: str | None
+    modules: Modules
 
     @property
     def commit(self) -> str:
         """The commit of all files."""
         return self.folder.name
 
-    def fetch_weights(self, folder: str) -> None:
-        """Fetch the best of a model's files of weights, and its parts.
-
-        Args:
-            folder: The transformer's, within the model; empty for the model's own.
+    def fetch_weights(self) -> None:
+        """Fetch the best of the transformer's files of weights, and its parts.
 
         Raises:
             ExportError: As ``find_model``.
         """
+        folder = self.modules.transformer
         names = [_inside(folder, name) for name in WEIGHTS]
         best = next((name for name in names if name in self.files), names[0])
         self._fetch([best])
@@ -117,13 +117,14 @@ def find_model(name: str, revision: str | None) -> HubModel:
     revision = revision or "main"
     info = _model_info(name, revision)
     if isinstance(info, str):
-        return HubModel(name, _cached(name, revision, info), frozenset(), info)
+        folder = _cached(name, revision, info)
+        return HubModel(name, folder, frozenset(), info, read_modules(folder))
     folder = _snapshot(name, revision, [MODULES])
     if folder.name != info.sha:  # the branch moved between the two requests
         return find_model(name, revision)
     files = frozenset(file.rfilename for file in info.siblings or ())
-    model = HubModel(name, folder, files, None)
-    model._fetch(_settings(read_modules(folder)))
+    model = HubModel(name, folder, files, None, read_modules(folder))
+    model._fetch(_settings(model.modules))
     model._fetch([_LAST_SETTINGS_FILE])
     return model
 

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import get_args
 
-import torch
-
+from fala import Bundle
+from fala.base.errors import counted
+from fala.bundle.format import TOKENIZER
 from fala_export.base.errors import ExportError
-from fala_export.models.encoder import Encoder, load_encoder, reads_forwards
-from fala_export.models.folder import WEIGHTS, naming
-from fala_export.models.onnx_file import OnnxFile, load_onnx
-from fala_export.models.sentence_encoder import LAYERS, AttentionPooling, has_layers
+from fala_export.models.encoder import Encoder
+from fala_export.models.folder import STATIC, WEIGHTS, naming, read_modules
+from fala_export.models.onnx_file import load_onnx
 from fala_export.models.static import is_static, load_static
-from fala_export.recipe.settings import AnyPooling, ExportOptions, HubName, ModelSource
-
-AnyEncoder: TypeAlias = Encoder | OnnxFile
+from fala_export.models.transformer import load_transformer
+from fala_export.models.vocabulary import same_tokens
+from fala_export.recipe.settings import (
+    AnyPooling,
+    ExportOptions,
+    FrozenPooling,
+    HubName,
+    ModelSource,
+)
 
 _GRAPHS = ("model.onnx", "encoder_model.onnx")
 """Names of an exported graph in full precision; those in another have longer ones."""
 
-_NO_LAYERS = "layers = N and --layers are for a transformer's folder with its weights"
-
-
-class _Settings(TypedDict):
-    ignore: Collection[str]
-    prompt: str | None
-    dimension: int | None
-
 
 def load(
-    model: ModelSource | str,
+    model: ModelSource | str | PathLike[str],
     pooling: AnyPooling | None = None,
     options: ExportOptions | None = None,
     *,
     tokenizer: Path | None = None,
     seed: int = 0,
-) -> AnyEncoder:
+    like: Bundle | None = None,
+) -> Encoder:
     """Load a model of any form: a transformer, an exported graph, or static embeddings.
 
     A folder with weights and graphs is loaded by its weights. Of several graphs the one in full
@@ -53,84 +52,94 @@ def load(
             model's own pooling.
         tokenizer: The ``tokenizer.json`` of an ONNX file; None takes the one beside it.
         seed: Draws the weights of an untrained attention.
+        like: A bundle that the transformer was exported as: it embeds as the bundle does, whatever
+            the other settings are.
 
     Raises:
-        ExportError: See ``load_encoder``, ``load_onnx`` and ``load_static``.
+        ExportError: See ``load_transformer``, ``load_onnx`` and ``load_static``; or the model is
+            not the bundle's.
     """
-    model = ModelSource(model) if isinstance(model, str) else model
+    if not isinstance(model, ModelSource):
+        model = ModelSource(model if isinstance(model, str) else fspath(model))
+    if like is not None:
+        return _load_like(like, model)
     options = options or ExportOptions()
-    settings: _Settings = {
-        "ignore": model.ignore, "prompt": model.prompt, "dimension": model.dimension
-    }  # fmt: skip
-    path, graphs, weights = Path(model.source), list[Path](), None
-    if not isinstance(model.source, HubName):
-        if path.suffix == ".onnx" and path.is_file():
-            graphs = [path]
-        elif path.is_dir():
-            graphs = _graphs(path)
-            weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
-    static = path.is_dir() and not isinstance(model.source, HubName) and is_static(path)
-    if static or (graphs and weights is None):
+    path, is_here = Path(model.source), not isinstance(model.source, HubName)
+    if is_here and path.suffix == ".onnx" and path.is_file():
+        return _load_graph(path, model, pooling, options, tokenizer)
+    graphs, weights = list[Path](), None
+    if is_here and path.is_dir():
+        graphs = _graphs(path)
+        weights = next((name for name in WEIGHTS if (path / name).is_file()), None)
         with naming(str(path)):
-            if model.layers is not None:
-                raise ExportError(_NO_LAYERS)
-            if pooling == "attention":
-                raise ExportError('pooling = "attention" is of a transformer with its weights')
-            graph = path if static or graphs == [path] else _choose(path, graphs)
-        mode = None if pooling == "own" else pooling
-        if static:
-            file = load_static(path, mode, options.max_length, **settings)
-            reason = "static embeddings have no layers"
-        else:
-            file = load_onnx(graph, tokenizer, mode, options.max_length, **settings)
-            reason = "a graph returns no inner layers"
-        read = None if graph == path else graph.relative_to(path).as_posix()
-        return replace(file, file=read, not_layers=reason if pooling is None else "")
-    own = "own" if pooling in (None, "attention") else pooling
-    encoder = load_encoder(model.source, own, model.revision, layers=model.layers, **settings)
-    encoder = replace(encoder, file=weights if graphs else None)
+            modules = read_modules(path, ("Transformer", STATIC))
+            if is_static(path, modules):
+                _check_graph(model, pooling)
+                mode = None if pooling == "own" else pooling
+                encoder = load_static(path, modules, model, mode, options.max_length)
+                reason = "static embeddings have no layers"
+                return replace(encoder, not_layers=reason if pooling is None else "")
+            graph = _choose(path, graphs) if graphs and weights is None else None
+        if graph is not None:
+            encoder = _load_graph(graph, model, pooling, options, tokenizer)
+            return replace(encoder, file=graph.relative_to(path).as_posix())
+    encoder = load_transformer(model, pooling, options, seed)
+    return replace(encoder, file=weights if graphs else None)
+
+
+def _load_graph(
+    path: Path,
+    model: ModelSource,
+    pooling: AnyPooling | None,
+    options: ExportOptions,
+    tokenizer: Path | None,
+) -> Encoder:
+    with naming(str(model.source)):
+        _check_graph(model, pooling)
+    mode = None if pooling == "own" else pooling
+    encoder = load_onnx(path, model, mode, options.max_length, tokenizer)
+    reason = "a graph returns no inner layers"
+    return replace(encoder, not_layers=reason if pooling is None else "")
+
+
+def _check_graph(model: ModelSource, pooling: AnyPooling | None) -> None:
+    """Check that nothing is asked for that only a transformer has."""
+    if model.layers is not None:
+        raise ExportError("layers = N and --layers are for a transformer's folder with its weights")
     if pooling == "attention":
-        return attentive(encoder, seed)
-    return encoder if pooling else _with_layers(encoder, options)
+        raise ExportError('pooling = "attention" is of a transformer with its weights')
 
 
-def _with_layers(encoder: Encoder, options: ExportOptions) -> Encoder:
-    """Pool three layers of a loaded encoder, unless something needs its own pooling."""
-    module = encoder.module
-    reason = ""
-    if options.adapters:
-        reason = "adapters need the last layer"
-    elif len(module.end.steps):
-        reason = f"{type(module.end.steps[0]).__name__} follows the model's own pooling"
-    elif module.end.cut is not None:
-        reason = "embeddings that are cut are the model's own"
-    elif not has_layers(module.transformer):
-        reason = "its layers' states are not returned"
-    elif reads_forwards(module.transformer):
-        reason = "the model reads a text from left to right"
-    if reason:
-        return replace(encoder, not_layers=reason)
-    return replace(encoder, module=module.pooled_by(LAYERS))
-
-
-def attentive(encoder: Encoder, seed: int) -> Encoder:
-    """Pool an encoder by attention.
-
-    It starts as the mean: a query of zeros gives all tokens the same weight. An encoder that
-    already pools by attention stays as it is.
-
-    Args:
-        encoder: A loaded encoder.
-        seed: Seed of the attention's other weights.
-    """
-    if encoder.pooling == "attention":
-        return encoder
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        attention = AttentionPooling(encoder.module.end.width)
-    with torch.no_grad():
-        attention.query.zero_()
-    return replace(encoder, module=encoder.module.pooled_by(attention))
+def _load_like(bundle: Bundle, model: ModelSource) -> Encoder:
+    """Load the transformer that a bundle was exported from, to embed as the bundle does."""
+    details = bundle.manifest.details
+    pooling = details.get("pooling")
+    # Any other pooling has weights or settings, which the model's own files hold.
+    named = pooling if pooling in get_args(FrozenPooling) else "own"
+    not_kept, cut, layers = (details.get(name) for name in ("not_kept", "cut", "layers"))
+    not_kept = not_kept if isinstance(not_kept, dict) else {}
+    model = replace(
+        model, ignore=(*not_kept, "prompts"), prompt=None,
+        dimension=cut if isinstance(cut, int) else None,
+        layers=max(layers) if isinstance(layers, list) and layers else None,
+    )  # fmt: skip
+    encoder = load_transformer(model, named, ExportOptions())
+    # The bundle's tokenizer has the prompt, too.
+    tokenizer, prompt = bundle.read(TOKENIZER), str(details.get("prompt") or "")
+    if isinstance(details.get("tokens"), int):
+        with naming(str(model.source)):
+            old_ids = same_tokens(encoder.tokenizer, tokenizer, encoder.pad_id)
+            encoder = encoder.with_tokens(tokenizer, old_ids)
+    encoder = replace(encoder, tokenizer=tokenizer, prompt=prompt, not_kept=not_kept)
+    if isinstance(details.get("normalized"), bool):
+        encoder.end.normalize = details["normalized"]
+    if encoder.end.dimension != bundle.manifest.dimension:
+        raise ExportError(
+            f"{model.source}: not the model that {bundle.path} was exported from: it has "
+            f"{counted(encoder.end.dimension, 'dimension')}, and the bundle "
+            f"{bundle.manifest.dimension}"
+        )
+    return encoder
 
 
 def _graphs(folder: Path) -> list[Path]:

@@ -1,59 +1,46 @@
-"""An encoder that was exported elsewhere: one ONNX file, and the files of its model beside it."""
+"""Load an encoder that was exported elsewhere: an ONNX file, and its model's files beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import torch
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, compose
+from onnx import ModelProto, TensorProto
 from onnxruntime import InferenceSession
 from sentence_transformers.sentence_transformer import modules
-from tokenizers import Tokenizer
-from torch import Tensor, nn
 
 from fala.bundle.format import MAX_TOKENS
 from fala_export.base.errors import ExportError
 from fala_export.base.quiet import first_line
-from fala_export.graph.runtime import model_bytes, session
-from fala_export.models.encoder import DEFAULT_LENGTH, changed, token_ids
+from fala_export.graph.runtime import session
+from fala_export.models.encoder import DEFAULT_LENGTH, Encoder
+from fala_export.models.exported_graph import (
+    GRAPH_INPUTS,
+    INPUT_KINDS,
+    ExportedGraph,
+    run_graph,
+)
+from fala_export.models.files import ModelFiles
 from fala_export.models.folder import (
     CONFIGURATION,
     TOKENIZER,
-    Modules,
-    SentenceSettings,
-    check_truncation,
     naming,
     read_modules,
     read_object,
     read_pooling,
-    read_settings,
     read_steps,
 )
-from fala_export.models.onnx_graph import INPUTS, trace, with_embedding
+from fala_export.models.onnx_graph import INPUTS
 from fala_export.models.onnx_reading import normal_form, read_graph
 from fala_export.models.sentence_encoder import LAYERS, Ending
-from fala_export.models.static_table import StaticTable
-from fala_export.models.tokenizer import check_agreement, lower_case, put_before
+from fala_export.models.tokenizer import check_agreement, read_tokenizer
+from fala_export.recipe.settings import ModelSource
 
 _IDS, _MASK = INPUTS
-_TOKENS = "mask"  # given on from the inputs to the end
-_TYPES, _POSITIONS = "token_type_ids", "position_ids"
-_INPUTS = {_IDS, _MASK, _TYPES, _POSITIONS}
-_KINDS = {
-    TensorProto.INT64: torch.int64, TensorProto.INT32: torch.int32,
-    TensorProto.FLOAT: torch.float32, TensorProto.BOOL: torch.bool,
-}  # fmt: skip
-_RUN_KINDS = {
-    "tensor(int64)": torch.int64, "tensor(int32)": torch.int32, "tensor(float)": torch.float32,
-    "tensor(bool)": torch.bool,
-}  # fmt: skip
-_PADDING = ("[PAD]", "<pad>")
 _STATES = ("last_hidden_state", "token_embeddings")
 _UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
 _SCORES = "logits"  # of a classifier or a language model, by the usual name
@@ -63,145 +50,13 @@ _UNIT = 1e-3  # tolerance of an embedding's length, if embeddings are scaled to 
 _FEATURES = "optimum-cli export onnx --task feature-extraction"
 
 
-@dataclass(frozen=True)
-class OnnxFile:
-    """A file's graph, and how a text becomes its embedding; used like an ``Encoder``.
-
-    Attributes:
-        tokenizer: The ``tokenizers`` library's tokenizer as JSON, without truncation and padding.
-        pad_id: The padding token's id.
-        longest: Most tokens of a text that are read here.
-        revision: None; only a model on the hub has one.
-        prompt: The prompt before every text; the tokenizer puts it there.
-        end: What follows the graph's output.
-        not_kept: As of an ``Encoder``.
-        not_layers: As of an ``Encoder``.
-        file: As of an ``Encoder``.
-        table: Static embeddings as a table, which a device runs in place of the graph; None where
-            there is none.
-        not_static: Why static embeddings are a graph on a device.
-    """
-
-    tokenizer: bytes
-    pad_id: int
-    longest: int
-    end: Ending
-    _model: ModelProto
-    _session: InferenceSession
-    _output: str
-    _first_position: int = 0
-    revision: None = None
-    prompt: str = ""
-    not_kept: Mapping[str, str] = field(default_factory=dict)
-    not_layers: str = ""
-    file: str | None = None
-    table: StaticTable | None = None
-    not_static: str = ""
-
-    @property
-    def pooling(self) -> str:
-        """The modes of its pooling; ``"none"`` where a graph pools by itself."""
-        return "mean" if self.table is not None or self.not_static else self.end.pooling
-
-    @property
-    def normalized(self) -> bool:
-        """Whether embeddings have length 1."""
-        return self.end.normalize
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """As of an ``Encoder``."""
-        return changed(self.prompt, self.end.cut)
-
-    @property
-    def size(self) -> int:
-        """Size of the graph, in bytes."""
-        return model_bytes(self._model)
-
-    def length(self, wanted: int | None) -> int:
-        """Tokens of a text to read: ``wanted``, or the length that the file was tested with."""
-        return self.longest if wanted is None else wanted
-
-    def token_ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
-        """The tokens of each text; see ``token_ids``."""
-        return token_ids(self.tokenizer, self.pad_id, texts, max_length)
-
-    def encode(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        step: Callable[[int], None] = lambda _: None,
-    ) -> NDArray[np.float32]:
-        """Embed texts one by one by the original file, the reference of the export."""
-        embeddings = []
-        for ids in self.token_ids(texts, max_length):
-            row = np.array([ids])
-            feeds = _feeds(self._session, row, self._first_position)
-            (values,) = self._session.run([self._output], feeds)
-            with torch.inference_mode():
-                states, mask = torch.from_numpy(values).float(), torch.ones((1, len(ids)))
-                embeddings.append(self.end(states, mask.long()).numpy()[0])
-            step(1)
-        return np.array(embeddings, dtype=np.float32)
-
-    def graph(self) -> ModelProto:
-        """The graph from token ids and mask to ``embedding``, like that of ``encoder_graph``."""
-        opset = next(entry.version for entry in self._model.opset_import if not entry.domain)
-        ids, mask = (torch.ones((2, 8), dtype=torch.long) for _ in range(2))
-        names = [value.name for value in self._model.graph.input]
-        kinds = [_KINDS[value.type.tensor_type.elem_type] for value in self._model.graph.input]
-        feed = _Feed(names, kinds, self._first_position)
-        given = [f"{name}.given" for name in names]
-        whole = trace(feed, dict(zip(INPUTS, (ids, mask), strict=True)), [*given, _TOKENS], opset)
-        middle = _without_unused(self._model, self._output)
-        whole = _joined(whole, middle, dict(zip(given, names, strict=True)), "file.")
-        states = torch.ones((2, 8, self.end.width) if self.end.pooler else (2, self.end.width))
-        inputs = {"states": states} | ({"mask": mask} if self.end.pooler else {})
-        end = trace(self.end, inputs, ["embedding"], opset)
-        from_file = {f"file.{self._output}": "states"}
-        tokens = {_TOKENS: "mask"} if self.end.pooler else {}
-        whole = _joined(whole, end, from_file | tokens, "end.")
-        return with_embedding(whole, "end.embedding", self.end.dimension)
-
-
-class _Feed(nn.Module):
-    """What a graph takes, of token ids and their mask; at last the mask itself.
-
-    Args:
-        names: Names of the graph's inputs.
-        kinds: Their types.
-        first_position: The position of a text's first token.
-    """
-
-    def __init__(
-        self, names: Sequence[str], kinds: Sequence[torch.dtype], first_position: int
-    ) -> None:
-        super().__init__()
-        self.inputs, self.first_position = [*zip(names, kinds, strict=True)], first_position
-
-    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
-        """The inputs in their order, and the mask."""
-        zeros = ids - ids
-        values = {
-            _IDS: ids,
-            _MASK: mask,
-            _TYPES: zeros,  # a single text is all of the first type
-            _POSITIONS: (zeros + 1).cumsum(1) + (self.first_position - 1),
-        }
-        # Not the inputs themselves, which no node returns.
-        return (*((values[name] + zeros).to(kind) for name, kind in self.inputs), mask + zeros)
-
-
 def load_onnx(
     path: Path,
-    tokenizer: Path | None = None,
+    model: ModelSource,
     pooling: str | None = None,
     max_length: int | None = None,
-    ignore: Collection[str] = (),
-    *,
-    prompt: str | None = None,
-    dimension: int | None = None,
-) -> OnnxFile:
+    tokenizer: Path | None = None,
+) -> Encoder:
     """Load an ONNX file that returns a text's embedding, or the states of its tokens.
 
     The model's files beside it, or beside its folder ``onnx``, say how texts are read, and how
@@ -210,14 +65,12 @@ def load_onnx(
     Args:
         path: The file; its inputs are ``input_ids``, ``attention_mask`` and perhaps
             ``token_type_ids`` and ``position_ids``.
-        tokenizer: Its ``tokenizer.json``; None takes the one beside it.
+        model: The vendor's settings of the model's files.
         pooling: A mode that pools the states of the tokens; None takes the file's last embedding,
             or where it has none the pooling of the files beside it, or the mean.
         max_length: Tokens of a text that are read; None takes 128, or the lower limit in the files
             beside it.
-        ignore: As for ``load_encoder``.
-        prompt: As for ``load_encoder``.
-        dimension: As for ``load_encoder``.
+        tokenizer: Its ``tokenizer.json``; None takes the one beside it.
 
     Raises:
         ExportError: One of the files cannot be read, or they do not belong together, or the graph
@@ -235,39 +88,23 @@ def load_onnx(
                 f"has no {TOKENIZER[0]} beside it: save its tokenizer there with transformers, or "
                 "name it with --tokenizer"
             )
-        listed = read_modules(folder)
-        settings = read_settings(folder, listed)
-        text = settings.prompt(prompt, ignore)
-        file = _load(path, folder, tokenizer, pooling, max_length, ignore, listed, settings, text)
-        file.end.cut = settings.kept_numbers(dimension, file.end.full_dimension, ignore)
-        return file
+        files = ModelFiles.read(folder, read_modules(folder), model)
+        return _load(path, files, tokenizer, pooling, max_length)
 
 
 def _load(
-    path: Path,
-    folder: Path,
-    tokenizer: Path,
-    pooling: str | None,
-    max_length: int | None,
-    ignore: Collection[str],
-    listed: Modules,
-    settings: SentenceSettings,
-    prompt: str,
-) -> OnnxFile:
-    config = read_object(folder / CONFIGURATION) or {}
+    path: Path, files: ModelFiles, tokenizer: Path, pooling: str | None, max_length: int | None
+) -> Encoder:
+    config = read_object(files.folder / CONFIGURATION) or {}
     reader, pad_id = read_tokenizer(tokenizer)
     beside = read_object(tokenizer.with_name(TOKENIZER[1])) or {}
     check_agreement(reader, beside)
     own = {**(reader.truncation or {}), **beside}
-    side = own.get("truncation_side", own.get("direction"))
-    cut = check_truncation(side, tokenizer.name, ignore)
+    not_kept = files.not_kept(own.get("truncation_side", own.get("direction")), tokenizer.name)
     reader.no_truncation()
-    if settings.lowercase:
-        lower_case(reader)
-    if prompt:
-        put_before(reader, prompt)
+    files.adapt(reader)
     first = _first_position(config)
-    most = _most_tokens(config, settings.longest, own) - first
+    most = _most_tokens(config, files.settings.longest, own) - first
     default = min(most, own.get("max_length") or DEFAULT_LENGTH, DEFAULT_LENGTH)
     longest = default if max_length is None else max_length
     if not 0 < longest <= most:
@@ -278,19 +115,17 @@ def _load(
     runner = _open(original, model)
     last = max(reader.get_vocab(with_added_tokens=True).values())
     # The largest token id at full length: a file that runs these texts runs any.
-    values = _run(runner, np.full((2, longest), last), first)
-    output, end = _choose_output(values, folder, config, listed, pooling, longest)
-    return OnnxFile(
+    values = run_graph(runner, np.full((2, longest), last), first)
+    output, end = _choose_output(values, files, config, pooling, longest)
+    files.cut(end)
+    return Encoder(
+        model=ExportedGraph(model, runner, output, end.eval(), first),
         tokenizer=reader.to_str().encode(),
         pad_id=pad_id,
         longest=longest,
-        end=end.eval(),
-        _model=model,
-        _session=runner,
-        _output=output,
-        _first_position=first,
-        prompt=prompt,
-        not_kept={**settings.left_out(prompt, ignore), **cut},
+        usual=longest,
+        prompt=files.prompt,
+        not_kept=not_kept,
     )
 
 
@@ -321,9 +156,8 @@ def _is_limit(value: object) -> bool:
 
 def _choose_output(
     values: Mapping[str, NDArray[Any]],
-    folder: Path,
+    files: ModelFiles,
     config: Mapping[str, Any],
-    listed: Modules,
     pooling: str | None,
     length: int,
 ) -> tuple[str, Ending]:
@@ -331,12 +165,12 @@ def _choose_output(
 
     Args:
         values: The outputs of two texts.
-        folder: Folder of the model's files.
+        files: The model's files.
         config: The model's configuration.
-        listed: The steps that its files list.
         pooling: The vendor's choice; None takes that of the files.
         length: Tokens of each text.
     """
+    folder, listed = files.folder, files.modules
     floats = {name: value for name, value in values.items() if value.dtype.kind == "f"}
     embeddings = [
         name for name, value in floats.items()
@@ -387,22 +221,9 @@ def _choose_output(
     pooler = pooling or read_pooling(folder, listed, width)
     if isinstance(pooler, str):
         pooler = modules.Pooling(width, pooler)
-    end = Ending(pooler, width, normalize=listed.normalize)
-    end.steps.extend(read_steps(folder, listed, end.dimension))
+    end = Ending(pooler, width)
+    files.finish(end)
     return states[0], end
-
-
-def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
-    """A tokenizer without padding, and the id of its padding token."""
-    try:
-        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library has no class for its errors
-        raise ExportError(f"{path}: cannot be read as a tokenizer: {first_line(error)}") from error
-    padding = tokenizer.padding or {}
-    ids = [tokenizer.token_to_id(token) for token in _PADDING]
-    pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
-    tokenizer.no_padding()
-    return tokenizer, int(pad_id)
 
 
 def _given(model: ModelProto) -> list[onnx.ValueInfoProto]:
@@ -415,15 +236,15 @@ def _check_inputs(model: ModelProto) -> None:
     """Check that a graph takes what an encoder does, of any length."""
     given = _given(model)
     names = {value.name for value in given}
-    if not {_IDS, _MASK} <= names <= _INPUTS:
+    if not {_IDS, _MASK} <= names <= GRAPH_INPUTS:
         raise ExportError(
             f"its inputs are {', '.join(sorted(names))}; those of an encoder are {_IDS}, {_MASK} "
-            f"and perhaps {_TYPES} and {_POSITIONS}: export its features, without past keys and "
-            f"values ({_FEATURES})"
+            "and perhaps token_type_ids and position_ids: export its features, without past keys "
+            f"and values ({_FEATURES})"
         )
     for value in given:
         kind = value.type.tensor_type
-        if kind.elem_type not in _KINDS:
+        if kind.elem_type not in INPUT_KINDS:
             name = TensorProto.DataType.Name(kind.elem_type).lower()
             raise ExportError(f"its input {value.name} is of type {name}; it should be int64")
         fixed = [axis.dim_value for axis in kind.shape.dim if axis.HasField("dim_value")]
@@ -443,75 +264,3 @@ def _open(original: ModelProto, model: ModelProto) -> InferenceSession:
             return session(model)
         except Exception as error:
             raise ExportError(f"cannot be run: {first_line(error)}") from error
-
-
-def _feeds(
-    runner: InferenceSession, ids: NDArray[np.int64], first_position: int
-) -> dict[str, NDArray[Any]]:
-    inputs = runner.get_inputs()
-    names, kinds = [value.name for value in inputs], [_RUN_KINDS[value.type] for value in inputs]
-    rows = torch.from_numpy(ids)
-    *values, _ = _Feed(names, kinds, first_position)(rows, torch.ones_like(rows))
-    return {name: value.numpy() for name, value in zip(names, values, strict=True)}
-
-
-def _run(
-    runner: InferenceSession, ids: NDArray[np.int64], first_position: int
-) -> dict[str, NDArray[Any]]:
-    """A file's outputs for some tokens, by name."""
-    names = [value.name for value in runner.get_outputs()]
-    try:
-        values = runner.run(None, _feeds(runner, ids, first_position))
-    except Exception as error:  # onnxruntime has no base class for its errors
-        raise ExportError(
-            f"cannot read {ids.shape[1]} tokens of its tokenizer (--max-length gives "
-            f"fewer): {first_line(error)}"
-        ) from error
-    return dict(zip(names, values, strict=True))
-
-
-def _without_unused(model: ModelProto, output: str) -> ModelProto:
-    """A graph with one of its outputs, without nodes that it does not depend on, as a pooler's."""
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    needed, kept = {output}, []
-    for node in reversed(model.graph.node):
-        if not needed.isdisjoint(node.output):
-            kept.append(node)
-            needed.update(name for part in _with_inner(node) for name in part.input)
-    del copy.graph.node[:], copy.graph.output[:]
-    copy.graph.node.extend(reversed(kept))
-    copy.graph.output.extend(value for value in model.graph.output if value.name == output)
-    return copy
-
-
-def _joined(
-    first: ModelProto, second: ModelProto, wires: Mapping[str, str], prefix: str
-) -> ModelProto:
-    """Two graphs as one.
-
-    Args:
-        first: Its names stay.
-        second: Its names get the prefix.
-        wires: Which input of the second takes which output of the first.
-        prefix: Before the names of the second.
-    """
-    wired = [(given, f"{prefix}{taken}") for given, taken in wires.items()]
-    second = compose.add_prefix(second, prefix)
-    graph = compose.merge_graphs(first.graph, second.graph, wired)
-    operators = {entry.domain: entry for entry in [*first.opset_import, *second.opset_import]}
-    joined: ModelProto = onnx.helper.make_model(
-        graph,
-        ir_version=max(first.ir_version, second.ir_version),
-        opset_imports=[*operators.values()],
-    )
-    return joined
-
-
-def _with_inner(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """A node, and those of its inner graphs."""
-    yield node
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inner in graph.node:
-                yield from _with_inner(inner)

@@ -16,7 +16,7 @@ from fala_export.models.sentence_encoder import LAYERS
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write a model for ``load_encoder``; without attention, sentence-transformers reads it, too.
+    """Write a model for ``load``; without attention, sentence-transformers reads it, too.
 
     Args:
         encoder: A loaded or trained encoder.

@@ -7,7 +7,7 @@ steps can be taken into the table. It runs others as it runs any graph.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,41 +23,39 @@ from fala.bundle.format import MAX_TOKENS
 from fala_export.base.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
+from fala_export.models.encoder import Encoder
+from fala_export.models.exported_graph import ExportedGraph
+from fala_export.models.files import ModelFiles
 from fala_export.models.folder import (
     CONFIGURATION,
-    MODULES,
     TOKENIZER,
-    TYPES,
-    check_truncation,
+    Modules,
     find_weights,
-    naming,
-    read_any_json,
-    read_modules,
     read_object,
-    read_settings,
-    read_steps,
     reading_part,
 )
-from fala_export.models.onnx_file import OnnxFile, read_tokenizer
 from fala_export.models.onnx_graph import OPSET, check_weights
 from fala_export.models.sentence_encoder import Ending
 from fala_export.models.static_table import StaticTable, after_steps
-from fala_export.models.tokenizer import lower_case, put_before
+from fala_export.models.tokenizer import lower_case, put_before, read_tokenizer
 from fala_export.models.wordpiece import NotPlainError, plain_wordpiece
+from fala_export.recipe.settings import ModelSource
 
-_KIND = "StaticEmbedding"
 _MODEL2VEC = "model2vec"
 _LIBRARY, _OTHER = "embedding.weight", "embeddings"  # names of the table, by who wrote it
 _TINY = 1e-9  # keeps the mean of a row without tokens finite
 _DEFAULT_LENGTH = 512  # tokens that model2vec reads by default
 
 
-def is_static(folder: Path) -> bool:
-    """Whether a model's folder holds static embeddings, by its files."""
-    listed = read_any_json(folder / MODULES)
-    if isinstance(listed, list) and listed and isinstance(listed[0], dict):
-        kind = str(listed[0].get("type"))
-        return kind.startswith(TYPES) and kind.endswith(f".{_KIND}")
+def is_static(folder: Path, modules: Modules) -> bool:
+    """Whether a model's folder holds static embeddings, by its files.
+
+    Args:
+        folder: The model's.
+        modules: The steps that its files list.
+    """
+    if modules.listed:
+        return modules.static
     config = read_object(folder / CONFIGURATION) or {}
     return config.get("model_type") == _MODEL2VEC or "StaticModel" in (
         config.get("architectures") or ()
@@ -66,91 +64,79 @@ def is_static(folder: Path) -> bool:
 
 def load_static(
     folder: Path,
+    modules: Modules,
+    model: ModelSource,
     pooling: str | None = None,
     max_length: int | None = None,
-    ignore: Collection[str] = (),
-    *,
-    prompt: str | None = None,
-    dimension: int | None = None,
-) -> OnnxFile:
+) -> Encoder:
     """Load static embeddings: as a graph, and where a device can read it as a table.
 
     Args:
         folder: As sentence-transformers or model2vec wrote it.
+        modules: The steps that its files list.
+        model: The vendor's settings of the model's files.
         pooling: Only ``"mean"`` is possible.
         max_length: Tokens of a text that are read; None takes the model's most.
-        ignore: As for ``load_encoder``.
-        prompt: As for ``load_encoder``.
-        dimension: As for ``load_encoder``.
 
     Raises:
         ExportError: A file is missing or cannot be read, or they do not belong together, or an
             embedding cannot be exported as the files describe it.
     """
-    with naming(str(folder)):
-        if pooling not in (None, "mean"):
-            raise ExportError("static embeddings are pooled by the mean alone")
-        listed = read_modules(folder, _KIND)
-        settings, inner = read_settings(folder, listed), folder / listed.transformer
-        text = settings.prompt(prompt, ignore)
-        if not (inner / TOKENIZER[0]).is_file():
-            raise ExportError(f"has no {TOKENIZER[0]}")
-        reader, _ = read_tokenizer(inner / TOKENIZER[0])
-        truncation = reader.truncation or {}
-        reader.no_truncation()
-        if settings.lowercase:
-            lower_case(reader)
-        state = json.loads(reader.to_str())
-        state["post_processor"] = None  # no token around a text has a part in the mean
-        reader = Tokenizer.from_str(json.dumps(state))
-        plain = Tokenizer.from_str(json.dumps(state))
-        if text:
-            put_before(reader, text)
-        arrays = _read_arrays(find_weights(inner))
-        config = (read_object(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
-        rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
-        rows.check(max(reader.get_vocab(with_added_tokens=True).values()))
-        check_weights(rows.table.nbytes)
-        end = Ending(None, rows.table.shape[1])
-        end.steps.extend(read_steps(folder, listed, end.dimension))
-        end.cut = settings.kept_numbers(dimension, end.full_dimension, ignore)
-        end.normalize = listed.normalize or bool(config.get("normalize") and not listed.after)
-        limit, cut = truncation.get("max_length"), dict[str, str]()
-        if _OTHER in arrays:  # cut at the end, whatever the tokenizer says
-            limit = config.get("max_length", _DEFAULT_LENGTH)
-        else:
-            cut = check_truncation(truncation.get("direction"), TOKENIZER[0], ignore)
-        most = min(limit or MAX_TOKENS, MAX_TOKENS)
-        longest = most if max_length is None else max_length
-        if not 0 < longest <= most:
-            raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
-        graph = rows.graph()
-        file = OnnxFile(
-            tokenizer=reader.to_str().encode(),
-            pad_id=rows.padding,
-            longest=longest,
-            end=end.eval(),
-            _model=graph,
-            _session=session(graph),
-            _output=graph.graph.output[0].name,
-            prompt=text,
-            not_kept={**settings.left_out(text, ignore), **cut},
-        )
-        try:
-            vectors = after_steps(rows.folded(), end)
-            vocabulary, tokens = plain_wordpiece(plain)
-        except NotPlainError as error:
-            return replace(file, not_static=str(error))
-        read = {
-            "tokenizer": tokens,
-            "prompt": text,
-            "normalized": end.normalize,
-            "skips_unknown": _OTHER in arrays,
-            "characters": _characters(plain, longest) if _OTHER in arrays and limit else None,
-        }
-        tokens_read = longest if limit or max_length else None
-        table = StaticTable(vocabulary, vectors[: len(vocabulary)], read, tokens_read)
-        return replace(file, table=table)
+    if pooling not in (None, "mean"):
+        raise ExportError("static embeddings are pooled by the mean alone")
+    files, inner = ModelFiles.read(folder, modules, model), folder / modules.transformer
+    if not (inner / TOKENIZER[0]).is_file():
+        raise ExportError(f"has no {TOKENIZER[0]}")
+    reader, _ = read_tokenizer(inner / TOKENIZER[0])
+    truncation = reader.truncation or {}
+    reader.no_truncation()
+    if files.settings.lowercase:
+        lower_case(reader)
+    state = json.loads(reader.to_str())
+    state["post_processor"] = None  # no token around a text has a part in the mean
+    reader, plain = (Tokenizer.from_str(json.dumps(state)) for _ in range(2))
+    if files.prompt:
+        put_before(reader, files.prompt)
+    arrays = _read_arrays(find_weights(inner))
+    config = (read_object(folder / CONFIGURATION) or {}) if _OTHER in arrays else {}
+    rows = _Rows(arrays, _unknown(state, reader) if _OTHER in arrays else None)
+    rows.check(max(reader.get_vocab(with_added_tokens=True).values()))
+    check_weights(rows.table.nbytes)
+    end = Ending(None, rows.table.shape[1])
+    files.finish(end)
+    end.normalize |= bool(config.get("normalize") and not modules.after)
+    limit, side = truncation.get("max_length"), truncation.get("direction")
+    if _OTHER in arrays:  # cut at the end, whatever the tokenizer says
+        limit, side = config.get("max_length", _DEFAULT_LENGTH), None
+    most = min(limit or MAX_TOKENS, MAX_TOKENS)
+    longest = most if max_length is None else max_length
+    if not 0 < longest <= most:
+        raise ExportError(f"the model reads 1 to {most} tokens of a text, not {longest}")
+    graph = rows.graph()
+    encoder = Encoder(
+        model=ExportedGraph(graph, session(graph), graph.graph.output[0].name, end.eval()),
+        tokenizer=reader.to_str().encode(),
+        pad_id=rows.padding,
+        longest=longest,
+        usual=longest,
+        prompt=files.prompt,
+        not_kept=files.not_kept(side, TOKENIZER[0]),
+    )
+    try:
+        vectors = after_steps(rows.folded(), end)
+        vocabulary, tokens = plain_wordpiece(plain)
+    except NotPlainError as error:
+        return replace(encoder, not_static=str(error))
+    read = {
+        "tokenizer": tokens,
+        "prompt": files.prompt,
+        "normalized": end.normalize,
+        "skips_unknown": _OTHER in arrays,
+        "characters": _characters(plain, longest) if _OTHER in arrays and limit else None,
+    }
+    tokens_read = longest if limit or max_length else None
+    table = StaticTable(vocabulary, vectors[: len(vocabulary)], read, tokens_read)
+    return replace(encoder, table=table)
 
 
 def _characters(tokenizer: Tokenizer, longest: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import groupby
@@ -15,7 +15,9 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from fala.base.errors import install_hint
+from fala.base.examples import tokenizer_inputs
 from fala_export.base.errors import ExportError
+from fala_export.base.quiet import first_line
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.folder import TOKENIZER, VOCABULARIES, read_object, reading_part
 
@@ -25,6 +27,8 @@ _NORMALIZED = {
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
+# Padding tokens, where a tokenizer does not name its own.
+_PADDING = ("[PAD]", "<pad>")
 _PIECE = 64  # most characters of a prefix, and tokens of a template's piece, that a device reads
 
 
@@ -110,6 +114,28 @@ def _make(folder: Path) -> Any:  # noqa: ANN401  # of transformers, whose classe
     if not made.is_fast:
         raise ExportError(f"its tokenizer, {type(made).__name__}, has no tokenizer.json form")
     return made
+
+
+def read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
+    """A tokenizer without padding, and the id of its padding token."""
+    try:
+        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library has no class for its errors
+        raise ExportError(f"{path}: cannot be read as a tokenizer: {first_line(error)}") from error
+    padding = tokenizer.padding or {}
+    ids = [tokenizer.token_to_id(token) for token in _PADDING]
+    pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
+    tokenizer.no_padding()
+    return tokenizer, int(pad_id)
+
+
+def token_ids(
+    tokenizer: bytes, pad_id: int, texts: Sequence[str], max_length: int
+) -> list[list[int]]:
+    """The first ``max_length`` tokens of each text; a padding token for a text without any."""
+    reader = Tokenizer.from_str(tokenizer.decode())
+    reader.enable_truncation(max_length)
+    return [encoding.ids or [pad_id] for encoding in reader.encode_batch(tokenizer_inputs(texts))]
 
 
 def check_agreement(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> None:

@@ -26,7 +26,8 @@ from fala_export.bundle.backbone import check_disk, export_encoder
 from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.fit.left_out import EVERY_ROW
-from fala_export.models.load import AnyEncoder, load
+from fala_export.models.encoder import Encoder
+from fala_export.models.load import load
 from fala_export.people.division import checked_public_rows
 from fala_export.recipe.file import BackboneTable, Recipe, VectorsTable
 from fala_export.recipe.settings import CheckSettings, HubName, PublishSettings
@@ -132,7 +133,7 @@ class Pipeline:
             raise TypeError("a recipe without an earlier release")
         return recipe.bridge.from_[0]
 
-    def load(self, table: BackboneTable) -> AnyEncoder | Bundle:
+    def load(self, table: BackboneTable) -> Encoder | Bundle:
         """Load the recipe's model, or open its bundle.
 
         Raises:
@@ -238,7 +239,7 @@ class Pipeline:
     def _train(self, settings: TrainingSettings, out: Path) -> Mapping[str, Any]:
         table, checkpoints = self.recipe.source, self._work / f"training-{out.stem}"
         with temporary_folder() as folder:
-            source: AnyEncoder | Bundle
+            source: Encoder | Bundle
             if isinstance(table, VectorsTable):
                 vectors = folder / "vectors.fala"
                 self._export_vectors(table, vectors)
@@ -280,7 +281,7 @@ class Pipeline:
         write_again(out, Bundle.open(out), notes)
         return {**summary, "megabytes": megabytes(out)}
 
-    def _loaded(self, table: BackboneTable) -> AnyEncoder | Bundle:
+    def _loaded(self, table: BackboneTable) -> Encoder | Bundle:
         """The recipe's model, whose bundles fit the disks, or its bundle."""
         source = self.load(table)
         if not isinstance(source, Bundle):

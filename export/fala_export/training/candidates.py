@@ -20,7 +20,7 @@ from fala.model.heads import Head, Vectors
 from fala_export.embedding import Embedder
 from fala_export.fit.device_fit import fit_personal
 from fala_export.fit.scales import rows_by_name
-from fala_export.models.load import AnyEncoder
+from fala_export.models.encoder import Encoder
 from fala_export.people.division import Division
 from fala_export.people.draw import drawn, evenly, rows_of_head
 from fala_export.people.interval import (
@@ -98,7 +98,7 @@ class Contest:
     embedder: Embedder
     folder: Path
 
-    def frozen(self, source: AnyEncoder | WordLearner) -> TrainedCandidate:
+    def frozen(self, source: Encoder | WordLearner) -> TrainedCandidate:
         """The backbone before its training, with a head in closed form."""
 
         def head_of(runs: Backbone, embeddings: Mapping[str, Vectors]) -> FittedHead:
@@ -108,7 +108,7 @@ class Contest:
         return self._candidate("frozen", 0, source, head_of, fits_all=True)
 
     def trained(
-        self, source: AnyEncoder | WordLearner, module: ClassifierModule | MatcherModule, step: int
+        self, source: Encoder | WordLearner, module: ClassifierModule | MatcherModule, step: int
     ) -> TrainedCandidate:
         """The trained backbone with the head of its training, and words beside it."""
 
@@ -126,7 +126,7 @@ class Contest:
         self,
         name: str,
         step: int,
-        source: AnyEncoder | WordLearner,
+        source: Encoder | WordLearner,
         head_of: Callable[[Backbone, Mapping[str, Vectors]], FittedHead],
         *,
         fits_all: bool,

@@ -19,7 +19,6 @@ from fala.model.heads import Head
 from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
-from fala_export.models.load import AnyEncoder
 from fala_export.people.division import Division, divide
 from fala_export.people.draw import drawn
 from fala_export.recipe.settings import ExportOptions
@@ -45,7 +44,7 @@ _WORD_VECTORS = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
 
 
 def train(
-    backbone: AnyEncoder | Bundle,
+    backbone: Encoder | Bundle,
     rows: Rows,
     settings: TrainingSettings,
     work: Path,
@@ -121,7 +120,7 @@ def train(
 
 
 def _learner(
-    source: AnyEncoder | Bundle, rows: Rows, max_length: int | None
+    source: Encoder | Bundle, rows: Rows, max_length: int | None
 ) -> tuple[TransformerLearner | WordLearner, LoopSettings]:
     """A backbone, and the default settings of its training."""
     if isinstance(source, Bundle):
@@ -132,8 +131,6 @@ def _learner(
             )
         texts = unique_texts(row.example for row in rows)
         return WordLearner(source, texts), _WORD_VECTORS
-    if not isinstance(source, Encoder):
-        raise TypeError("a graph cannot be trained")
     learner = TransformerLearner(source, source.length(max_length))
     if rows.task != MATCHING:
         learner.keep_tables()

@@ -12,7 +12,6 @@ from fala.base.examples import Example
 from fala_export.base.files import writing
 from fala_export.bundle.backbone import convert, pack
 from fala_export.models.encoder import Encoder
-from fala_export.models.load import AnyEncoder
 from fala_export.models.saving import save_encoder
 from fala_export.models.sentence_encoder import LAYERS
 from fala_export.recipe.settings import ExportOptions
@@ -25,7 +24,7 @@ _MOST_EXAMPLES = 300
 
 
 def export_learned(
-    source: AnyEncoder | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
+    source: Encoder | WordLearner, rows: Sequence[Row], out: Path, options: ExportOptions
 ) -> dict[str, Any]:
     """Write a loaded or trained backbone as a bundle without a head.
 
@@ -60,7 +59,7 @@ def save_model(encoder: Encoder, folder: Path) -> None:
         folder: The folder.
     """
     if encoder.pooling == LAYERS:
-        encoder = replace(encoder, module=encoder.module.pooled_by("mean"))
+        encoder = replace(encoder, model=encoder.module.pooled_by("mean"))
     part = folder.with_name(f".{folder.name}.part")
     with writing(folder):
         shutil.rmtree(part, ignore_errors=True)

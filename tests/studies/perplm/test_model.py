@@ -7,7 +7,7 @@ from transformers import AutoModel, DynamicCache
 
 from fala import DataError
 from fala_export import ExportError, TransformerLearner, read_rows
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from families import BERT_TOKENS, LENGTH, write_model
 from public_data import write_rows
 from studies.perplm.inputs import (
@@ -36,7 +36,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoders(folders):
-    return {family: load_encoder(str(folder)) for family, folder in folders.items()}
+    return {family: load(str(folder), "own") for family, folder in folders.items()}
 
 
 @pytest.fixture
@@ -129,11 +129,11 @@ def test_a_hard_prompt_equals_keys_and_values(family, encoders):
 
 
 def test_other_backbones_and_positions_are_refused(tmp_path):
-    encoder = load_encoder(str(write_model(tmp_path / "m", "distilbert")))
+    encoder = load(str(write_model(tmp_path / "m", "distilbert")), "own")
     with pytest.raises(ExportError, match="not for a distilbert model"):
         make_prompted(encoder, "soft-all")
     settings = {"position_embedding_type": "relative_key"}
-    encoder = load_encoder(str(write_model(tmp_path / "r", "bert", **settings)))
+    encoder = load(str(write_model(tmp_path / "r", "bert", **settings)), "own")
     with pytest.raises(ExportError, match="positions are relative_key"):
         make_prompted(encoder, "soft-one")
 

@@ -12,7 +12,7 @@ from fala_export import (
     gather_public,
     read_rows,
 )
-from fala_export.models.encoder import load_encoder
+from fala_export.models.load import load
 from families import write_model
 from public_data import matching_rows, text_rows, write_rows
 from studies.perplm.inputs import PLAIN, UNKNOWN
@@ -57,7 +57,7 @@ def rows_of(path):
 
 def trained(folder, data, work, kind, **settings):
     return train_prompts(
-        load_encoder(str(folder)), gather_public(rows_of(data)), PromptSettings(kind, **settings),
+        load(str(folder), "own"), gather_public(rows_of(data)), PromptSettings(kind, **settings),
         0, work, 16, tuned=FAST, fixed=FAST,
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ def test_each_kind_is_trained(folder, data, evaluation, tmp_path, kind, settings
     else:
         assert differ == {user: user in KNOWN and moved for user in differ}
     if kind == "soft-one":  # a fixed backbone is unchanged
-        start = load_encoder(str(folder)).module.state_dict()
+        start = load(str(folder), "own").module.state_dict()
         now = model.learner.encoder.module.state_dict()
         assert all(torch.equal(start[name], now[name]) for name in now)
 

@@ -37,7 +37,7 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
         fala.BundleError: If the bundle cannot be opened.
     """
     bundle = Bundle.open(path)
-    encoder = fala_export.load_encoder_of(bundle, str(folder))
+    encoder = fala_export.load(str(folder), like=bundle)
     pooling = bundle.manifest.details.get("pooling")
     if pooling != encoder.pooling:
         raise DataError(

@@ -24,10 +24,12 @@ from fala_export.base.errors import ExportError
 from fala_export.bundle.adapter import stored_inputs
 from fala_export.graph.parity import compare_embeddings
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import Encoder, load_encoder_of
+from fala_export.models.encoder import Encoder
+from fala_export.models.load import load
 from fala_export.people.division import Division
 from fala_export.people.score import measure
 from fala_export.recipe.adapters import ADAPTER_LOOP, TaskRelease
+from fala_export.recipe.settings import ModelSource
 from fala_export.recipe.training import Best, LoopSettings
 from fala_export.rows.data_set import check_exclusive
 from fala_export.rows.table import Rows
@@ -88,7 +90,7 @@ def open_base(settings: TaskRelease) -> Base:
         raise TypeError("a transformer's bundle has another backbone")
     if manifest.max_length is None:
         raise ExportError(f"{path}: does not say how many tokens of a text it reads")
-    encoder = load_encoder_of(bundle, settings.model, settings.revision)
+    encoder = load(ModelSource(settings.model, settings.revision), like=bundle)
     encoder = replace(encoder, tokenizer=bundle.read(TOKENIZER), pad_id=manifest.pad_id)
     mismatch = f"{settings.model}: not the model that {path} was exported from"
     _check_vocabulary(encoder, mismatch)
