@@ -32,7 +32,7 @@ def make_encoder(pooling="mean", normalize=True, texts=TEXTS, pieces=PIECES):
         bert.embeddings.word_embeddings.weight.copy_(torch.from_numpy(vectors / vectors.std()))
     pooler = AttentionPooling(DIMENSION) if pooling == "attention" else pooling
     return Encoder(
-        module=SentenceEncoder(bert, pooler, normalize).eval(),
+        model=SentenceEncoder(bert, pooler, normalize).eval(),
         tokenizer=train_wordpiece(texts, pieces).to_str().encode(),
         pad_id=0,
         longest=POSITIONS,
