@@ -52,7 +52,7 @@ from fala.base.files import check_path
 from fala.bundle.signature import Trust
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.labels import HeadLabel, Label, OneLabel, as_array
-from fala.personal.adapters import load
+from fala.personal.adapters import install_adapter
 from fala.personal.compare import Accept, side_by_side, slot_before
 from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
@@ -1298,7 +1298,7 @@ class Device:
         file = check_path(path, "path")
         name = None if name is None else check_adapter_name(name)
         self._learner().ready()
-        name = load(self._own, file, name, positive, self._folder.signed(trust))
+        name = install_adapter(self._own, file, name, positive, self._folder.signed(trust))
         learner = self._learner(name)
         if learner.store.examples.counts()[0]:  # a repair has kept examples of this task
             learner.fit()

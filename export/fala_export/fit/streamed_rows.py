@@ -41,7 +41,7 @@ class StreamedRows:
     def principal(cls, matrix: Vectors) -> tuple[StreamedRows, Floats]:
         """Rows in the coordinates of their principal axes, and the sums of squares along these."""
         ones = np.ones(len(matrix))
-        centre = gather(matrix, ones[:, None])[0] / len(matrix)
+        centre = weighted_sums(matrix, ones[:, None])[0] / len(matrix)
         values, axes = np.linalg.eigh(products_of(matrix, ones, centre))
         return cls(matrix, centre, axes), np.maximum(values, 0.0)
 
@@ -65,7 +65,7 @@ class StreamedRows:
 
     def gather(self, numbers: Floats) -> Floats:
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
-        sums = gather(self.matrix, self._in_precision(numbers))
+        sums = weighted_sums(self.matrix, self._in_precision(numbers))
         sums -= np.outer(numbers.sum(axis=0), self.centre)
         return np.asarray(sums @ self.axes)
 
@@ -102,7 +102,7 @@ class WithBias:
     def gather(self, numbers: Floats) -> Floats:
         """(R' numbers)' for numbers (n, C), shape (C, d + 1)."""
         sums = numbers.sum(axis=0)[:, None]
-        return np.hstack([self.root * gather(self.matrix, numbers), self.bias * sums])
+        return np.hstack([self.root * weighted_sums(self.matrix, numbers), self.bias * sums])
 
     def products(self, weights: Floats) -> Floats:
         """R' W R for weights (n,), shape (d + 1, d + 1)."""
@@ -121,7 +121,7 @@ def times(matrix: Vectors | Floats, columns: Vectors | Floats) -> Floats:
     return z
 
 
-def gather(matrix: Vectors | Floats, numbers: Vectors | Floats) -> Floats:
+def weighted_sums(matrix: Vectors | Floats, numbers: Vectors | Floats) -> Floats:
     """Numbers' X of rows (n, d) and numbers (n, C), shape (C, d)."""
     sums = np.zeros((numbers.shape[1], matrix.shape[1]))
     for part in parts_of(len(matrix)):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fala.base.examples import MATCHING, document_of
 from fala_export.rows import door
-from fala_export.rows.table import Rows, digests_of
+from fala_export.rows.table import Rows, draw_numbers
 from fala_export.rows.user_rows import Row
 
 #: The most examples that choose a head's penalties.
@@ -29,7 +29,7 @@ def drawn(names: Collection[str], most: int, seed: int = 0) -> list[str]:
         return list(names)
     if most <= 0:
         return []
-    numbers = digests_of(names, seed)
+    numbers = draw_numbers(names, seed)
     chosen = numbers <= np.partition(numbers, most - 1)[most - 1]
     return list(itertools.compress(names, chosen))
 
@@ -69,7 +69,7 @@ def annotators_of(rows: Rows) -> NDArray[np.intp]:
     counts = np.bincount(rows.user_codes[rows.user_codes >= 0], minlength=len(rows.names))
     codes = np.flatnonzero(counts >= LEAST_ROWS)
     names = (str(rows.names[code]) for code in codes.tolist())
-    return codes[np.argsort(digests_of(names))]
+    return codes[np.argsort(draw_numbers(names))]
 
 
 def few_annotators(rows: Rows) -> str:

@@ -105,7 +105,7 @@ class _Unpacked(io.RawIOBase):
 
 
 @contextmanager
-def opened(name: str) -> Iterator[io.BufferedReader]:
+def open_content(name: str) -> Iterator[io.BufferedReader]:
     """Open a file, or standard input for ``"-"``; what gzip has packed is unpacked.
 
     Args:

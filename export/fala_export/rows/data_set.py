@@ -20,7 +20,7 @@ from fala_export.rows.user_rows import (
     SPLITS,
     Row,
     as_json,
-    names_of,
+    distinct_labels,
     numbers_as_classes,
     shown_labels,
 )
@@ -117,7 +117,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
     hidden = {
         label
         for label in (public.label_values if link.kind != "rating" else ())
-        if not all(printable_name(str(name), LONGEST_LABEL) for name in names_of([label]))
+        if not all(printable_name(str(name), LONGEST_LABEL) for name in distinct_labels([label]))
     }
     if hidden:
         line = next(row.line for row in public if row.label in hidden)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fala.base.examples import Example, Match, document_of
 from fala.bundle.format import MAX_LABELS
 from fala.model.links import Link
-from fala_export.rows.table import Rows, coded, digest_of, split_number
+from fala_export.rows.table import Rows, coded, draw_number, split_number
 from fala_export.rows.user_rows import AnyLabel, Row
 
 #: The most documents that a head is fitted to, and the most rows on them: see
@@ -70,9 +70,9 @@ class Door:
         """Take a row, or leave it out."""
         self.count += 1
         example, user, label = row.example, row.user, row.label
-        document = digest_of(document_of(example))
+        document = draw_number(document_of(example))
         if (person := self._digests.get(user)) is None:
-            person = self._digests[user] = digest_of(user or "")
+            person = self._digests[user] = draw_number(user or "")
         if (
             document > self._most_document
             and person > self._most_person

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from fala.base.errors import DataError, MissingExtraError, counted
 from fala_export.base.errors import RowError
 from fala_export.rows.columns import column_name
-from fala_export.rows.content import PARQUET, Lines, opened
+from fala_export.rows.content import PARQUET, Lines, open_content
 from fala_export.rows.user_rows import json_object, json_value
 
 #: A row's line, and its values by column or its error.
@@ -47,7 +47,7 @@ _LONGEST_DOCUMENT = 1 << 29
 
 
 @dataclass(frozen=True)
-class Form:
+class FileForm:
     """An opened file of rows.
 
     Attributes:
@@ -73,7 +73,7 @@ def is_rows(path: Path) -> bool:
 
 
 @contextmanager
-def opened_rows(name: str, expected: Collection[str]) -> Iterator[Form]:
+def opened_rows(name: str, expected: Collection[str]) -> Iterator[FileForm]:
     """Open a file of any form, by its first bytes: see ``row_files.load_rows``.
 
     Args:
@@ -93,7 +93,7 @@ def opened_rows(name: str, expected: Collection[str]) -> Iterator[Form]:
         if Path(name).is_dir():
             yield stack.enter_context(_arrow(name, name))
             return
-        stream = stack.enter_context(opened(name))
+        stream = stack.enter_context(open_content(name))
         if stream.peek(len(PARQUET)).startswith(PARQUET):
             in_place = name != "-" and isinstance(stream.raw, io.FileIO)
             source = name if in_place else io.BytesIO(stream.read())
@@ -117,7 +117,9 @@ def _ending(path: Path) -> str:
     return Path(name.removesuffix(".gz").removesuffix(".gzip")).suffix
 
 
-def _table(name: str, lines: Lines, first: str, default: str, expected: Collection[str]) -> Form:
+def _table(
+    name: str, lines: Lines, first: str, default: str, expected: Collection[str]
+) -> FileForm:
     """A table of cells, whose first line that is not blank is its header.
 
     The first lines of one of tabs are read before its rows: any of them may say whether quotes
@@ -178,7 +180,7 @@ def _table(name: str, lines: Lines, first: str, default: str, expected: Collecti
             elif any(cells):
                 yield line, dict(zip(header, cells, strict=True))
 
-    return Form(header, records(), comma=separator != ",", cells=True)
+    return FileForm(header, records(), comma=separator != ",", cells=True)
 
 
 class _Kept(Iterator[str]):
@@ -277,7 +279,7 @@ def separator_of(header: str, default: str, expected: Collection[str]) -> str:
     return best[0] if best else default
 
 
-def _json(lines: Lines, first: str, expected: Collection[str]) -> Form:
+def _json(lines: Lines, first: str, expected: Collection[str]) -> FileForm:
     """JSON Lines, or a document of many rows."""
     start = lines.number
     if first.lstrip().startswith("[") or first.strip() == "{":
@@ -301,7 +303,7 @@ def _json(lines: Lines, first: str, expected: Collection[str]) -> Form:
             except RowError as error:
                 yield number, error
 
-    return Form(None, records())
+    return FileForm(None, records())
 
 
 def _whole(lines: Lines, first: str) -> str:
@@ -318,16 +320,16 @@ def _whole(lines: Lines, first: str) -> str:
     return "".join(parts)
 
 
-def _document(line: int, text: str, expected: Collection[str]) -> Form:
+def _document(line: int, text: str, expected: Collection[str]) -> FileForm:
     """A JSON array of rows, a table in one of pandas' forms, or objects over several lines."""
     values = _values(line, text)
     if text.lstrip().startswith("["):
-        return Form(None, _objects(values))
+        return FileForm(None, _objects(values))
     objects = list(values)
     first = objects[0][1]
     if len(objects) == 1 and isinstance(first, dict) and _of_columns(first):
         return _columns(line, first, expected)
-    return Form(None, _objects(objects))
+    return FileForm(None, _objects(objects))
 
 
 def _values(line: int, text: str) -> Iterator[tuple[int, object]]:
@@ -366,7 +368,7 @@ def _of_columns(value: Mapping[str, object]) -> bool:
     return kinds == {dict} or kinds == {list}
 
 
-def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> Form:
+def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> FileForm:
     """A table that is one JSON object, as ``DataFrame.to_json`` of pandas writes it."""
     header: Sequence[str] | None = None
     rows: Iterator[object]
@@ -395,7 +397,7 @@ def _columns(line: int, value: Mapping[str, Any], expected: Collection[str]) -> 
         header = list(value)
         index: Mapping[str, object] = next(iter(value.values()), {})
         rows = ({name: cells.get(key) for name, cells in value.items()} for key in index)
-    return Form(header, _objects(enumerate(rows, 1)), "row")
+    return FileForm(header, _objects(enumerate(rows, 1)), "row")
 
 
 def _is_index(
@@ -423,7 +425,7 @@ def _check_pyarrow(name: str) -> None:
 
 
 @contextmanager
-def _arrow(name: str, source: str | io.BytesIO) -> Iterator[Form]:
+def _arrow(name: str, source: str | io.BytesIO) -> Iterator[FileForm]:
     """A Parquet file, or a folder of Hugging Face ``datasets``.
 
     Raises:
@@ -447,7 +449,7 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[Form]:
             if not Path(name).is_dir():
                 file = stack.enter_context(parquet.ParquetFile(source))
                 schema = file.schema_arrow
-                yield Form(
+                yield FileForm(
                     schema.names, records(file.iter_batches()), "row",
                     names=_class_names(schema.metadata),
                 )  # fmt: skip
@@ -459,7 +461,7 @@ def _arrow(name: str, source: str | io.BytesIO) -> Iterator[Form]:
             batches = (batch for part in parts for batch in part)
             schema = parts[0].schema
             names = _saved_names(Path(name)) or _class_names(schema.metadata)
-            yield Form(schema.names, records(batches), "row", names=names)
+            yield FileForm(schema.names, records(batches), "row", names=names)
     except ArrowException as error:
         raise DataError(f"cannot read {name!r}: {error}") from error
 

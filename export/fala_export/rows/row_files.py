@@ -32,11 +32,11 @@ from fala_export.rows.columns import (
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.division import divide_by_user
 from fala_export.rows.door import Door
-from fala_export.rows.forms import Form, Record, opened_rows
+from fala_export.rows.forms import FileForm, Record, opened_rows
 from fala_export.rows.parsing import Parser
-from fala_export.rows.table import Rows, digests_of, split_number
+from fala_export.rows.table import Rows, draw_numbers, split_number
 from fala_export.rows.user_rows import (
-    names_of,
+    distinct_labels,
     remarks_on,
 )
 
@@ -201,7 +201,7 @@ def undivided_rows(
         has_splits = parser.has_splits is not False and not parser.is_divided_anew
         if door.beyond:
             if has_splits:  # of devices whole people are left
-                whole = digests_of(map(str, rows.names)) <= np.uint64(door.most_person)
+                whole = draw_numbers(map(str, rows.names)) <= np.uint64(door.most_person)
                 is_public = rows.splits == split_number("public")
                 rows = rows.where(is_public | whole[rows.user_codes])
             beyond = door.count - len(rows) - sum(left_out.values())
@@ -214,14 +214,14 @@ def undivided_rows(
     if not rows:
         raise DataError(f"{_title(name)}: there are no rows")
     if link.kind != "rating":
-        for remark in remarks_on(names_of(labels), link):
+        for remark in remarks_on(distinct_labels(labels), link):
             say(f"{_title(name)}: {remark}")
     return replace(
         rows, columns=columns, has_splits=has_splits, left_out=left_out, division=parser.division
     )
 
 
-def _peeked(form: Form) -> tuple[Sequence[str], Iterator[Record]]:
+def _peeked(form: FileForm) -> tuple[Sequence[str], Iterator[Record]]:
     """The names of a form's columns, and its records; without a header its first rows have them."""
     present, records = form.header, form.records
     if present is None:

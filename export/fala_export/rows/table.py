@@ -36,7 +36,7 @@ _SPLITS: tuple[Split, ...] = (*get_args(Split), VALIDATION)
 Positions: TypeAlias = NDArray[np.intp]
 
 
-def digest_of(name: str, seed: int = 0) -> int:
+def draw_number(name: str, seed: int = 0) -> int:
     """The number by which a name is ordered in a draw: 8 bytes of its digest.
 
     It depends on the seed and on the name alone, never on the order of the rows or on what else is
@@ -50,9 +50,9 @@ def digest_of(name: str, seed: int = 0) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8, salt=salt).digest(), "little")
 
 
-def digests_of(names: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
-    """``digest_of`` each of n names, shape (n,)."""
-    return np.fromiter((digest_of(name, seed) for name in names), dtype=np.uint64)
+def draw_numbers(names: Iterable[str], seed: int = 0) -> NDArray[np.uint64]:
+    """``draw_number`` each of n names, shape (n,)."""
+    return np.fromiter((draw_number(name, seed) for name in names), dtype=np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Rows(Sequence[Row]):
         splits: Each row's split as ``split_number`` numbers them, (n,).
         lines: Each row's line in its file, (n,).
         documents: Each row's document as a number, (n,): the text that its label is about.
-        digests: ``digests_of`` the documents, by their numbers.
+        digests: ``draw_numbers`` the documents, by their numbers.
         link: The kind of labels.
         source: The origin of the rows, in words; it says if they are synthetic.
         left_out: How many of the origin's rows are left out, by reason.
@@ -126,7 +126,7 @@ class Rows(Sequence[Row]):
         texts, documents = coded(map(document_of, examples))
         return cls(
             column, names, values, user_codes, label_codes, splits, lines, documents,
-            digests_of(map(str, texts[:-1])), link,
+            draw_numbers(map(str, texts[:-1])), link,
         )  # fmt: skip
 
     @cached_property
@@ -285,7 +285,7 @@ class Rows(Sequence[Row]):
     def drawn_users(self, most: int) -> Rows:
         """The rows of some users, drawn by their digests; see ``of_users``. Of fewer users all."""
         names = list(self.users)
-        drawn = np.sort(np.argsort(digests_of(names))[:most])
+        drawn = np.sort(np.argsort(draw_numbers(names))[:most])
         return self.of_users([names[position] for position in drawn.tolist()])
 
     def of_users(self, names: Iterable[str]) -> Rows:

@@ -9,7 +9,7 @@ from fala import DataError
 from fala.model.links import LABELS
 from fala_export.base.errors import ExportError
 from fala_export.rows.columns import Columns
-from fala_export.rows.content import Lines, opened
+from fala_export.rows.content import Lines, open_content
 from fala_export.rows.door import Door
 from fala_export.rows.forms import is_rows
 from fala_export.rows.row_files import file_rows
@@ -49,7 +49,7 @@ def text_lines(path: Path) -> Iterator[str]:
         ExportError: It cannot be read.
     """
     try:
-        with opened(str(path)) as stream:
+        with open_content(str(path)) as stream:
             lines = Lines(str(path), stream)
             for line in lines:
                 if lines.bad is not None:

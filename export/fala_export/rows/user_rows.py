@@ -216,17 +216,17 @@ def check_task(row: Row, first: Row) -> None:
 
 
 def label_names(labels: Iterable[object]) -> tuple[HeadLabel, ...]:
-    """The distinct labels, or tags of sets, sorted; see ``names_of``.
+    """The distinct labels, or tags of sets, sorted; see ``distinct_labels``.
 
     Raises:
         DataError: There are more than a release can have.
     """
-    names = names_of(labels)
+    names = distinct_labels(labels)
     check_count(names)
     return tuple(names)
 
 
-def names_of(labels: Iterable[object]) -> list[HeadLabel]:
+def distinct_labels(labels: Iterable[object]) -> list[HeadLabel]:
     """The distinct labels, or tags of sets, sorted: integers, or strings if one is a text."""
     sets = (label if isinstance(label, frozenset) else {label} for label in labels)
     return in_order(in_one_type(set[object]().union(*sets)))

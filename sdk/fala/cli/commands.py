@@ -22,7 +22,7 @@ from typing import IO, Any, ClassVar
 import click
 
 from fala.base.errors import FalaError, install_hint, printable
-from fala.cli.names import listed, with_suggestion
+from fala.cli.names import help_rows, with_suggestion
 
 MISTAKE, INTERRUPTED = 1, 130
 
@@ -40,7 +40,7 @@ class Command(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names that options take, then the command's own epilog."""
-        for title, rows in listed(self.params):
+        for title, rows in help_rows(self.params):
             with formatter.section(f"Names for {title}"):
                 formatter.write_dl(rows)
         super().format_epilog(ctx, formatter)

@@ -91,7 +91,7 @@ class Named(click.types.StringParamType):
         return _items(about, last, before + comma) + files
 
 
-def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def help_rows(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield sections of a help text, each with a title and rows; equal lists of names share one."""
     sections: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for param in params:

@@ -26,7 +26,7 @@ from fala.slots.switching import opened
 from fala.slots.validation import VALIDATED, needs_signature
 
 #: The folder of a device, and its key.
-Item: TypeAlias = tuple[Path, bytes | None]
+KeyedFolder: TypeAlias = tuple[Path, bytes | None]
 #: The folder and result of a device; an error if no device can be replaced.
 Outcome: TypeAlias = tuple[Path, ReplacedAll | FalaError]
 
@@ -75,7 +75,7 @@ class Carrying:
         self.admitted = release.bundle.digest, needs_signature(release.bundle)
         return release.name
 
-    def __call__(self, item: Item) -> Outcome:
+    def __call__(self, item: KeyedFolder) -> Outcome:
         """Carry a device over; an error of that device is an outcome."""
         path, key = item
         try:

@@ -28,7 +28,7 @@ from fala.base.errors import DataError, DeviceError, shown, type_of
 from fala.base.examples import listed
 from fala.base.files import FULL_DISK, check_path
 from fala.bundle.signature import Trust, key_bytes
-from fala.many.carrying import Carrying, Item, Outcome
+from fala.many.carrying import Carrying, KeyedFolder, Outcome
 from fala.many.releases import Releases
 from fala.many.replaced import ReplacedAll
 from fala.many.workers import in_processes
@@ -193,7 +193,7 @@ def _carried(
 
 def _with_keys(
     folders: Sequence[Path], key: Callable[[Path], bytes] | None
-) -> tuple[list[Item], ReplacedAll]:
+) -> tuple[list[KeyedFolder], ReplacedAll]:
     """Return the devices with their keys, and those for which the app's function fails.
 
     Raises:
@@ -203,7 +203,7 @@ def _with_keys(
         return [(folder, None) for folder in folders], ReplacedAll()
     if not callable(key):
         raise DataError(f"key must be a function of a device's folder, not {shown(key)}")
-    items, failed = list[Item](), ReplacedAll()
+    items, failed = list[KeyedFolder](), ReplacedAll()
     for folder in folders:
         try:
             value = key(folder)

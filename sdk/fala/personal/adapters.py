@@ -65,7 +65,7 @@ def adapters_for(
     return [(snapshot, successor(snapshot, adapters[snapshot.task.name])) for snapshot in snapshots]
 
 
-def load(
+def install_adapter(
     own: Task,
     path: Path,
     name: str | None,

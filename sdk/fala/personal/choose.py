@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fala.base.examples import MATCHING
 from fala.base.threads import one_blas_thread
 from fala.model.losses import Floats
-from fala.personal.gather import OldLogits, Rows
+from fala.personal.gather import GatheredRows, OldLogits
 from fala.selection.representatives import affordable, select
 from fala.store.examples import StoredExample
 
@@ -36,7 +36,7 @@ class Choice:
 
 
 def choose(
-    rows: Rows,
+    rows: GatheredRows,
     left_out: Floats,
     limit: int,
     size: int,

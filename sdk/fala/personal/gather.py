@@ -129,7 +129,7 @@ class Space:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class GatheredRows:
     """All examples of a task, in one backbone's space.
 
     Attributes:
@@ -177,7 +177,7 @@ class Rows:
         return list(dict.fromkeys(text for texts in lists for text in texts))
 
 
-def gather(reading: Reading, space: Space) -> Rows:
+def gather(reading: Reading, space: Space) -> GatheredRows:
     """Gather rows from real embeddings where there are any, and from estimated ones elsewhere.
 
     An example has a row if each of its texts has an embedding that is real or can be estimated.
@@ -209,7 +209,7 @@ def gather(reading: Reading, space: Space) -> Rows:
     ngrams = head.words(examples, reading.ngrams)
     blocks = blocks_of(head, inputs, ngrams)
     vendor = sum(block.logits() for block in blocks) + head.bias
-    return Rows(
+    return GatheredRows(
         reading,
         space,
         [row.id for row in rows],

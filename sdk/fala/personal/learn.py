@@ -15,7 +15,7 @@ from fala.model.heads import Vectors
 from fala.model.scales import Scales
 from fala.personal.encode import Encoded, encode_free, encode_missing, item_vectors
 from fala.personal.forget import forget, unlabel
-from fala.personal.gather import Reading, Rows, Space, gather
+from fala.personal.gather import GatheredRows, Reading, Space, gather
 from fala.personal.refit import Refit, refit_active, space_of
 from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
@@ -341,7 +341,7 @@ def _last_fit(snapshot: Snapshot, result: Refit) -> LastFit | None:
 
 
 def _fit_of(
-    snapshot: Snapshot, rows: Rows, record: FitRecord, state: State, reason: str
+    snapshot: Snapshot, rows: GatheredRows, record: FitRecord, state: State, reason: str
 ) -> LastFit:
     used = np.flatnonzero(rows.training.used).tolist()
     return LastFit(

@@ -25,10 +25,10 @@ from fala.model.bridge import Bridge, reachable
 from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
 from fala.personal.gather import (
+    GatheredRows,
     Inherited,
     OldLogits,
     Reading,
-    Rows,
     Space,
     differences,
     gather,
@@ -296,7 +296,7 @@ def check(carried: Carried, run: Run) -> int:
 
 
 def _choice(
-    rows: Rows,
+    rows: GatheredRows,
     release: Release,
     run: Run,
     limit: int,
@@ -322,7 +322,7 @@ def _choice(
         return choose(rows, np.empty((0, 1)), limit, limit, old)
 
 
-def _vendor_reason(before: Snapshot, rows: Rows) -> str:
+def _vendor_reason(before: Snapshot, rows: GatheredRows) -> str:
     """Return why the vendor's own model is installed."""
     if not rows.ids and not rows.pending:
         return "the device has no examples yet"

@@ -10,7 +10,7 @@ import numpy as np
 from fala.base.threads import one_blas_thread
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
-from fala.personal.gather import Reading, Rows, Space, gather
+from fala.personal.gather import GatheredRows, Reading, Space, gather
 from fala.slots.folder import Prepared, Snapshot
 from fala.slots.slot import Slot
 from fala.solver.decision import Verdict, decide
@@ -33,7 +33,7 @@ class Refit:
         loss: Their mean loss on the labelled examples, in nats; None without a label.
     """
 
-    rows: Rows
+    rows: GatheredRows
     model: PersonalModel
     verdict: Verdict
     fit: Fit | None = None
@@ -113,7 +113,7 @@ def refit_active(
         return snapshot, result
 
 
-def fit_rows(rows: Rows, *, left_out_only: bool = False) -> Refit:
+def fit_rows(rows: GatheredRows, *, left_out_only: bool = False) -> Refit:
     """Fit to rows, and select the model; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
         return without_fit(rows)
@@ -137,7 +137,7 @@ def fit_rows(rows: Rows, *, left_out_only: bool = False) -> Refit:
     return Refit(rows, model, verdict, result, left_out, loss)
 
 
-def without_fit(rows: Rows) -> Refit:
+def without_fit(rows: GatheredRows) -> Refit:
     """Return the vendor's own model, which is used if nothing is fitted."""
     verdict = Verdict("vendor", "there is neither a label nor an old logit to fit to")
     return Refit(rows, rows.space.head.vendor_model(), verdict)

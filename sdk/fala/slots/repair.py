@@ -52,7 +52,7 @@ from fala.store.database import (
     without_data,
 )
 from fala.store.encryption import PLAIN, Codec
-from fala.store.rescue import DamagedStore, Installed, opened
+from fala.store.rescue import DamagedStore, Installed, damaged_store
 from fala.store.settings import Admission
 from fala.store.slots import slots_of
 from fala.store.store import Store
@@ -216,7 +216,7 @@ def _opened(folder: Path) -> Iterator[DamagedStore]:
             )
         file = _store_of(folder)
         try:
-            with opened(file) as store:
+            with damaged_store(file) as store:
                 yield store
         except sqlite3.Error as error:
             if is_access(error):

@@ -21,7 +21,7 @@ _EMBEDDINGS = (
 _EXAMPLES = "SELECT id, document, history FROM examples WHERE adapter = ?"
 
 
-class Embeddings:
+class EmbeddingTable:
     """Embeddings of texts in float16, by the digest of their backbone; all tasks share them.
 
     Args:

@@ -53,7 +53,7 @@ _RELABEL = (
     " labelled_data = excluded.labelled_data"
 )
 
-Row: TypeAlias = tuple[Any, ...]
+Cells: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Examples:
             ids |= {key: last + 1 + position for position, key in enumerate(new)}
             if last >= LARGEST_ID - len(new):
                 raise ValueError("an example has an id that is out of range")
-            rows: list[Row] = []
+            rows: list[Cells] = []
             for key in new:
                 label = given[key]
                 times, counts = (now, now), (data, data)
@@ -227,7 +227,7 @@ class Examples:
         label: str | None,
         times: tuple[float, float | None],
         counts: tuple[int, int | None],
-    ) -> Row:
+    ) -> Cells:
         """Return the columns of an example, given its document and history."""
         cell: object = label
         if label is not None:
@@ -235,7 +235,9 @@ class Examples:
             cell = self._db.codec.encode_text(label, *context)
         return (identity, *key, cell, *times, self._adapter, *counts)
 
-    def _relabelled(self, row: Row, label: str, now: float, data: int) -> tuple[Row, Row | None]:
+    def _relabelled(
+        self, row: Cells, label: str, now: float, data: int
+    ) -> tuple[Cells, Cells | None]:
         """Return an example's columns with another label, and its earlier label's, if any."""
         codec = self._db.codec
         identity, document, history, _, added, *_, added_data, since = row

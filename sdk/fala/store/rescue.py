@@ -42,7 +42,7 @@ from fala.store.encryption import PLAIN, Codec, check_mark, decode_text
 from fala.store.examples import (
     EARLIER_LABELS,
     EXAMPLE_COLUMNS,
-    Row,
+    Cells,
     StoredExample,
     decode_earlier_label,
     decode_example,
@@ -125,15 +125,15 @@ class DamagedStore:
             return read(*arguments)
         return None
 
-    def select(self, subject: str, query: str) -> list[Row]:
+    def select(self, subject: str, query: str) -> list[Cells]:
         """Return the rows of a query; empty, with a problem noted, if a row is damaged."""
         return self.value(subject, lambda: self.connection.execute(query).fetchall()) or []
 
-    def unbound(self, table: str, columns: str) -> list[Row]:
+    def unbound(self, table: str, columns: str) -> list[Cells]:
         """Return columns that are bound to no key; empty if the table was edited."""
         return [] if table in self.edited else self.select(table, f"SELECT {columns} FROM {table}")
 
-    def rows(self, table: str, columns: str, index: str = "", first: str = "rowid") -> list[Row]:
+    def rows(self, table: str, columns: str, index: str = "", first: str = "rowid") -> list[Cells]:
         """Return the rows of a table that can be read.
 
         Args:
@@ -144,7 +144,7 @@ class DamagedStore:
         """
         place = f"INDEXED BY {index}" if index else "NOT INDEXED"
         query = f"SELECT rowid, {columns} FROM {table} {place}"
-        rows: dict[int, Row] = {}
+        rows: dict[int, Cells] = {}
         ends: list[int] = []
         for order in ("", "DESC"):
             with self.noted(table):  # reads until a damaged page
@@ -334,7 +334,7 @@ class DamagedStore:
             for *row, adapter in indexed
         ]
         examples: dict[int, StoredExample] = {}
-        keys: dict[Row, int] = {}
+        keys: dict[Cells, int] = {}
         for row in sorted(rows, key=lambda row: _REPLACED in str(row[3])):  # damaged labels last
             if row[0] not in examples or (examples[row[0]].label is None and row[3] is not None):
                 with self.noted("examples"):
@@ -342,7 +342,7 @@ class DamagedStore:
                         examples[row[0]] = self._example(row, now, tasks)
         return [*examples.values()], len({row[0] for row in rows} - examples.keys())
 
-    def _example(self, row: Row, now: float, tasks: Mapping[str, str | None]) -> StoredExample:
+    def _example(self, row: Cells, now: float, tasks: Mapping[str, str | None]) -> StoredExample:
         """Return the example of a row, with ``now`` for a damaged time and no damaged label.
 
         Raises:
@@ -362,7 +362,7 @@ class DamagedStore:
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[DamagedStore]:
+def damaged_store(path: Path) -> Iterator[DamagedStore]:
     """Open a store with the problems of its file; if it has any, a copy with another first page.
 
     Args:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fala.base.errors import DeviceError
 from fala.store.database import CLOSED, Database, damaged
-from fala.store.embeddings import Embeddings, Logits
+from fala.store.embeddings import EmbeddingTable, Logits
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.examples import Examples
 from fala.store.schema import TABLES
@@ -55,8 +55,8 @@ class Store:
         self.scrub, self.rest = database.scrub, database.rest
         self.settings: Settings = Settings(database) if own is None else own.settings
         self.texts: Texts = Texts(database) if own is None else own.texts
-        self.embeddings: Embeddings = (
-            Embeddings(database, self.texts) if own is None else own.embeddings
+        self.embeddings: EmbeddingTable = (
+            EmbeddingTable(database, self.texts) if own is None else own.embeddings
         )
         self.examples = Examples(database, self.texts, adapter)
         self.logits = Logits(database, adapter)
