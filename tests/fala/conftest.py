@@ -1,4 +1,4 @@
-"""Releases with bridges between them, and a device that knows a user on the oldest."""
+"""Releases with bridges between them, and a device that has learned on the oldest of them."""
 
 import shutil
 
@@ -7,8 +7,7 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from devices import state
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, Device
 from word_releases import without_words
 
 

@@ -1,7 +1,6 @@
-"""A device on real bundles and a real folder: creation, labels, replacement, damage."""
+"""A device is created, learns, is replaced and is damaged, on real bundles in a real folder."""
 
 import errno
-import json
 import os
 import shutil
 
@@ -9,20 +8,11 @@ import numpy as np
 import pytest
 
 import bundles
+import fala
 from device_setups import LABELS, PROBES, SETUPS, TEXTS, files_of, user_of, write_setups
 from devices import sql
-from fala.base.errors import (
-    BundleDigestError,
-    BundleError,
-    BundleMismatchError,
-    DataError,
-    DeviceError,
-    FalaError,
-)
-from fala.base.examples import Match, unique_texts
-from fala.bundle.reading import Bundle
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, Bundle, BundleError, BundleMismatchError, Device, DeviceError, Match
+from fala.base.examples import unique_texts
 from fala.testing import counted, failing_disk
 
 
@@ -43,8 +33,7 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
     examples, labels, probes = user_of(name)
     path = tmp_path / "device"
     with Device.create(path, old) as device:
-        opened = Bundle.open(old)
-        head, backbone = opened.head(), opened.backbone()
+        head, backbone = Bundle.open(old).head(), Bundle.open(old).backbone()
         texts = unique_texts(probes)
         inputs = head.inputs(probes, dict(zip(texts, backbone.encode(texts), strict=True)))
         vendor = device.predict_proba(probes)
@@ -71,26 +60,19 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         report = device.replace(new, Budget(40))
         assert len(encoded) - report.counts.probes == report.forward_passes <= 40
         assert set(report.seconds) >= {"open", "read", "select", "forward", "commit", "total"}
-        json.dumps(report.to_dict())
-        replaced = device.predict_proba(probes)
         assert report.decision != "vendor" and not device.model.is_vendor
         # The new model is fitted to labels and old logits together.
         relearned = device.learn(examples[:5], labels[:5])
         assert relearned.fitted >= report.counts.representatives
-        assert np.isfinite(device.predict_proba(probes)).all()
         after = device.predict_proba(probes)
-    with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict_proba(probes), after)
+        assert np.isfinite(after).all()
         device.rollback()
-        np.testing.assert_array_equal(device.predict_proba(probes), personal)
-    with Device.open(path) as device:
         np.testing.assert_array_equal(device.predict_proba(probes), personal)
         device.rollback()
         np.testing.assert_array_equal(device.predict_proba(probes), after)
-    assert replaced.shape == after.shape
 
 
-def test_learn_with_no_some_and_changed_labels(device):
+def test_labels_may_be_missing_and_may_change(device):
     vendor = device.predict_proba(PROBES)
     without_labels = device.learn(TEXTS[:10])
     assert (without_labels.examples, without_labels.labelled, without_labels.fitted) == (10, 0, 0)
@@ -124,7 +106,7 @@ def test_learn_with_no_some_and_changed_labels(device):
 def test_rejected_examples_are_not_kept(device, examples, labels, message):
     vendor = device.predict_proba(PROBES)
     for call in (device.learn, device.remember):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(fala.DataError, match=message):
             call(examples, labels)
     assert device.learn([]).examples == 0
     np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
@@ -133,24 +115,21 @@ def test_rejected_examples_are_not_kept(device, examples, labels, message):
 def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
     device.learn(TEXTS, LABELS)
     files, p = files_of(tmp_path / "device"), device.predict_proba(PROBES)
-    damaged = tmp_path / "damaged.fala"
+    damaged, backbone = tmp_path / "damaged.fala", tmp_path / "backbone.fala"
     data = bytearray(releases["binary"][1].read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
-    backbone = tmp_path / "backbone.fala"
     bundles.write_onnx(backbone)
     for path, error in [
         (releases["three"][1], BundleMismatchError),
         (releases["matcher"][1], BundleMismatchError),
         (backbone, BundleMismatchError),
-        (damaged, BundleDigestError),
+        (damaged, fala.BundleDigestError),
         (tmp_path / "missing.fala", BundleError),
     ]:
         with pytest.raises(error, match=path.name):
             device.replace(path)
-        assert files_of(tmp_path / "device") == files
-        np.testing.assert_array_equal(device.predict_proba(PROBES), p)
-        assert not device.status().can_roll_back
+    assert files_of(tmp_path / "device") == files and not device.status().can_roll_back
     with Device.open(tmp_path / "device") as again:
         np.testing.assert_array_equal(again.predict_proba(PROBES), p)
         assert again.learn([]).examples == len(TEXTS)
@@ -184,20 +163,13 @@ def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, enco
         assert len(files_of(path)) == 2
         device.rollback()
         np.testing.assert_array_equal(device.predict_proba(PROBES), middle)
-        assert device.learn([]).fitted == first.counts.representatives
-        encoded.clear()
-        third = device.replace(newer, Budget(30))
-        # Stored embeddings count besides those of the budget.
-        assert third.forward_passes == len(encoded) - third.counts.probes == 30
-        assert not second_texts & set(encoded[:30])
-        assert third.counts.representatives == 60
+        device.rollback()
         # The same release again encodes the rest of the texts.
         again = device.replace(newer)
-        assert (again.examples, again.forward_passes) == (90, 30)
+        assert (again.examples, again.forward_passes) == (90, 60)
         assert len(files_of(path)) == 2
         device.rollback()
         np.testing.assert_array_equal(device.predict_proba(PROBES), middle)
-        device.rollback()
 
 
 def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
@@ -208,7 +180,6 @@ def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
     installed.write_bytes(old.read_bytes()[:-100])
     with pytest.raises(BundleError, match=installed.name):
         device.rollback()
-    np.testing.assert_array_equal(device.predict_proba(PROBES), p)
     with Device.open(tmp_path / "device") as again:
         np.testing.assert_array_equal(again.predict_proba(PROBES), p)
     # Another installation of the release repairs it.
@@ -253,10 +224,10 @@ def test_read_errors_of_the_disk_are_fala_errors(device, monkeypatch):
 
     def stat(path, *arguments, **named):
         nonlocal calls
-        if isinstance(path, str | os.PathLike) and str(folder) in os.fspath(path):
+        if str(folder) in str(path):
             calls += 1
             if calls == at:
-                raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         return original(path, *arguments, **named)
 
     monkeypatch.setattr(os, "stat", stat)
@@ -265,7 +236,7 @@ def test_read_errors_of_the_disk_are_fala_errors(device, monkeypatch):
             calls = 0
             try:
                 call()
-            except FalaError as error:
+            except fala.FalaError as error:
                 assert "another disk" in str(error)
             if calls < at:
                 break
@@ -313,7 +284,7 @@ def test_a_damaged_slot_name_is_quoted_briefly(device):
         ("active", "data", "its count of changes is damaged"),
     ],
 )
-def test_a_number_that_cannot_be_counted_on_is_damage(device, table, column, message):
+def test_a_number_without_a_successor_is_damage(device, table, column, message):
     device.remember(["good film"])
     sql(device._folder.path, f"UPDATE {table} SET {column} = {2**63 - 1}")
     with pytest.raises(DeviceError, match=message):

@@ -1,6 +1,7 @@
-"""What an app does with a device: remember, fit, list examples, and read its labels."""
+"""An app remembers examples, fits, lists what the device keeps, and reads its labels."""
 
-import logging
+import io
+import json
 import math
 from pathlib import Path
 
@@ -9,14 +10,13 @@ import pytest
 
 import bridged
 import bundles
+import fala
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state
-from fala.base.errors import BundleMismatchError, DataError, DeviceError
-from fala.bundle.reading import Bundle
-from fala.device import Device
-from fala.personal.run import Budget
-from fala.slots.folder import Task
+from fala import Budget, Bundle, BundleFormatError, BundleMismatchError, DataError, Device, Pair
+from fala.backbones import OnnxEncoder
 from fala_export import add_bridge
+from fala_export.rows.user_rows import read_rows
 
 
 @pytest.fixture
@@ -39,10 +39,9 @@ def test_remembered_examples_count_after_the_fit(device, tmp_path, releases, lab
     assert report.exact and report.decision == "personal"
     assert math.isfinite(report.loss)
     assert len(report.scales) == 3  # the embeddings', the slope's and the bias's
-    fitted = state(device)
     with Device.create(tmp_path / "other", releases["old"]) as reference:
-        reference.learn(TEXTS, labels)
-        assert same(state(reference), fitted)
+        reference.learn((text for text in TEXTS), (label for label in labels))
+        assert same(state(reference), state(device))
 
 
 def test_a_remembered_example_waits_for_a_pass_of_the_transformer(
@@ -60,48 +59,6 @@ def test_a_remembered_example_waits_for_a_pass_of_the_transformer(
         assert device.fit().fitted == 30
 
 
-def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, releases):
-    random = np.random.default_rng(3)
-    texts = sorted({" ".join(random.choice(bridged.WORDS, size=8)) for _ in range(260)})
-    user_labels = bridged.planted_labels(releases["old"], texts)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        assert device.learn(texts[:240], user_labels[:240]).exact
-        before = device.predict_proba(PROBES)
-        report = device.learn(texts[240:243], user_labels[240:243])
-        assert not report.exact and report.fitted == 243
-        added = device.predict_proba(PROBES)
-        assert np.abs(added - before).max() > 1e-6
-        # A label that is changed counts, too, and the old one no longer does.
-        opposite = ["1" if user_labels[0] == "0" else "0"]
-        report = device.learn(texts[:1], opposite)
-        assert not report.exact and report.fitted == report.labelled == 243  # it counts once
-        changed = device.predict_proba(PROBES)
-        assert not device.learn(texts[:1], user_labels[:1]).exact
-        np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=1e-4)
-        assert np.abs(changed - added).max() > 1e-3
-        # A full fit chooses its scales again: the result is close.
-        report = device.fit()
-        assert report.exact and report.fitted == 243
-        np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=0.02)
-
-
-def test_a_label_whose_commit_failed_counts_with_the_next_fit(tmp_path, releases, monkeypatch):
-    texts = [f"{first} {second}" for first in TEXTS[:25] for second in TEXTS[25:36]]
-    labels = bridged.planted_labels(releases["old"], texts)
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(texts[:270], labels[:270])
-        with monkeypatch.context() as patch:
-            patch.setattr(Task, "commit", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                device.learn(texts[270:272], labels[270:272])
-        report = device.learn(texts[272:], labels[272:])
-        # The first two wait for their embeddings, which were not committed either.
-        assert (report.fitted, report.waiting, report.exact) == (273, 2, False)
-        before = device.predict_proba(PROBES)
-        assert device.fit().fitted == 275
-        np.testing.assert_allclose(device.predict_proba(PROBES), before, atol=0.02)
-
-
 # Examples, and the device itself
 
 
@@ -113,17 +70,25 @@ def test_examples_have_ids_labels_and_times(device):
     ]  # fmt: skip
     assert all(row.added > 1.7e9 for row in rows)
     assert [row.labelled is None for row in rows] == [False, False, True]
-    assert [row.id for row in device.examples(labelled=True)] == ids[:2]
-    assert [row.id for row in device.examples(labelled=False)] == ids[2:]
-    assert [row.id for row in device.examples(label=0)] == ids[1:2]
-    assert list(device.examples(labelled=False, label="1")) == []
+    for chosen, those in (
+        ({"labelled": True}, ids[:2]), ({"labelled": False}, ids[2:]), ({"label": 0}, ids[1:2]),
+        ({"labelled": False, "label": "1"}, []),
+    ):  # fmt: skip
+        assert [row.id for row in device.examples(**chosen)] == those
 
 
-def test_generators_are_accepted(device, labels):
-    report = device.learn((text for text in TEXTS), (label for label in labels))
-    assert (report.examples, report.labelled) == (90, 90)
-    shares = device.predict_proba(text for text in PROBES)
-    np.testing.assert_array_equal(shares, device.predict_proba(PROBES))
+def test_a_pair_is_kept_and_exported_as_a_pair(device):
+    pairs = [Pair(TEXTS[0], TEXTS[1]), Pair(TEXTS[2], TEXTS[3])]
+    device.learn([*pairs, "alone"], ["1", "0", "0"])
+    stream = io.StringIO()
+    assert device.export_data(stream, user="ann") == 3
+    lines = stream.getvalue().splitlines()
+    assert json.loads(lines[0])["pair"] == [TEXTS[0], TEXTS[1]]
+    for rows in (read_rows(lines), device.examples()):
+        examples = [row.example for row in rows]
+        assert examples == [*pairs, "alone"]
+        assert [isinstance(example, Pair) for example in examples] == [True, True, False]
+    assert device.forget(pairs[:1]).count == 1
 
 
 def test_nothing_inside_can_be_changed_through_a_result(device):
@@ -148,20 +113,8 @@ def test_a_relative_folder_survives_a_change_of_directory(releases, labels, tmp_
     assert [*Path().iterdir()] == []
     gone = tmp_path / "elsewhere"
     gone.rmdir()
-    with pytest.raises(DeviceError, match="working directory is gone"):
+    with pytest.raises(fala.DeviceError, match="working directory is gone"):
         Device.open("relative")
-
-
-def test_a_device_logs_what_it_does(device, releases, labels, caplog):
-    device.learn(TEXTS, labels)
-    with caplog.at_level(logging.INFO, logger="fala"):
-        device.replace(releases["mid"], Budget(30))
-        device.rollback()
-        device.fit()
-    messages = " ".join(record.getMessage() for record in caplog.records)
-    for message in ("old -> mid", "went from mid back to old", "fitted to"):
-        assert message in messages
-    assert {record.name.partition(".")[0] for record in caplog.records} == {"fala"}
 
 
 # The positive label, and the labels' order
@@ -230,3 +183,18 @@ def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
         device.rollback()
         assert [row.label for row in device.examples(label="b")] == ["b"]
         assert device.fit().fitted == 61  # the label learned there is of a text it has not encoded
+
+
+def test_a_release_without_finite_logits_is_not_installed(
+    device, tmp_path, releases, labels, monkeypatch
+):
+    device.learn(TEXTS, labels)
+    before = state(device)
+    original = OnnxEncoder.encode
+    with monkeypatch.context() as patch:
+        patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * np.nan)
+        with pytest.raises(BundleFormatError, match="its logits are not finite on"):
+            device.replace(releases["mid"])
+    assert device.status().release == "old" and same(state(device), before)
+    assert len(list((tmp_path / "device" / "bundles").iterdir())) == 1
+    assert device.replace(releases["mid"], Budget(0)).decision == "personal"

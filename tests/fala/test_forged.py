@@ -1,4 +1,4 @@
-"""The file of an encrypted device is edited without its key: every edit is detected."""
+"""Every edit of an encrypted device's file that is made without its key is detected."""
 
 import shutil
 import sqlite3
@@ -8,9 +8,7 @@ import pytest
 
 from bridged import TEXTS
 from devices import same, sql, state
-from fala.base.errors import DeviceError
-from fala.device import Device
-from fala.personal.run import Budget
+from fala import Budget, Device, DeviceError
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +35,7 @@ def folder(tmp_path, replaced):
 
 
 def cells(folder, table):
-    """The rows of a table, as dictionaries."""
+    """Return the rows of a table as dictionaries."""
     with closing(sqlite3.connect(folder / STORE)) as db:
         db.row_factory = sqlite3.Row
         return [dict(row) for row in db.execute(f"SELECT * FROM {table}")]
@@ -53,29 +51,28 @@ def permute(folder):
 
 def put_back_a_label(folder):
     """Restore an example's row as it was before its label changed."""
-    (before,) = [row for row in cells(folder, "examples") if row["id"] == 1]
+    before = cells(folder, "examples")[0]
     with Device.open(folder, key=key) as device:
-        device.remember([TEXTS[0]], ["0" if label_of(device) == "1" else "1"])
-    columns = ", ".join(f"{name} = ?" for name in before)
-    sql(folder, f"UPDATE examples SET {columns} WHERE id = 1", *before.values())
+        label = next(device.examples()).label
+        device.remember([TEXTS[0]], ["0" if label == "1" else "1"])
+    put_back(folder, before)
 
 
-def label_of(device):
-    return next(device.examples()).label
+def put_back(folder, example):
+    """Let an example have another row of the same id."""
+    columns = ", ".join(f"{name} = ?" for name in example)
+    statement = f"UPDATE examples SET {columns} WHERE id = ?"
+    sql(folder, statement, *example.values(), example["id"])
 
 
-def swap(table, column, by):
+def swap(table, column, *keys):
+    """Return an edit that exchanges a column of two rows, which differ in the first key."""
+
     def edit(folder):
-        rows = cells(folder, table)
-        first = rows[0]
-        second = next(row for row in rows if row[by] != first[by])
+        first, *rows = cells(folder, table)
+        second = next(row for row in rows if row[keys[0]] != first[keys[0]])
+        where = " AND ".join(f"{name} = ?" for name in keys)
         for target, source in ((first, second), (second, first)):
-            keys = [
-                name
-                for name in ("id", "text", "example", "backbone", "model", "name")
-                if name in target and name != column
-            ][:2]
-            where = " AND ".join(f"{name} = ?" for name in keys)
             values = (source[column], *(target[name] for name in keys))
             sql(folder, f"UPDATE {table} SET {column} = ? WHERE {where}", *values)
 
@@ -83,7 +80,7 @@ def swap(table, column, by):
 
 
 def put_back_an_embedding(folder):
-    """A text takes the id of a forgotten one; restore the embedding of the forgotten text."""
+    """Let a text take the id of a forgotten one, and restore the forgotten text's embedding."""
     with Device.open(folder, key=key) as device:
         device.learn(["a text to forget"], ["1"])
         old = cells(folder, "embeddings")[-1]
@@ -129,9 +126,9 @@ EDITS = {
     "the time of a label": statement("UPDATE examples SET labelled = labelled + 9 WHERE id = 5"),
     "texts swapped": swap("texts", "sealed", "id"),
     "names of texts changed": statement("UPDATE texts SET text = text || '0' WHERE id = 2"),
-    "embeddings swapped": swap("embeddings", "vector", "text"),
+    "embeddings swapped": swap("embeddings", "vector", "text", "backbone"),
     "an older embedding": put_back_an_embedding,
-    "logits swapped": swap("logits", "value", "example"),
+    "logits swapped": swap("logits", "value", "example", "model"),
     "a label in clear": statement("UPDATE examples SET label = '1' WHERE id = 3"),
     "an embedding cut": statement("UPDATE embeddings SET vector = x'00' WHERE text = 3"),
     "logits deleted": statement("DELETE FROM logits WHERE example = 4"),
@@ -167,7 +164,7 @@ def use(folder):
 
 @pytest.mark.parametrize("name", EDITS)
 def test_every_edit_is_detected(folder, name):
-    """A repair keeps no wrong label."""
+    """A repair then keeps no wrong label."""
     with Device.open(folder, key=key) as device:
         labels = {row.example: row.label for row in device.examples()}
         labels["another text"] = "1"
@@ -181,27 +178,21 @@ def test_every_edit_is_detected(folder, name):
 
 
 def test_a_record_of_another_device_with_the_same_key_is_detected(folder, tmp_path, releases):
-    other = tmp_path / "other"
-    with Device.create(other, releases["old"], key=key) as device:
+    with Device.create(tmp_path / "other", releases["old"], key=key) as device:
         device.learn(TEXTS[:60], ["1"] * 60)
-    foreign = cells(other, "examples")[6]
-    where = "WHERE id = ?"
+    foreign = cells(tmp_path / "other", "examples")[6]
     original = cells(folder, "examples")[6]
     assert (foreign["id"], foreign["document"]) == (original["id"], original["document"])
-    columns = ", ".join(f"{name} = ?" for name in foreign)
-    sql(folder, f"UPDATE examples SET {columns} {where}", *foreign.values(), foreign["id"])
+    put_back(folder, foreign)
     with pytest.raises(DeviceError, match="damaged"):
         Device.open(folder, key=key)
-    keys = {(row["text"], row["backbone"]) for row in cells(folder, "embeddings")}
     assert Device.repair(folder, key=key).whole
     with Device.open(folder, key=key) as device:
         assert {row.id: row.label for row in device.examples()}[foreign["id"]] is None
-    for row in cells(other, "embeddings"):
-        if (row["text"], row["backbone"]) in keys:
-            sql(
-                folder, "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?",
-                row["vector"], row["text"], row["backbone"],
-            )  # fmt: skip
+    for row in cells(tmp_path / "other", "embeddings"):
+        where = "WHERE text = ? AND backbone = ?"
+        keys = row["text"], row["backbone"]
+        sql(folder, f"UPDATE embeddings SET vector = ? {where}", row["vector"], *keys)
     with pytest.raises(DeviceError, match="damaged"):
         use(folder)
 

@@ -1,4 +1,4 @@
-"""What a hostile vendor sends is refused by the right error, and the active model is unchanged."""
+"""A hostile vendor's bundle is refused by the right error, and the active model stays."""
 
 import numpy as np
 import pytest

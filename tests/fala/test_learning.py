@@ -1,4 +1,4 @@
-"""Learning encodes beside others that write, in steps that are kept, and can be cancelled."""
+"""Learning adds labels to the last fit, and encodes texts in steps, beside other writers."""
 
 import threading
 import time
@@ -8,12 +8,14 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import embedded
-from fala.device import Device
+from devices import embedded, sql
+from fala import Budget, Device
 from fala.personal.encode import KEPT_CHUNK
-from fala.personal.run import Budget
+from fala.slots.folder import Task
 
-MANY = [f"{first} {second}" for first in TEXTS[:20] for second in TEXTS[20:30]]
+MANY = [f"{first} {second}" for first in TEXTS[:20] for second in TEXTS[20:36]]
+#: The examples of a fit to which others are added.
+COUNT = 300
 
 
 @pytest.fixture
@@ -27,6 +29,79 @@ def given(releases):
     return bridged.planted_labels(releases["old"], MANY)
 
 
+# Adding to the last fit
+
+
+@pytest.fixture(params=[5_000, 250], ids=["all", "a sample"])
+def fitted(tmp_path, releases, given, monkeypatch, request):
+    """The folder of a device whose fit keeps all examples in memory, or only a sample."""
+    for module in ("solver.fit", "solver.minimum"):
+        monkeypatch.setattr(f"fala.{module}.LARGEST", request.param)
+    with Device.create(tmp_path / "fitted", releases["old"]) as device:
+        assert device.learn(MANY[:COUNT], given[:COUNT]).exact
+    return tmp_path / "fitted"
+
+
+def test_a_further_label_is_added_to_the_last_fit(fitted, given):
+    with Device.open(fitted) as device:
+        before = device.predict_proba(PROBES)
+        report = device.learn(MANY[COUNT : COUNT + 3], given[COUNT : COUNT + 3])
+        assert not report.exact and report.fitted == COUNT + 3
+        added = device.predict_proba(PROBES)
+        assert np.abs(added - before).max() > 1e-6
+        # A changed label counts, the earlier one no longer does, and the example counts once.
+        report = device.learn(MANY[:1], ["10"[int(given[0])]])
+        assert not report.exact and report.fitted == report.labelled == COUNT + 3
+        assert np.abs(device.predict_proba(PROBES) - added).max() > 1e-3
+        assert not device.learn(MANY[:1], given[:1]).exact
+        np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=1e-4)
+        # A full fit chooses its scales again: the result is close.
+        report = device.fit()
+        assert report.exact and report.fitted == COUNT + 3
+        np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=0.02)
+        assert not device.learn(MANY[COUNT + 3 : COUNT + 4], given[COUNT + 3 : COUNT + 4]).exact
+
+
+def test_what_others_learned_and_remembered_is_added_with_the_next_label(fitted, given):
+    def learn(device, at):
+        return device.learn([MANY[at]], [given[at]])
+
+    with Device.open(fitted) as device, Device.open(fitted) as other:
+        for at, each in enumerate((device, other, device), start=COUNT):
+            assert not learn(each, at).exact
+        other.remember([MANY[COUNT + 3]], [given[COUNT + 3]])
+        added = learn(device, COUNT + 4)
+        encoded = 5 - added.waiting
+        assert (added.exact, added.labelled, added.fitted) == (False, COUNT + 5, COUNT + encoded)
+        added = learn(device, COUNT + 3)  # encoded now, with the same label
+        assert (added.exact, added.waiting, added.fitted) == (False, 0, COUNT + 5)
+
+
+def test_a_label_whose_commit_failed_counts_with_the_next_fit(fitted, given, monkeypatch):
+    with Device.open(fitted) as device:
+        with monkeypatch.context() as patch:
+            patch.setattr(Task, "commit", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                device.learn(MANY[COUNT : COUNT + 2], given[COUNT : COUNT + 2])
+        report = device.learn(MANY[COUNT + 2 : COUNT + 5], given[COUNT + 2 : COUNT + 5])
+        # The first two wait for their embeddings, which were not committed either.
+        assert (report.fitted, report.waiting, report.exact) == (COUNT + 3, 2, False)
+        assert device.fit().fitted == COUNT + 5
+
+
+def test_a_damaged_record_of_the_last_fit_causes_a_full_fit(fitted, given):
+    for change in (
+        "data = -1", "trust = 2", "scales = 'x'", "scales = x'00'", "scales = zeroblob(16)",
+        "decision = NULL",
+    ):  # fmt: skip
+        sql(fitted, f"UPDATE slots SET fit_{change}")
+        with Device.open(fitted) as device:
+            assert device.learn(MANY[:1], given[:1]).exact
+
+
+# Encoding beside others
+
+
 def test_a_cancelled_encoding_keeps_what_it_has(device, tmp_path, releases, given):
     seen = []
 
@@ -34,7 +109,7 @@ def test_a_cancelled_encoding_keeps_what_it_has(device, tmp_path, releases, give
         seen.append((stage, done, total))
         return len(seen) < 2
 
-    report = device.learn(MANY, given, progress=progress)
+    report = device.learn(MANY[:200], given[:200], progress=progress)
     assert seen == [("forward", KEPT_CHUNK, 200), ("forward", 2 * KEPT_CHUNK, 200)]
     assert (report.examples, report.labelled, report.waiting) == (200, 200, 200 - 2 * KEPT_CHUNK)
     assert embedded(tmp_path / "device", releases["mid"]) == {*MANY[: 2 * KEPT_CHUNK]}
@@ -49,10 +124,10 @@ def test_an_interrupt_keeps_the_embeddings_so_far(device, tmp_path, releases, gi
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        device.learn(MANY, given, progress=progress)
-    assert [row.example for row in device.examples(labelled=True)] == MANY
+        device.learn(MANY[:200], given[:200], progress=progress)
+    assert [row.example for row in device.examples(labelled=True)] == MANY[:200]
     assert embedded(tmp_path / "device", releases["mid"]) == {*MANY[: 2 * KEPT_CHUNK]}
-    assert device.learn(MANY, given).waiting == 0
+    assert device.learn(MANY[:200], given[:200]).waiting == 0
 
 
 @pytest.mark.parametrize("second", ["the same object", "another process's"])

@@ -1,4 +1,4 @@
-"""Devices whose labels are numbers: stars, or seconds watched."""
+"""Devices learn and predict numbers, such as stars, or seconds watched."""
 
 import io
 import json
@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import fala
 import rated
-from fala import Budget, BundleFormatError, BundleMismatchError, DataError, Device, UsageError
-from fala.bundle.reading import Bundle
+from fala import Budget, Bundle, BundleFormatError, BundleMismatchError, DataError, Device
 from fala.model.heads import Head
 from fala.model.links import LABELS, Rating
 from fala_export import write_external, write_release
@@ -96,16 +96,26 @@ def test_a_forged_rating_is_rejected(tmp_path, releases, rating):
 # The device
 
 
-def test_reports_have_rmse_and_rank_correlation(device, releases):
+def test_reports_have_rmse_and_rank_correlation(tmp_path, device, releases):
     report = device.fit()
     assert report.scores["rmse"] == pytest.approx(rmse(device.predict(PROBES), TRUTH), rel=0.25)
     assert report.scores["rank_correlation"] > 0.5
     preview = device.preview(releases["new"])
     assert set(preview.comparison.scores) <= {"old", "vendor", "carried"}
-    replaced = device.replace(releases["mid"], Budget(200))
+    with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
+        of_vendor = rmse(vendor.predict(TEXTS), STARS)
+    replaced = device.replace(releases["mid"], Budget(40))
     assert replaced.scores["rmse"] < replaced.comparison.scores["vendor"]["rmse"]
     assert replaced.comparison.scores["old"]["rank_correlation"] > 0.5
     assert "squared error" in str(replaced)
+    while (refined := device.refine(Budget(90))).forward_passes:
+        changes = refined.changes
+    assert changes.measure == "rmse" and changes.vendor == pytest.approx(of_vendor, rel=1e-3)
+    assert changes.negative_flips is changes.right_before_wrong_now is None
+    both = device.compare(PROBES)
+    assert both.proba_before is both.proba_now is None
+    tenth = (RANGE[1] - RANGE[0]) / 10
+    assert both.differ.tolist() == (np.abs(both.now - both.before) > tenth).tolist()
 
 
 @pytest.mark.parametrize(("lexical", "budget"), [(True, 40), (False, 0)])
@@ -157,7 +167,7 @@ def test_a_label_is_a_number_within_the_range():
 
 
 def test_ratings_have_no_probabilities_no_threshold_and_no_positive_label(device):
-    with pytest.raises(UsageError, match="predict returns its values"):
+    with pytest.raises(fala.UsageError, match="predict returns its values"):
         device.predict_proba(PROBES)
     with pytest.raises(DataError, match="threshold is for labels that exclude"):
         device.predict(PROBES, threshold=0.5)

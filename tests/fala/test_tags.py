@@ -1,4 +1,4 @@
-"""Devices whose labels do not exclude one another: sets of tags."""
+"""Devices learn and predict sets of tags, which do not exclude one another."""
 
 import io
 import json
@@ -9,8 +9,7 @@ import pytest
 import tagged
 from bundles import make_head
 from checkout import SUPPORT
-from fala import Budget, BundleFormatError, BundleMismatchError, DataError, Device
-from fala.bundle.reading import Bundle
+from fala import Budget, Bundle, BundleFormatError, BundleMismatchError, DataError, Device
 from fala.model.heads import Head
 from fala.model.links import TAGS as LINK
 from fala_export import write_external, write_release
@@ -104,16 +103,24 @@ def test_a_device_predicts_the_tags_above_one_half_and_ranks_by_one(device):
 
 def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
-        of_vendor = loss(vendor)
+        of_vendor, decided = loss(vendor), vendor.predict(TEXTS)
     preview = device.preview(releases["mid"])
     report = device.replace(releases["mid"], Budget(40), accept="better-than-old")
     assert preview.decision == report.decision == "personal"
     assert report.comparison.vendor > report.comparison.carried
     assert report.comparison.measure == "cross-entropy, summed over the tags,"
     assert report.counts.agreement > 0.5
+    both = device.compare(PROBES)
+    pairs = zip(both.before, both.now, strict=True)
+    assert both.differ.tolist() == [before != now for before, now in pairs]
+    assert json.dumps(both.to_dict())
     assert loss(device) < 0.9 * of_vendor
-    device.refine(Budget(400))
+    while (refined := device.refine(Budget(90))).forward_passes:
+        changes = refined.changes
     assert loss(device) < 0.9 * of_vendor
+    # A text is wrong where the whole set differs.
+    wrong = [set(own) != set(tags) for own, tags in zip(OWN, decided, strict=True)]
+    assert changes.vendor == pytest.approx(100 * np.mean(wrong))
     before = device.predict_proba(PROBES)
     device.rollback()
     device.rollback()
@@ -133,19 +140,17 @@ def test_sets_are_kept_and_exported(device):
     assert [row.get("label") for row in rows[-4:]] == [["funny", "rude"], [], [], None]
 
 
-@pytest.mark.parametrize(
-    ("label", "words"),
-    [
+def test_a_label_that_is_no_set_of_tags_is_rejected():
+    head = make_head(labels=TAGS, link=LINK)
+    for label, words in (
         ("rude", "that of example 1 is a str"), (1, "an int"), ({"rude": 1}, "a dict"),
         (iter(["rude"]), "a list_iterator"), (b"rude", "a bytes"),
         ({"rude", "vile"}, "not one of funny, rude, short"),
         ([["rude"]], "not one of funny, rude, short"),
         (np.array(3), "that of example 1 is an ndarray"),
-    ],
-)  # fmt: skip
-def test_a_label_that_is_no_set_of_tags_is_rejected(label, words):
-    with pytest.raises(DataError, match=words):
-        make_head(labels=TAGS, link=LINK).label_shares([{"rude"}, label])
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=words):
+            head.label_shares([{"rude"}, label])
 
 
 # What tags do not have

@@ -1,12 +1,11 @@
-"""Versions only rise: an older release needs ``rollback`` or ``allow_older``."""
+"""Versions only rise, unless the app passes ``allow_older`` or rolls back."""
 
 import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vector_release
+from device_command import works
 from devices import same, state
-from fala.base.errors import BundleFormatError, OlderReleaseError
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Bundle, BundleFormatError, Device, OlderReleaseError
 from fala_export.bundle.writing import add_version
 
 
@@ -38,22 +37,14 @@ def rejects(device, path, match):
     assert same(state(device), before)
 
 
-def test_a_manifest_has_product_and_version(folder):
-    manifest = Bundle.open(folder / "news-2.fala").manifest
-    assert (manifest.product, manifest.version) == ("news", 2)
+def test_wrong_versions_and_products_are_not_written(tmp_path, folder):
     plain = Bundle.open(folder / "plain.fala")
-    assert (plain.manifest.product, plain.manifest.version) == (None, None)
-    assert plain.backbone_digest == Bundle.open(folder / "news-1.fala").backbone_digest
-
-
-@pytest.mark.parametrize(
-    ("version", "product"),
-    [(0, "a"), (-1, "a"), (1.5, "a"), (True, "a"), ("1", "a"), (10**16, "a"), (1, "A"), (1, ""),
-     (1, "../a"), (1, "a" * 65), (1, 3)],
-)  # fmt: skip
-def test_wrong_versions_are_rejected(tmp_path, folder, version, product):
-    with pytest.raises(BundleFormatError, match=r"version|product"):
-        add_version(tmp_path / "x.fala", Bundle.open(folder / "plain.fala"), version, product)
+    for version, product in (
+        (0, "a"), (1.5, "a"), (True, "a"), ("1", "a"), (10**16, "a"), (1, "A"), (1, ""),
+        (1, "../a"), (1, "a" * 65), (1, 3),
+    ):  # fmt: skip
+        with pytest.raises(BundleFormatError, match=r"version|product"):
+            add_version(tmp_path / "x.fala", plain, version, product)
     assert not (tmp_path / "x.fala").exists()
 
 
@@ -66,9 +57,13 @@ def test_an_older_release_is_rejected(device, folder):
     device.replace(folder / "model-2.fala")
 
 
-def test_a_rollback_keeps_the_newest_version(device, folder):
-    device.replace(folder / "model-3.fala")
-    device.rollback()
+def test_a_rollback_keeps_the_newest_version(device, tmp_path, folder):
+    report = device.replace(folder / "model-3.fala")
+    names = "model v2 (tiny encoder)", "model v3 (tiny vectors)"
+    assert (report.old, report.new) == names == (device.status().previous, device.status().release)
+    assert works("rollback", tmp_path / "device").output == f"{names[1]} -> {names[0]}\n"
+    status = device.status()
+    assert (status.release, status.product, status.version) == (names[0], "model", 2)
     rejects(device, folder / "model-2.fala", "has had version 3")
     device.replace(folder / "model-3.fala")
 

@@ -1,4 +1,4 @@
-"""Devices whose releases have n-grams: learned weights are carried over every replacement."""
+"""The learned weights of n-grams are carried over every replacement."""
 
 import numpy as np
 import pytest
@@ -6,11 +6,9 @@ import pytest
 import word_releases
 from bridged import add_learned_bridge
 from devices import embedded, loss, refine_all, same, sql, state
-from fala.base.errors import DeviceError
-from fala.bundle.reading import Bundle
-from fala.device import Device
+from fala import Budget, Bundle, Device, DeviceError
 from fala.model.scales import Scales
-from fala.personal.run import PASSES, Budget
+from fala.personal.run import PASSES
 from fala.text.ngrams import BUCKETS
 from fala_export import write_release
 from word_releases import LABELS, PERSONAL, PROBES, SHARED, TEXTS, TRUTH, UNKNOWN
@@ -23,12 +21,6 @@ def releases(tmp_path_factory):
     return word_releases.write_releases(tmp_path_factory.mktemp("words"))
 
 
-@pytest.fixture(scope="module")
-def silent(tmp_path_factory):
-    """The same without words in the middle."""
-    return word_releases.write_releases(tmp_path_factory.mktemp("silent"), silent=("mid",))
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "device"
@@ -36,28 +28,23 @@ def path(tmp_path):
 
 @pytest.fixture
 def device(path, releases):
+    """A device that has learned nothing yet."""
     with Device.create(path, releases["old"]) as device:
         yield device
 
 
 def vendor_loss(release, folder, truth=TRUTH, probes=PROBES):
-    """The loss of a release's own model."""
+    """Return the loss of a release's own model."""
     with Device.create(folder, release) as device:
         return loss(device, truth, probes)
-
-
-def backbone_of(path):
-    """The backbone of the only release that a device has had."""
-    (file,) = (path / "bundles").iterdir()
-    return Bundle.open(file).backbone()
 
 
 # Prediction and learning
 
 
-def test_logits_are_of_embeddings_and_words(device, path):
+def test_logits_are_of_embeddings_and_words(device, releases):
     device.learn(TEXTS, LABELS)
-    model, backbone = device.model, backbone_of(path)
+    model, backbone = device.model, Bundle.open(releases["old"]).backbone()
     inputs, words = backbone.encode(PROBES), model.head.words(PROBES)
     p = model.probabilities(inputs, words)
     np.testing.assert_allclose(device.predict_proba(PROBES), p, atol=1e-6)
@@ -65,13 +52,12 @@ def test_logits_are_of_embeddings_and_words(device, path):
     np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), z, atol=1e-4)
     decided = ["1" if logit > 0 else "0" for logit in z]
     assert device.predict(PROBES).tolist() == decided
-    assert np.mean([label == true for label, true in zip(decided, TRUTH, strict=True)]) > 0.75
 
 
-def test_a_word_that_the_backbone_does_not_know_is_learned(device, path):
+def test_a_word_that_the_backbone_does_not_know_is_learned(device, releases):
     with_word = [f"{UNKNOWN} {text}" for text in PROBES]
     # The backbone encodes both alike.
-    backbone = backbone_of(path)
+    backbone = Bundle.open(releases["old"]).backbone()
     np.testing.assert_array_equal(backbone.encode(with_word), backbone.encode(PROBES))
 
     def gap():
@@ -99,11 +85,8 @@ def test_learned_word_weights_survive_reopening(device, path):
     np.testing.assert_allclose(personal, factor * others, rtol=1e-4, atol=1e-7)
     before = state(device)
     assert len(before) == 4
-    ((buckets, lexical),) = sql(path, "SELECT length(buckets), length(lexical) FROM slots")
     # Only the words of the user's texts are stored, and the factor of the others.
     assert touched.sum() >= len(device.model.words.buckets) >= (moved & touched).sum()
-    count = len(device.model.words.buckets)
-    assert (buckets, lexical) == (2 * count + 4, 4 * (1 + count) + 4)  # with checksums
     with Device.open(path) as again:
         assert same(state(again), before)
         assert again.model == device.model
@@ -122,26 +105,6 @@ def test_the_scales_of_a_release_are_those_of_the_number_of_labels(device, relea
 
 
 # Replacing
-
-
-def test_words_are_carried_without_any_pass(device, path, releases, encoded, tmp_path):
-    device.learn(TEXTS, LABELS)
-    old, before = state(device), loss(device, TRUTH, PROBES)
-    encoded.clear()
-    report = device.replace(releases["mid"], Budget(0))
-    assert len(encoded) == report.counts.probes == 4 and report.forward_passes == 0
-    assert (report.decision, report.bridged) == ("personal", len(TEXTS))
-    after = loss(device, TRUTH, PROBES)
-    assert after < 0.8 * vendor_loss(releases["mid"], tmp_path / "vendor")
-    assert after < before + 0.05
-    with Device.open(path) as again:
-        assert same(state(again), state(device))
-    # The user's weights are around those of the new release.
-    assert same(
-        [device.model.head.lexical.weight], [Bundle.open(releases["mid"]).head().lexical.weight]
-    )
-    device.rollback()
-    assert same(state(device), old)
 
 
 def test_words_are_carried_without_a_bridge(device, path, releases, encoded, tmp_path):
@@ -167,7 +130,8 @@ def test_words_are_carried_without_a_bridge(device, path, releases, encoded, tmp
     assert 0 < report.forward_passes <= PASSES
 
 
-def test_replacement_by_a_release_without_words_and_back(device, path, silent, encoded, tmp_path):
+def test_replacement_by_a_release_without_words_and_back(device, encoded, tmp_path):
+    silent = word_releases.write_releases(tmp_path, silent=("mid",))
     device.learn(TEXTS, LABELS)
     old = state(device)
     encoded.clear()
