@@ -92,10 +92,9 @@ class Readers:
 
     def read(self, until: float) -> list[tuple[str, str, float]]:
         """Predict and decide in turn; returns notes."""
-        notes = []
-        for act in cycle((self.predictions, self.decisions)):
-            if time.time() >= until:
-                return notes
+        notes, acts = [], cycle((self.predictions, self.decisions))
+        while time.time() < until:
+            act = next(acts)
             try:
                 act()
                 notes.append(("done", act.__name__, 0.0))

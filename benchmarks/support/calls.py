@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,13 @@ Log = Callable[[str, str, float], object]
 def call_at_random(
     device: fala.Device, releases: Sequence[Path], only: str, until: float, seed: int, log: Log
 ) -> None:
-    """Call methods of a device for some time: all of them, or only one.
+    """Call methods of a device for some time, or until one fails: all of them, or only one.
 
     The only error that a call may raise is ``DeviceChangedError``.
     """
-    draw, weights = random.Random(seed), {only: 1} if only else WEIGHTS
-    for turn in count(1):
-        if time.time() >= until:
-            break
+    draw, weights, turn = random.Random(seed), {only: 1} if only else WEIGHTS, 0
+    while time.time() < until:
+        turn += 1
         (method,) = draw.choices(list(weights), list(weights.values()))
         text = f"{draw.choice(texts())} caller {seed} turn {turn}"
         try:
@@ -46,6 +44,7 @@ def call_at_random(
             log("done", f"{method}: another was faster", 0.0)
         except Exception:
             log("failed", traceback.format_exc(), 0.0)
+            return
         else:
             if method in ("learn", "remember"):
                 log("kept", text, 0.0)

@@ -43,6 +43,7 @@ class Operation:
         states: Digests of the device's predictions during it, in order: the old model's first.
         acknowledged: For every acknowledgement, the position of the earliest allowed state.
         labels: The examples' labels before the operation, by text.
+        cuts: Runs of the operation on copies of its start.
     """
 
     name: str
