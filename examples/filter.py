@@ -22,7 +22,7 @@ unseen, wanted = [row.example for row in reader.test], np.array([row.label for r
 
 
 def errors(predicted):
-    """The share of unseen posts that are decided otherwise than by the reader, in percent."""
+    """Return the error rate on unseen posts, in percent."""
     return f"{100 * np.mean(np.asarray(predicted, dtype=int) != wanted):.1f} %"
 
 

@@ -1,4 +1,4 @@
-"""Be your own vendor: an app's tags move from one sentence encoder to the next.
+"""Carry the tags of an app from one sentence encoder to the next.
 
 python examples/own_vendor.py [OLD NEW]
 
