@@ -37,7 +37,7 @@ def measure(bundle: fala.Bundle, count: int, seed: int) -> Arrays:
     """Texts, their embeddings on this machine, and a head fitted to them."""
     texts, labels = documents_of(count, seed)
     backbone = bundle.backbone()
-    head = fala_export.fit_head(backbone, texts, labels).without_words()
+    head = fala_export.fit_head(backbone, texts, labels).without_ngrams()
     embeddings = np.asarray(backbone.encode(texts))
     return {
         "texts": np.array(texts),

@@ -60,7 +60,7 @@ class Readers:
         """A model's logits for the probes."""
         embeddings = self._embeddings[model.weight.shape[1]]
         inputs = model.head.inputs(PROBES, embeddings)
-        return np.asarray(model.logits(inputs, model.head.words(PROBES)))[:, 0]
+        return np.asarray(model.logits(inputs, model.head.ngrams(PROBES)))[:, 0]
 
     def model(self) -> fala_export.PersonalModel:
         """Record and return the active model."""

@@ -62,7 +62,7 @@ def compare(areas, base):
 def main(file=None):
     """Compare four ways on new readers; all learn from the same labels."""
     old, new = (fala.Bundle.open(fala_sim.sample_release(name)) for name in ("glove", "bert"))
-    old_head, head = (bundle.head().without_words() for bundle in (old, new))
+    old_head, head = (bundle.head().without_ngrams() for bundle in (old, new))
     rows, areas = [], {}
     for seed in range(READERS):
         public, (texts, labels), (unseen, truth) = reader(seed)

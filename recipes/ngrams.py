@@ -51,7 +51,7 @@ def areas(opened: OpenedDataSet, seed: int) -> list[float]:
     result = []
     for person in people:
         test = [row for row in texts if row.user == person and row.split == "test"]
-        words = head.words([row.text for row in test])
+        words = head.ngrams([row.text for row in test])
         if head.lexical is None or words is None:
             raise SystemExit("the head has no words")
         logits = words.times(head.lexical.weight).ravel()

@@ -223,7 +223,7 @@ def moved_words(texts: Sequence[str], labels: Sequence[str]) -> Plot:
         personal, head = device.model, device.model.head
     counts = Counter(word for text in texts for word in set(words(text)))
     frequent = [word for word, count in counts.items() if word.isalpha() and count >= LEAST]
-    features = head.words(frequent)
+    features = head.ngrams(frequent)
     embeddings = np.zeros((len(frequent), head.weight.shape[1]), np.float32)
     models = (personal, head.vendor_model())
     by_user, by_vendor = (model.logits(embeddings, features)[:, 0] for model in models)

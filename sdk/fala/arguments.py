@@ -98,7 +98,7 @@ def check_name(value: str, name: str) -> str:
 def check_adapter_name(value: str) -> str:
     """Return an adapter's name."""
     if not isinstance(value, str) or not PRODUCT.fullmatch(value):
-        raise DataError(f"an adapter's name must be of a-z, 0-9, - and _, not {shown(value)}")
+        raise DataError(f"an adapter's name must consist of a-z, 0-9, - and _, not {shown(value)}")
     return value
 
 

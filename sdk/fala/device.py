@@ -211,8 +211,8 @@ class Device:
                 check_unsigned(trust)
                 own_labels, link = check_own_labels(labels, tags, ratings)
                 asked = check_own_encoder(encoder, dimension)
-                words = not text_key
-                own = OwnRelease(asked, CLASSIFICATION, own_labels, link, words)
+                ngrams = not text_key
+                own = OwnRelease(asked, CLASSIFICATION, own_labels, link, ngrams)
                 file = files.enter_context(own.written())
                 encoders = Encoders(asked.functions)
             else:

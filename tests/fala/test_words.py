@@ -45,7 +45,7 @@ def vendor_loss(release, folder, truth=TRUTH, probes=PROBES):
 def test_logits_are_of_embeddings_and_words(device, releases):
     device.learn(TEXTS, LABELS)
     model, backbone = device.model, Bundle.open(releases["old"]).backbone()
-    inputs, words = backbone.encode(PROBES), model.head.words(PROBES)
+    inputs, words = backbone.encode(PROBES), model.head.ngrams(PROBES)
     p = model.probabilities(inputs, words)
     np.testing.assert_allclose(device.predict_proba(PROBES), p, atol=1e-6)
     z = (inputs @ model.weight.T + words.times(model.lexical) + model.bias)[:, 0]
@@ -77,7 +77,7 @@ def test_learned_word_weights_survive_reopening(device, path):
     moved = (device.model.lexical != vendor).any(axis=0)
     # Words of the user's texts change; the others change by the same factor.
     touched = np.zeros(BUCKETS, dtype=bool)
-    touched[device.model.head.words(TEXTS).buckets] = True
+    touched[device.model.head.ngrams(TEXTS).buckets] = True
     assert (moved & touched).sum() > 0.9 * touched.sum()
     others, personal = vendor[0, ~touched], device.model.lexical[0, ~touched]
     assert np.count_nonzero(others) > 20
@@ -86,7 +86,7 @@ def test_learned_word_weights_survive_reopening(device, path):
     before = state(device)
     assert len(before) == 4
     # Only the words of the user's texts are stored, and the factor of the others.
-    assert touched.sum() >= len(device.model.words.buckets) >= (moved & touched).sum()
+    assert touched.sum() >= len(device.model.ngrams.buckets) >= (moved & touched).sum()
     with Device.open(path) as again:
         assert same(state(again), before)
         assert again.model == device.model

@@ -74,7 +74,7 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
     assert details["cost"]["flops"]["16"] > 0
     probes = details["probes"]
     head, texts = bundle.head(), probes["texts"]
-    z = head.vendor_model().logits(bundle.backbone().encode(texts), head.words(texts))
+    z = head.vendor_model().logits(bundle.backbone().encode(texts), head.ngrams(texts))
     np.testing.assert_allclose(probes["logits"], z, atol=1e-3)
     assert bundle.head().labels == (0, 1)
     assert str(kitchen) not in json.dumps(details)
@@ -93,7 +93,7 @@ def test_a_recipe_without_training_fits_the_head_to_the_exported_bundle(kitchen,
     rows = text_rows()
     texts = [row["text"] for row in rows]
     embeddings = bundle.backbone().encode(texts)
-    decided = head.vendor_model().logits(embeddings, head.words(texts))[:, 0] > 0
+    decided = head.vendor_model().logits(embeddings, head.ngrams(texts))[:, 0] > 0
     assert np.mean(decided == [row["label"] for row in rows]) > 0.7
     # The option equals the recipe's key.
     silent = kitchen / "silent.fala"

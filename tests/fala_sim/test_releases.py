@@ -63,7 +63,7 @@ def test_a_release_has_a_bridge_and_scales_of_the_public_rows(folder, work, path
         bundle = Bundle.open(plain.path)
         assert (bundle.bridges(), bundle.scales) == ({}, ())
         assert plain.head.lexical is None
-        assert plain.words(["a text"]) is None
+        assert plain.ngrams(["a text"]) is None
         assert bundle.head() == plain.head
     # A second call reuses it.
     lines = []

@@ -64,7 +64,7 @@ def halved(release, texts):
 def vendor_of(release, probes=PROBES):
     bundle = Bundle.open(release)
     head, embeddings = bundle.head(), bundle.backbone().encode(probes)
-    return head.vendor_model().probabilities(embeddings, head.words(probes))
+    return head.vendor_model().probabilities(embeddings, head.ngrams(probes))
 
 
 def loss(device, truth, probes=PROBES):
@@ -133,7 +133,7 @@ def fitted(head, inputs, labels, unseen=0.0, words=None, scales=None):
     blocks = blocks_of(head, Inputs(inputs, unseen=unseen), words)
     found = fit(TrainingSet(blocks, head.bias, shares, np.full(shares.shape, np.nan)), scales)
     logits = (found.full.left_out, found.calibrated.left_out, found.vendor)
-    chosen = found.personal(decide(shares, *logits, trust=found.scales.trust).trust)
+    chosen = found.personal(decide(shares, *logits, mixing=found.scales.mixing).mixing)
     return personal_of(head, chosen.weights, chosen.bias)
 
 

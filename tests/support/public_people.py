@@ -21,7 +21,7 @@ def verdicts(bundle, matching=False, people=30, rows_each=15, spread=2):
         history = tuple(rng.choice(FILMS, 3)) if matching else ()
         for film in rng.choice(FILMS, rows_each, replace=False):
             example = Match(history, film) if matching else film
-            inputs, words = head.inputs([example], embeddings), head.words([example])
+            inputs, words = head.inputs([example], embeddings), head.ngrams([example])
             logit = head.vendor_model().logits(inputs, words)[0, 0] + bias
             label = int(rng.random() < expit(logit))
             text = {"history": history, "candidate": film} if matching else {"text": film}

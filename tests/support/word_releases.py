@@ -66,7 +66,7 @@ def without_words(releases, folder):
     plain = {}
     for age, path in releases.items():
         opened, plain[age] = Bundle.open(path), folder / path.name
-        write_release(plain[age], opened, opened.head().without_words(), {})
+        write_release(plain[age], opened, opened.head().without_ngrams(), {})
         for bridge in opened.bridges().values():
             add_bridge(plain[age], Bundle.open(plain[age]), bridge, {})
     return plain

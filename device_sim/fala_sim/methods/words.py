@@ -44,11 +44,11 @@ class Words(Method):
         if train:
             with situation.meter.stage("solve"):
                 shares = situation.label_shares()
-                zeros, words = _zeros(head, train), head.words(train)
-                model = fit_personal(head, zeros, labels=shares, words=words)
+                zeros, words = _zeros(head, train), head.ngrams(train)
+                model = fit_personal(head, zeros, labels=shares, ngrams=words)
 
         def scores(examples: Sequence[UserExample]) -> LogitArray:
-            return model.logits(_zeros(head, examples), head.words(examples)).astype(np.float64)
+            return model.logits(_zeros(head, examples), head.ngrams(examples)).astype(np.float64)
 
         return scores
 

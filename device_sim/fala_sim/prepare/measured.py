@@ -66,13 +66,13 @@ class MeasuredRelease:
         """The head's inputs of n examples, shape (n, D)."""
         return self.head.inputs(examples, self.embeddings)
 
-    def words(self, examples: Sequence[UserExample]) -> SparseRows | None:
-        """The n-grams of n examples; None if the head has no words."""
-        return self.head.words(examples)
+    def ngrams(self, examples: Sequence[UserExample]) -> SparseRows | None:
+        """The n-grams of n examples; None if the head has no lexical view."""
+        return self.head.ngrams(examples)
 
     def logits(self, model: PersonalModel, examples: Sequence[UserExample]) -> LogitArray:
         """The logits (n, C) of a model on this release's head for n examples."""
-        return model.logits(self.inputs(examples), self.words(examples)).astype(np.float64)
+        return model.logits(self.inputs(examples), self.ngrams(examples)).astype(np.float64)
 
 
 def forward_flops_of(bundle: Bundle) -> dict[int, float]:

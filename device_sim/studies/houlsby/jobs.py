@@ -207,7 +207,7 @@ class _Evaluation:
         embeddings = dict(zip(self._texts, vectors, strict=True))
         model = self.head.vendor_model()
         inputs = self.head.inputs(self._examples, embeddings)
-        return np.asarray(model.logits(inputs, self.head.words(self._examples)))
+        return np.asarray(model.logits(inputs, self.head.ngrams(self._examples)))
 
 
 def _trained(

@@ -236,12 +236,12 @@ def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
     if train is not None:
         # The bias that the writer's prompt adds to the embedding's logits, if any.
         bias = (test.logits - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
-        weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
+        weight, personal_bias, mixing = personal_head(head, bias, train.embeddings, train.labels)
         personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
         content |= {
             "personal": label_figures(personal, truth),
             "personal_logits": rounded_logits(personal),
-            "trust": trust,
+            "mixing": mixing,
         }
     return content
 
@@ -258,15 +258,16 @@ def personal_head(
         labels: n labels' names.
 
     Returns:
-        Weights (C, d), bias (C,), and the trust: 0 for the calibrated model, 1 for the full fit.
+        Weights (C, d), bias (C,), and the mixing weight: 0 for the recalibrated model, 1 for the
+        full fit.
     """
     shares = head.label_shares(labels)
     block = Block(Inputs(embeddings), head.weight)
     fits = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
     logits = fits.full.left_out, fits.calibrated.left_out, fits.vendor
-    verdict = decide(shares, *logits, trust=fits.scales.trust)
-    chosen = fits.personal(verdict.trust)
-    return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
+    verdict = decide(shares, *logits, mixing=fits.scales.mixing)
+    chosen = fits.personal(verdict.mixing)
+    return chosen.weights[0], chosen.bias, float(np.max(verdict.mixing))
 
 
 def _trained(task: Writers, key: RecordKey, settings: PromptSettings) -> PromptedModel:

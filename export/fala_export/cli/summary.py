@@ -157,7 +157,7 @@ def _scales(scales: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
         blocks = ", ".join(f"{scale:g}" for scale in row["blocks"])
         yield (
             f"    from {row['labels']:<4} weights {blocks}; slope {row['slope']:g}; "
-            f"bias {row['bias']:g}; share of the full fit {row['trust']:g}"
+            f"bias {row['bias']:g}; share of the full fit {row['mixing']:g}"
         )
 
 

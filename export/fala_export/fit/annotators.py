@@ -95,7 +95,7 @@ def learn_scales(
     used = rows.take(drawn)
     # Many annotators label the same examples: compute the inputs once.
     (*examples, _), positions = coded(used.examples)
-    words = head.words(examples)
+    words = head.ngrams(examples)
     training, names = scales.annotated_set(
         head,
         head.inputs(examples, embeddings)[positions],

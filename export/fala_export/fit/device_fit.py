@@ -19,7 +19,7 @@ def fit_personal(
     *,
     logits: ArrayLike | None = None,
     labels: ArrayLike | None = None,
-    words: SparseRows | None = None,
+    ngrams: SparseRows | None = None,
 ) -> PersonalModel:
     """Fit a personal model to given embeddings, without a device: the one fit of the device.
 
@@ -30,7 +30,7 @@ def fit_personal(
             the label counts.
         labels: Class shares or numbers, shape (n, C), NaN where there is none; see
             ``Head.label_shares``.
-        words: Their n-grams, where the head has a lexical view; see ``Head.words``.
+        ngrams: Their n-grams, where the head has a lexical view; see ``Head.ngrams``.
 
     Raises:
         DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
@@ -51,13 +51,13 @@ def fit_personal(
     columns = head.weight.shape[1]
     if inputs.ndim != 2 or inputs.shape[1] != columns:
         raise DataError(f"inputs of shape (n, {columns}) expected, not {inputs.shape}")
-    if (words is None) != (head.lexical is None):
+    if (ngrams is None) != (head.lexical is None):
         raise DataError(
-            "words go with a head that has a lexical view, and with no other: see Head.words"
+            "n-grams go with a head that has a lexical view, and with no other: see Head.ngrams"
         )
-    if words is not None and len(words) != len(inputs):
-        raise DataError(f"{counted(len(inputs), 'input')}, but the words of {len(words)}")
-    blocks = blocks_of(head, Inputs(inputs), words)
+    if ngrams is not None and len(ngrams) != len(inputs):
+        raise DataError(f"{counted(len(inputs), 'input')}, but the n-grams of {len(ngrams)}")
+    blocks = blocks_of(head, Inputs(inputs), ngrams)
     training = TrainingSet(
         blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
         head.link,

@@ -60,7 +60,9 @@ def cross_fitted_logits(
         DataError: The rows have one document, or two thirds of them have one label.
     """
     if was_trained(bundle):
-        logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+        logits = head.vendor_model().logits(
+            head.inputs(examples, embeddings), head.ngrams(examples)
+        )
         return np.asarray(logits, dtype=np.float64)
     penalties = _penalties(_training(bundle), len(head.parts) + 1)
     return logits_of_left_out(

@@ -29,5 +29,5 @@ def expected_answers(backbone: Backbone, head: Head) -> dict[str, Any]:
     embeddings = dict(zip(_TEXTS, backbone.encode(_TEXTS), strict=True))
     matching = head.task == MATCHING
     examples = [Match((text,), text) if matching else text for text in _TEXTS]
-    z = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+    z = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
     return {"texts": list(_TEXTS), "logits": np.round(z, _DIGITS).astype(float).tolist()}

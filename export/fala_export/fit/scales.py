@@ -51,7 +51,7 @@ def annotated_set(
     Args:
         head: The head.
         inputs: ``Head.inputs``, shape (n, D).
-        words: ``Head.words``.
+        words: ``Head.ngrams``.
         logits: ``cross_fitted_logits``, shape (n, C).
         labels: ``Head.label_shares``, shape (n, C).
         names: Each row's annotator.
@@ -121,7 +121,7 @@ def choose_scales(
     its neighbours: the loss has one minimum, as a too small and a too large scale are both worse.
     A scale changes only if the loss falls by more than two standard errors over people: with few of
     them the defaults, which are from many data sets, are better than what these people show by
-    chance. Last, the trust is chosen likewise.
+    chance. Last, the mixing weight is chosen likewise.
 
     Args:
         people: ``training_sets``, of two people or more.
@@ -157,12 +157,12 @@ def choose_scales(
         if best == before:
             break
     tick((trials(len(blocks)) - len(known)) * len(people))
-    trust, shares = start.trust, tuple(sorted({*MIXING_SHARES, start.trust}))
+    mixing, shares = start.mixing, tuple(sorted({*MIXING_SHARES, start.mixing}))
     of_shares = dict(zip(shares, by_share(best, shares).T, strict=True))
     for share, loss in of_shares.items():
-        if _is_lower(loss, of_shares[trust]):
-            trust = share
-    return replace(Scales.of_numbers(best), trust=trust, labels=labels)
+        if _is_lower(loss, of_shares[mixing]):
+            mixing = share
+    return replace(Scales.of_numbers(best), mixing=mixing, labels=labels)
 
 
 def beside_vendor(scales: Scales) -> Scales:

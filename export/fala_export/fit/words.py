@@ -74,7 +74,7 @@ def add_words(
         raise DataError("words need rows that were not trained on, and there are none")
     logits = head.vendor_model().logits(head.inputs(examples, embeddings))
     lexical_head = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
-    words = lexical_head.words(examples)
+    words = lexical_head.ngrams(examples)
     word_logits = np.zeros_like(logits) if words is None else words.times(lexical.weight)
     features = np.stack([logits, word_logits], axis=2).astype(np.float64)
     shares = head.label_shares(labels)

@@ -126,7 +126,7 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         See ``measure_logits``.
     """
     examples = [row.example for row in rows]
-    inputs, words = head.inputs(examples, embeddings), head.words(examples)
+    inputs, words = head.inputs(examples, embeddings), head.ngrams(examples)
     return measure_logits(head, rows, head.vendor_model().logits(inputs, words))
 
 

@@ -99,8 +99,8 @@ def run_user(
     """
     train, test = rows.users[user].train, rows.users[user].test
     examples = test.examples.tolist()
-    old_inputs = old.head.inputs(examples, old.embeddings), old.head.words(examples)
-    new_inputs = new.head.inputs(examples, new.embeddings), new.head.words(examples)
+    old_inputs = old.head.inputs(examples, old.embeddings), old.head.ngrams(examples)
+    new_inputs = new.head.inputs(examples, new.embeddings), new.head.ngrams(examples)
     if positive is None and rows.link == LABELS:
         positive = natural_positive(rows.labels)
     truth = Truth(new.head, test.row_labels, positive)

@@ -165,7 +165,7 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
     """
     rows = [rows[position] for position in evenly(len(rows), MOST_ROWS).tolist()]
     examples = [row.example for row in rows]
-    inputs, words = head.inputs(examples, embeddings), head.words(examples)
+    inputs, words = head.inputs(examples, embeddings), head.ngrams(examples)
     shares = head.label_shares([row.label for row in rows])
     logits = head.vendor_model().logits(inputs, words).astype(np.float64)
     people = rows_by_name([row.user for row in rows], LEAST_ROWS)
@@ -174,7 +174,7 @@ def play(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> 
         first, second = np.array_split(np.random.default_rng(0).permutation(people[name]), 2)
         for learned, scored in ((first, second), (second, first)):
             taken = [None if words is None else words.take(half) for half in (learned, scored)]
-            personal = fit_personal(head, inputs[learned], labels=shares[learned], words=taken[0])
+            personal = fit_personal(head, inputs[learned], labels=shares[learned], ngrams=taken[0])
             logits[scored] = personal.logits(inputs[scored], taken[1])
             halves.append(scored)
     truth = np.array([head.names.index(str(row.label)) for row in rows])

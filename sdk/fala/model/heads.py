@@ -169,7 +169,7 @@ class Head:
         candidate = len(self.parts) > 1
         return example_inputs(examples, embeddings, self.dimension, self.query, candidate=candidate)
 
-    def words(
+    def ngrams(
         self, examples: Sequence[Example], last: CachedRows | None = None
     ) -> SparseRows | None:
         """Return the n-grams of some texts, or of matches' candidates; None without a lexical view.
@@ -195,15 +195,15 @@ class Head:
     @property
     def constant(self) -> bool:
         """Whether all examples have the same logits, so that it knows nothing of the labels."""
-        has_words = self.lexical is not None and self.lexical.weight.any()
-        return not has_words and not self.weight.any()
+        has_ngrams = self.lexical is not None and self.lexical.weight.any()
+        return not has_ngrams and not self.weight.any()
 
     @property
     def described(self) -> str:
         """The head's task and labels, in words."""
         return f"{self.task} with {self.link.described(self.labels)}"
 
-    def without_words(self) -> Head:
+    def without_ngrams(self) -> Head:
         """Return the same head without its lexical view."""
         return self._changed(self.labels, self.weight, self.bias, None)
 
@@ -325,7 +325,7 @@ class Head:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnWords:
+class OwnNgrams:
     """A user's weights v of n-grams: the vendor's weights times a factor, and some of the user's.
 
     A fit gives the n-grams of the user's texts weights of their own. All other weights keep the
@@ -346,7 +346,7 @@ class OwnWords:
             object.__setattr__(self, name, _read_only(getattr(self, name)))
 
     @classmethod
-    def of(cls, weight: Vectors, vendor: Vectors) -> OwnWords:
+    def of(cls, weight: Vectors, vendor: Vectors) -> OwnNgrams:
         """Return a weight v, shape (C, buckets), in this form, to float32's precision.
 
         Args:
@@ -392,7 +392,7 @@ class OwnWords:
 
 
 class PersonalModel:
-    """A head with a user's own weights omega, v and bias b: z = omega . x + v . words + b.
+    """A head with a user's own weights omega, v and bias b: z = omega . x + v . ngrams + b.
 
     The paper's personal matrix is theta = omega / w. Its product with the head's weights is stored
     instead, so that the vendor's weights may be tiny, or 0.
@@ -401,12 +401,12 @@ class PersonalModel:
         head: The vendor's head.
         weight: omega, shape (C, D).
         bias: b, shape (C,).
-        lexical: v for a head with a lexical view, as an array (C, buckets) or as ``OwnWords``; None
-            takes the vendor's.
+        lexical: v for a head with a lexical view, as an array (C, buckets) or as ``OwnNgrams``;
+            None takes the vendor's.
 
     Attributes:
         head, weight, bias: The arguments, in float32.
-        words: v in short; None if it is the vendor's, or the head has no lexical view.
+        ngrams: v in short; None if it is the vendor's, or the head has no lexical view.
 
     Raises:
         DataError: If a shape does not fit the head, or a number is not finite in float32.
@@ -417,12 +417,12 @@ class PersonalModel:
         head: Head,
         weight: NDArray[Any],
         bias: NDArray[Any],
-        lexical: NDArray[Any] | OwnWords | None = None,
+        lexical: NDArray[Any] | OwnNgrams | None = None,
     ) -> None:
         if not isinstance(head, Head):
             raise UsageError(f"head must be a Head, not {type_of(head)}")
         check_arrays(weight=weight, bias=bias)
-        if lexical is not None and not isinstance(lexical, OwnWords):
+        if lexical is not None and not isinstance(lexical, OwnNgrams):
             check_arrays(lexical=lexical)
         if weight.shape != head.weight.shape or bias.shape != head.bias.shape:
             raise DataError(
@@ -433,16 +433,16 @@ class PersonalModel:
         with np.errstate(over="ignore", invalid="ignore"):
             self.weight: Vectors = _read_only(weight.astype(np.float32))
             self.bias: Vectors = _read_only(bias.astype(np.float32))
-            self.words = self._in_short(lexical)
+            self.ngrams = self._in_short(lexical)
             parts = [part for part in (self.weight, self.bias, self.lexical) if part is not None]
         if not all(np.isfinite(part).all() for part in parts):
             raise DataError("the personal model is not finite in float32")
 
-    def _in_short(self, lexical: NDArray[Any] | OwnWords | None) -> OwnWords | None:
+    def _in_short(self, lexical: NDArray[Any] | OwnNgrams | None) -> OwnNgrams | None:
         vendor = self._vendor_lexical
-        if lexical is None or (isinstance(lexical, OwnWords) and vendor is not None):
+        if lexical is None or (isinstance(lexical, OwnNgrams) and vendor is not None):
             return lexical
-        if isinstance(lexical, OwnWords):
+        if isinstance(lexical, OwnNgrams):
             raise DataError("there are weights of n-grams for a head without a lexical view")
         if vendor is None or lexical.shape != vendor.shape:
             raise DataError(
@@ -450,7 +450,7 @@ class PersonalModel:
                 f"{'it has none' if vendor is None else vendor.shape}"
             )
         weight = lexical.astype(np.float32)
-        return None if np.array_equal(weight, vendor) else OwnWords.of(weight, vendor)
+        return None if np.array_equal(weight, vendor) else OwnNgrams.of(weight, vendor)
 
     @property
     def _vendor_lexical(self) -> Vectors | None:
@@ -460,7 +460,7 @@ class PersonalModel:
     def lexical(self) -> Vectors | None:
         """The weights v, (C, buckets), made anew by each access; None without a lexical view."""
         vendor = self._vendor_lexical
-        return vendor if vendor is None or self.words is None else self.words.dense(vendor)
+        return vendor if vendor is None or self.ngrams is None else self.ngrams.dense(vendor)
 
     @property
     def is_vendor(self) -> bool:
@@ -481,12 +481,12 @@ class PersonalModel:
         kind = "the vendor's own" if self.is_vendor else "personal"
         return f"<PersonalModel: {kind}, on {self.head!r}>"
 
-    def logits(self, inputs: Vectors, words: SparseRows | None = None) -> Vectors:
+    def logits(self, inputs: Vectors, ngrams: SparseRows | None = None) -> Vectors:
         """Return Z of n examples, shape (n, C).
 
         Args:
             inputs: ``Head.inputs``, shape (n, D).
-            words: ``Head.words``.
+            ngrams: ``Head.ngrams``.
 
         Raises:
             DataError: If the head has a lexical view but there are no n-grams.
@@ -494,17 +494,17 @@ class PersonalModel:
         z = inputs @ self.weight.T + self.bias
         if (vendor := self._vendor_lexical) is None:
             return z
-        if words is None:
-            raise DataError("this head has a lexical view: pass the examples' words, Head.words")
-        buckets = words.buckets
-        weight = vendor[:, buckets] if self.words is None else self.words.at(vendor, buckets)
-        return np.asarray(z + words.times_entries(weight), dtype=np.float32)
+        if ngrams is None:
+            raise DataError("this head has a lexical view: pass the examples' n-grams, Head.ngrams")
+        buckets = ngrams.buckets
+        weight = vendor[:, buckets] if self.ngrams is None else self.ngrams.at(vendor, buckets)
+        return np.asarray(z + ngrams.times_entries(weight), dtype=np.float32)
 
     def probabilities(
-        self, inputs: Vectors, words: SparseRows | None = None
+        self, inputs: Vectors, ngrams: SparseRows | None = None
     ) -> NDArray[np.float64]:
         """Return probabilities of labels or tags, or values of a rating, (n, number of labels)."""
-        return self.head.link.values(self.logits(inputs, words))
+        return self.head.link.values(self.logits(inputs, ngrams))
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:

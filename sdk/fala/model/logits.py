@@ -40,5 +40,5 @@ def _logits(model: PersonalModel, encode: Encode, examples: Sequence[Example]) -
     texts, head = unique_texts(examples), model.head
     embeddings = dict(zip(texts, encode(texts), strict=True))
     with np.errstate(over="ignore", invalid="ignore"):  # overflow becomes infinite
-        z = model.logits(head.inputs(examples, embeddings), head.words(examples))
+        z = model.logits(head.inputs(examples, embeddings), head.ngrams(examples))
     return np.asarray(z, dtype=np.float32)

@@ -21,7 +21,7 @@ class Scales:
         blocks: The scales of the weights, one for each block of features.
         slope: The scale of the slope.
         bias: The scale of the bias.
-        trust: The personal model's share of the full fit where the user's own labels do not
+        mixing: The personal model's share of the full fit where the user's own labels do not
             contradict, from 0 (the calibrated model) to 1.
         labels: The number of labels from which on these scales are used.
     """
@@ -29,7 +29,7 @@ class Scales:
     blocks: tuple[float, ...]
     slope: float
     bias: float
-    trust: float = 1.0
+    mixing: float = 1.0
     labels: int = 0
 
     @property
@@ -47,7 +47,7 @@ class Scales:
         """Return the scales as an object of a manifest."""
         return {
             "labels": self.labels, "blocks": [*self.blocks], "slope": self.slope,
-            "bias": self.bias, "trust": self.trust,
+            "bias": self.bias, "mixing": self.mixing,
         }  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def scales_of(details: object) -> tuple[Scales, ...] | None:
     table = tuple(
         Scales(
             tuple(map(float, row["blocks"])), float(row["slope"]), float(row["bias"]),
-            float(row["trust"]), row["labels"],
+            float(row["mixing"]), row["labels"],
         )
         for row in details
     )  # fmt: skip
@@ -82,15 +82,15 @@ def scales_of(details: object) -> tuple[Scales, ...] | None:
 
 
 def _is_row(details: object) -> bool:
-    names = {"labels", "blocks", "slope", "bias", "trust"}
+    names = {"labels", "blocks", "slope", "bias", "mixing"}
     if not isinstance(details, dict) or set(details) != names:
         return False
-    blocks, labels, trust = details["blocks"], details["labels"], details["trust"]
+    blocks, labels, mixing = details["blocks"], details["labels"], details["mixing"]
     if not isinstance(blocks, list) or not isinstance(labels, int):
         return False
     scales = [*blocks, details["slope"], details["bias"]]
     within = all(_is_number(scale, LARGEST_SCALE) for scale in scales)
-    return within and _is_number(trust, 1) and _is_number(labels, 2**31 - 1)
+    return within and _is_number(mixing, 1) and _is_number(labels, 2**31 - 1)
 
 
 def _is_number(value: object, most: float) -> bool:

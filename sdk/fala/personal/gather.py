@@ -206,7 +206,7 @@ def gather(reading: Reading, space: Space) -> GatheredRows:
         if row.id in space.differences:
             differences[position] = space.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
-    ngrams = head.words(examples, reading.ngrams)
+    ngrams = head.ngrams(examples, reading.ngrams)
     blocks = blocks_of(head, inputs, ngrams)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return GatheredRows(
@@ -278,7 +278,7 @@ def old_logits(reading: Reading, slot: Slot) -> OldLogits:
     ]
     head = slot.model.head
     examples = [row.stored for row in rows]
-    inputs, ngrams = head.inputs(examples, embeddings), head.words(examples, reading.ngrams)
+    inputs, ngrams = head.inputs(examples, embeddings), head.ngrams(examples, reading.ngrams)
     ids = [row.id for row in rows]
     logits = dict(zip(ids, slot.model.logits(inputs, ngrams), strict=True))
     vendor = dict(zip(ids, head.vendor_model().logits(inputs, ngrams), strict=True))

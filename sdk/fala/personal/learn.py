@@ -273,7 +273,7 @@ class Learner:
             return None
         model, active = snapshot.model, snapshot.active.record
         if record.decision != "vendor":  # the vendor's model stays until the next full fit
-            mixed = last.state.model(record.trust)
+            mixed = last.state.model(record.mixing)
             model = personal_of(snapshot.head, mixed.weights, mixed.bias)
         record = replace(last.record, further=further)
         slot = snapshot.active.fitted(model, active.loss, record)
@@ -319,7 +319,7 @@ class Learner:
             rows.training,
             Scales.of_numbers(record.scales),
             rows.logits(snapshot.model),
-            record.trust,
+            record.mixing,
         )
         return _fit_of(snapshot, rows, record, state, "added to the last fit")
 

@@ -59,7 +59,7 @@ class Refit:
         if self.fit is None:
             return None
         verdict = self.verdict
-        return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.trust, self.scales)
+        return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.mixing, self.scales)
 
 
 def space_of(snapshot: Snapshot) -> Space:
@@ -125,12 +125,12 @@ def fit_rows(rows: GatheredRows, *, left_out_only: bool = False) -> Refit:
     verdict = decide(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
         None if space.head.constant else result.vendor[labelled], training.link,
-        result.scales.trust,
+        result.scales.mixing,
     )  # fmt: skip
     if verdict.decision == "vendor":
         model, left_out = space.head.vendor_model(), result.vendor
     else:
-        chosen = result.personal(verdict.trust)
+        chosen = result.personal(verdict.mixing)
         model, left_out = personal_of(space.head, chosen.weights, chosen.bias), chosen.left_out
     losses = training.link.losses(labels, left_out[labelled])
     loss = float(losses.mean()) if len(losses) else None

@@ -34,9 +34,9 @@ from fala.text.ngrams import BUCKETS
 #: (``device_sim/results/README.md``). The head's logits are constant, so there is no slope. N-grams
 #: give a model before a new encoder has encoded any text, and lower the error rate beside a weak
 #: encoder.
-BLOCK_SCALE, WORDS_SCALE, BIAS_SCALE, TRUST = 3.0, 3.0, 1.0, 0.7
+BLOCK_SCALE, NGRAMS_SCALE, BIAS_SCALE, MIXING = 3.0, 3.0, 1.0, 0.7
 #: The most logits of a head with n-grams, each of which takes 64 KB of a file.
-MOST_WITH_WORDS = 32
+MOST_WITH_NGRAMS = 32
 #: The standard deviation of a rating's noise, as a share of the rating's range.
 RATING_NOISE = 0.25
 #: The name of a rating in the head.
@@ -52,14 +52,14 @@ class OwnRelease:
         task: The kind of examples.
         labels: The labels, or the rating's name.
         link: The meaning of the logits.
-        words: Whether n-grams count as well, if the examples are texts and the labels are few.
+        ngrams: Whether n-grams count as well, if the examples are texts and the labels are few.
     """
 
     encoder: OwnEncoder
     task: str
     labels: tuple[HeadLabel, ...]
     link: Link
-    words: bool = True
+    ngrams: bool = True
 
     @property
     def head(self) -> Head:
@@ -69,7 +69,7 @@ class OwnRelease:
         weight = np.zeros((logits, self.encoder.dimension), np.float32)
         bias = np.full(logits, middle, np.float32)
         lexical = None
-        if self.words and self.encoder.texts and logits <= MOST_WITH_WORDS:
+        if self.ngrams and self.encoder.texts and logits <= MOST_WITH_NGRAMS:
             # All n-grams count the same, because a user's texts are too few to tell which are rare.
             weights = np.zeros((logits, BUCKETS), np.float32)
             lexical = Lexical(np.ones(BUCKETS, np.float32), weights)
@@ -84,8 +84,8 @@ class OwnRelease:
             BundleError: If the labels are too many or too long.
         """
         head = self.head
-        blocks = (BLOCK_SCALE,) if head.lexical is None else (BLOCK_SCALE, WORDS_SCALE)
-        scales = Scales(blocks, 0.0, BIAS_SCALE, TRUST)
+        blocks = (BLOCK_SCALE,) if head.lexical is None else (BLOCK_SCALE, NGRAMS_SCALE)
+        scales = Scales(blocks, 0.0, BIAS_SCALE, MIXING)
         with temporary_folder() as folder:
             path = folder / "own.fala"
             details = {"scales": [scales.to_details()]}
@@ -119,8 +119,8 @@ def on_encoder(task: Task, encoder: OwnEncoder, *, named: bool) -> OwnRelease:
             _check_same(bundle, encoder, named=named)
     before = active.release.bundle.encoder
     folder.encoders.add(encoder.name, encoder.function, encoder.name if before is None else before)
-    head, words = active.head, folder.store.texts.kept
-    return OwnRelease(encoder, head.task, head.labels, head.link, words)
+    head, ngrams = active.head, folder.store.texts.kept
+    return OwnRelease(encoder, head.task, head.labels, head.link, ngrams)
 
 
 def with_labels(task: Task, labels: Sequence[HeadLabel]) -> OwnRelease | None:

@@ -38,7 +38,7 @@ class Slot:
             DataError: If the model does not fit the release, or is not the one that was stored.
         """
         head = release.head.in_order(record.labels)
-        model = PersonalModel(head, record.weight, record.bias, record.words)
+        model = PersonalModel(head, record.weight, record.bias, record.ngrams)
         if record.backbone != release.bundle.backbone_digest:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
@@ -123,7 +123,7 @@ def slot_record(
         model=model_digest(bundle, model),
         teacher=teacher,
         labels=model.head.names,
-        words=model.words,
+        ngrams=model.ngrams,
         loss=loss,
         fit=fit,
     )

@@ -111,8 +111,8 @@ class Verdict:
     Attributes:
         decision: The model to activate.
         reason: The reason for the decision, in words.
-        trust: The model's share of the way from the recalibrated model to the full fit; one share
-            per tag.
+        mixing: The mixing weight: the share of the way from the recalibrated model to the full fit;
+            one share per tag for tags.
         measure: The kind of loss; empty if there are too few labels to compare models.
         losses: The mean leave-one-out loss of each candidate, in nats; empty likewise.
         scores: For ratings, the leave-one-out ``"rmse"`` and ``"rank_correlation"`` of the chosen
@@ -121,7 +121,7 @@ class Verdict:
 
     decision: Decision
     reason: str
-    trust: PerTag = 0.0
+    mixing: PerTag = 0.0
     measure: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def decide(
     calibrated: Floats,
     vendor: Floats | None,
     link: Link = LABELS,
-    trust: float = 1.0,
+    mixing: float = 1.0,
 ) -> Verdict:
     """Choose the active model by leave-one-out logits.
 
@@ -162,7 +162,7 @@ def decide(
         vendor: The vendor's own logits. None if its head knows nothing: such a head would decide by
             a coin, so it is no candidate.
         link: The meaning of the logits.
-        trust: The expected share of the full fit.
+        mixing: The expected mixing weight, a share of the full fit.
     """
     count, logits = labels.shape
     tags = link.kind == "tags"
@@ -174,7 +174,7 @@ def decide(
         return {name: of_part.losses(labels[:, part], z[:, part]) for name, z in models.items()}
 
     # Without labels the fit follows old logits, whose model was chosen when they were made.
-    shares = np.full(logits, trust if count else 1.0)
+    shares = np.full(logits, mixing if count else 1.0)
     personal = calibrated + shares * (full - calibrated)
     models: dict[Decision, Floats] = {"personal": personal, "calibrated": calibrated}
     if tags:

@@ -79,9 +79,9 @@ class Fit:
         """The cost of the full fit; None without evidence."""
         return None if self.state is None else self.state.minimum.work
 
-    def personal(self, trust: PerTag) -> Candidate:
+    def personal(self, mixing: PerTag) -> Candidate:
         """Return the interpolation, by a share, from the recalibrated model to the full fit."""
-        return self.calibrated.towards(self.full, trust)
+        return self.calibrated.towards(self.full, mixing)
 
 
 @one_blas_thread()
@@ -160,7 +160,7 @@ class State:
     @classmethod
     @one_blas_thread()
     def of_model(
-        cls, training: TrainingSet, scales: Scales, logits: Floats, trust: PerTag
+        cls, training: TrainingSet, scales: Scales, logits: Floats, mixing: PerTag
     ) -> State:
         """Return the state of a model that was fitted earlier, found from its logits.
 
@@ -171,7 +171,7 @@ class State:
             training: The examples of that fit, and perhaps a few others.
             scales: The scales of that fit.
             logits: The model's logits of the examples, shape (n, C).
-            trust: The model's share of the full fit; see ``Fit.personal``.
+            mixing: The mixing weight, the model's share of the full fit; see ``Fit.personal``.
         """
         vendor = training.vendor_logits()
         gaussian = gaussian_around(training, vendor, scales)
@@ -180,7 +180,7 @@ class State:
         evidence = evidence_of(used, beside_labels=bool(training.labelled.any()))
         problem = shortest(gaussian.problem(used, own, evidence))
         point, plain = calibrate(gaussian, own, evidence)
-        shares = np.asarray(trust, dtype=np.float64)
+        shares = np.asarray(mixing, dtype=np.float64)
         # The model is between the calibrated one and the full fit.
         full = plain.z + (logits[chosen] - plain.z) / np.maximum(shares, _LEAST_TRUST)
         start = -problem.gather(evidence.gradient(full, evidence.mean(full)))
@@ -260,10 +260,10 @@ class State:
         return len(self.vendor)
 
     @one_blas_thread()
-    def model(self, trust: PerTag) -> Candidate:
+    def model(self, mixing: PerTag) -> Candidate:
         """Return the interpolation from the recalibrated model to the full fit, without logits."""
         point = self.minimum.lifted if self.point is None else self.point
-        return self.gaussian.model(self.plain).towards(self.gaussian.model(point), trust)
+        return self.gaussian.model(self.plain).towards(self.gaussian.model(point), mixing)
 
 
 def _stacked(problem: Problem[Any], new: Problem[JointRows]) -> Problem[Any]:

@@ -124,13 +124,13 @@ class TrainingSet:
         )
 
 
-def blocks_of(head: Head, inputs: Inputs, words: SparseRows | None) -> tuple[Block, ...]:
+def blocks_of(head: Head, inputs: Inputs, ngrams: SparseRows | None) -> tuple[Block, ...]:
     """Return the blocks of a fit: the parts of the inputs, then the n-grams.
 
     Args:
         head: The head.
         inputs: The head's inputs of n examples.
-        words: The examples' n-grams; None if the head has no lexical view.
+        ngrams: The examples' n-grams; None if the head has no lexical view.
     """
     if len(head.parts) == 1:
         blocks = [Block(inputs, head.weight)]
@@ -138,8 +138,8 @@ def blocks_of(head: Head, inputs: Inputs, words: SparseRows | None) -> tuple[Blo
         blocks = [
             Block(Inputs(inputs.coordinates[:, part]), head.weight[:, part]) for part in head.parts
         ]
-    if head.lexical is not None and words is not None:
-        blocks.append(Block(words, head.lexical.weight))
+    if head.lexical is not None and ngrams is not None:
+        blocks.append(Block(ngrams, head.lexical.weight))
     return tuple(blocks)
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from fala.base.errors import DeviceError
 
 #: The version, in SQLite's ``user_version``. Raise it with every change to the tables.
-VERSION = 3
+VERSION = 4
 
 #: The largest version that is not considered damage.
 _LARGEST_VERSION = 100
@@ -84,7 +84,7 @@ _SCHEMA = """
         fit_examples INTEGER,
         fit_further INTEGER,
         fit_decision TEXT,
-        fit_trust REAL,
+        fit_mixing REAL,
         fit_scales BLOB,
         replaced_at INTEGER,
         replaced_data INTEGER,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.base.errors import DeviceError, UnknownAdapterError, model_changed
-from fala.model.heads import OwnWords
+from fala.model.heads import OwnNgrams
 from fala.model.links import PerTag
 from fala.store.columns import (
     blob,
@@ -36,7 +36,7 @@ SLOTS = ("a", "b")
 _COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher",
     "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
-    "fit_decision", "fit_trust", "fit_scales", "replaced_at", "replaced_data", "replaced_fit_data",
+    "fit_decision", "fit_mixing", "fit_scales", "replaced_at", "replaced_data", "replaced_fit_data",
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ class FitRecord:
         fitted: Number of examples in the last full fit.
         further: Number of examples that were added since.
         decision: The name of the compared model that was chosen; see ``fala.solver.decision``.
-        trust: The mixing weight: the model's share of the full fit, one per tag for tags.
+        mixing: The mixing weight: the model's share of the full fit, one per tag for tags.
         scales: The prior scales of the blocks, the slope and the bias.
     """
 
@@ -94,7 +94,7 @@ class FitRecord:
     fitted: int
     further: int
     decision: str
-    trust: PerTag
+    mixing: PerTag
     scales: tuple[float, ...]
 
 
@@ -112,7 +112,7 @@ class SlotRecord:
         teacher: The digest of the personal model whose stored logits the fit used; None if none
             did.
         labels: The labels, in the device's order.
-        words: The user's own weights of n-grams; None if they are the vendor's, or there are none.
+        ngrams: The user's own weights of n-grams; None if they are the vendor's, or there are none.
         loss: The leave-one-out cross-entropy on the labelled examples; None if unknown.
         fit: The record of the fit; None if unknown.
         replacement: The replacement that installed the slot; None if unknown.
@@ -126,7 +126,7 @@ class SlotRecord:
     model: str
     labels: tuple[str, ...]
     teacher: str | None = None
-    words: OwnWords | None = None
+    ngrams: OwnNgrams | None = None
     loss: float | None = None
     fit: FitRecord | None = None
     replacement: Replacement | None = None
@@ -373,7 +373,7 @@ def read_slot(db: sqlite3.Connection, name: str, codec: Codec) -> SlotRecord | N
         model=text(cells["model"]),
         teacher=optional_text(cells["teacher"]),
         labels=decode_labels(cells["labels"]),
-        words=_words(weights.get("buckets"), weights.get("lexical"), len(bias)),
+        ngrams=_ngrams(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
         fit=_decode_fit(cells),
         replacement=_decode_replacement(cells),
@@ -405,13 +405,13 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
         "labels": json.dumps(record.labels),
         "loss": None if record.loss is None else float(record.loss),
     }
-    if (words := record.words) is not None:
-        cells["buckets"] = words.buckets.astype("<u2").tobytes()
-        cells["lexical"] = encode_floats(np.column_stack([words.factor, words.weight]))
+    if (ngrams := record.ngrams) is not None:
+        cells["buckets"] = ngrams.buckets.astype("<u2").tobytes()
+        cells["lexical"] = encode_floats(np.column_stack([ngrams.factor, ngrams.weight]))
     if (fit := record.fit) is not None:
         cells["fit_data"], cells["fit_examples"] = fit.data, fit.fitted
         cells["fit_further"], cells["fit_decision"] = fit.further, fit.decision
-        cells["fit_trust"] = encode_cell(fit.trust)
+        cells["fit_mixing"] = encode_cell(fit.mixing)
         cells["fit_scales"] = np.array(fit.scales, "<f8").tobytes()
     if (replacement := record.replacement) is not None:
         cells["replaced_at"], cells["replaced_data"] = replacement.generation, replacement.data
@@ -424,14 +424,14 @@ def _context(cells: Mapping[str, object], column: str) -> tuple[object, ...]:
     return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
 
-def _words(buckets: bytes | None, weight: bytes | None, logits: int) -> OwnWords | None:
+def _ngrams(buckets: bytes | None, weight: bytes | None, logits: int) -> OwnNgrams | None:
     if buckets is None and weight is None:
         return None
     touched = np.frombuffer(blob(buckets), "<u2")
     if (np.diff(touched.astype(np.int64)) <= 0).any():
         raise ValueError("the n-grams are not in order")
     values = floats(weight).reshape(logits, 1 + len(touched))
-    return OwnWords(values[:, 0], touched, values[:, 1:])
+    return OwnNgrams(values[:, 0], touched, values[:, 1:])
 
 
 def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
@@ -439,7 +439,7 @@ def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
     try:
         counts = whole(cells["fit_data"]), whole(cells["fit_examples"]), whole(cells["fit_further"])
         scales = np.frombuffer(blob(cells["fit_scales"]), "<f8").tolist()
-        shares = per_tag(cells["fit_trust"])
+        shares = per_tag(cells["fit_mixing"])
         if min(counts) < 0 or len(scales) < 3 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
             return None
         decision = text(cells["fit_decision"])

@@ -26,7 +26,7 @@ def test_a_head_with_words_is_read_as_written(tmp_path, labels):
     assert bundle.head() == head
     inputs = np.zeros((3, DIMENSION), np.float32)
     ours, theirs = (
-        each.vendor_model().logits(inputs, each.words(TEXTS)) for each in (head, bundle.head())
+        each.vendor_model().logits(inputs, each.ngrams(TEXTS)) for each in (head, bundle.head())
     )
     np.testing.assert_array_equal(ours, theirs)
     assert np.ptp(ours) > 0
@@ -88,7 +88,7 @@ def test_words_of_this_format_version_open():
 
 def row(labels=10, blocks=(1.0, 0.3), **changes):
     """Return a row of a release's table of scales, for a head of words."""
-    row = {"labels": labels, "blocks": list(blocks), "slope": 0, "bias": 0.5, "trust": 1}
+    row = {"labels": labels, "blocks": list(blocks), "slope": 0, "bias": 0.5, "mixing": 1}
     return {**row, **changes}
 
 
@@ -96,10 +96,10 @@ def test_scales_are_a_table_by_number_of_labels(tmp_path):
     release = tmp_path / "release.fala"
     bundle = write_word_vector_release(release, make_head(words=True))
     assert bundle.scales == ()
-    table = [row(10, trust=0.5), row(50, blocks=[2, 30.0]), row(51)]
+    table = [row(10, mixing=0.5), row(50, blocks=[2, 30.0]), row(51)]
     write_release(release, bundle, bundle.head(), {"scales": table})
     scales = Bundle.open(release).scales
-    assert scales[1] == Scales((2.0, 30.0), slope=0.0, bias=0.5, trust=1.0, labels=50)
+    assert scales[1] == Scales((2.0, 30.0), slope=0.0, bias=0.5, mixing=1.0, labels=50)
     assert [each.to_details() for each in scales] == table
     at = [scales_at(scales, labels).labels for labels in (0, 9, 10, 49, 50, 51, 10_000)]
     assert at == [10, 10, 10, 10, 50, 51, 51]
@@ -131,7 +131,7 @@ def nested(depth):
         [row(blocks=[-1, 1])], [row(blocks=["1", 1])], [row(blocks=[True, 1])],
         [row(blocks=[10_001, 1])], [row(blocks=[[1], 1])], [row(blocks="11")],
         [row(blocks={"0": 1})], [row(slope=-0.1)], [row(slope=None)], [row(bias=10**400)],
-        [row(bias=False)], [row(trust=1.1)], [row(trust=-0.1)], [row(trust=True)],
+        [row(bias=False)], [row(mixing=1.1)], [row(mixing=-0.1)], [row(mixing=True)],
         [row(other=1)], [{}], [{key: value for key, value in row().items() if key != "bias"}],
     ],
     ids=lambda wrong: repr(wrong)[:60],

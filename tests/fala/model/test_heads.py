@@ -6,7 +6,7 @@ import pytest
 from bundles import DIMENSION, make_head
 from fala.base.errors import DataError
 from fala.base.examples import MATCHING, Match
-from fala.model.heads import Head, OwnWords, PersonalModel
+from fala.model.heads import Head, OwnNgrams, PersonalModel
 from fala.text.ngrams import BUCKETS
 
 rng = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_own_weights_of_some_n_grams_are_those_of_all(own):
     weight = np.float32(1.5) * vendor
     chosen = np.sort(rng.choice(BUCKETS, own, replace=False))
     weight[:, chosen] += 1
-    words = OwnWords.of(weight, vendor)
+    words = OwnNgrams.of(weight, vendor)
     assert words.buckets.tolist() == chosen.tolist()
     for count in (0, 1, 40, 2000):
         buckets = np.concatenate([chosen[:7], rng.choice(BUCKETS, count)]).astype(np.int32)

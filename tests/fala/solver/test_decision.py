@@ -7,7 +7,7 @@ from fala.model.links import TAGS
 from fala.model.losses import cross_entropy
 from fala.solver.decision import MIN_LABELLED, can_judge, decide
 
-TRUSTS = [0.0, 0.5, 1.0]
+MIXINGS = [0.0, 0.5, 1.0]
 
 
 def shares_of(*labels):
@@ -22,13 +22,13 @@ def little(shape, seed=0):
     return 0.1 * np.random.default_rng(seed).normal(size=shape)
 
 
-@pytest.mark.parametrize("trust", TRUSTS[1:])
-def test_a_better_fit_is_personal_at_the_expected_share(trust):
+@pytest.mark.parametrize("mixing", MIXINGS[1:])
+def test_a_better_fit_is_personal_at_the_expected_share(mixing):
     shares = (np.random.default_rng(0).random((40, 1)) < 0.5).astype(float)
     full, calibrated = sure(shares), little(shares.shape)
-    verdict = decide(shares, full, calibrated, 2 * calibrated, trust=trust)
-    assert (verdict.decision, verdict.trust) == ("personal", trust)
-    between = calibrated + trust * (full - calibrated)
+    verdict = decide(shares, full, calibrated, 2 * calibrated, mixing=mixing)
+    assert (verdict.decision, verdict.mixing) == ("personal", mixing)
+    between = calibrated + mixing * (full - calibrated)
     assert verdict.losses == {
         "personal": pytest.approx(cross_entropy(shares, between).mean()),
         "calibrated": pytest.approx(cross_entropy(shares, calibrated).mean()),
@@ -38,13 +38,13 @@ def test_a_better_fit_is_personal_at_the_expected_share(trust):
     assert "on 40 examples, each left out" in verdict.reason
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-def test_a_worse_fit_keeps_the_vendors_ranking(trust):
+@pytest.mark.parametrize("mixing", MIXINGS)
+def test_a_worse_fit_keeps_the_vendors_ranking(mixing):
     shares = (np.random.default_rng(0).random((200, 1)) < 0.5).astype(float)
     calibrated = sure(shares, 0.1)
-    verdict = decide(shares, -sure(shares), calibrated, calibrated / 2, trust=trust)
-    assert (verdict.decision, verdict.trust) == ("calibrated", 0.0)
-    assert ("personal" in verdict.losses) == bool(trust)
+    verdict = decide(shares, -sure(shares), calibrated, calibrated / 2, mixing=mixing)
+    assert (verdict.decision, verdict.mixing) == ("calibrated", 0.0)
+    assert ("personal" in verdict.losses) == bool(mixing)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -54,7 +54,7 @@ def test_the_expected_model_is_kept_unless_another_is_better_by_a_standard_error
     calibrated = sure(shares, 0.3) + random.normal(size=shares.shape)
     full = calibrated + sure(shares, 0.2) + random.normal(size=shares.shape) * seed / 4
     vendor = calibrated + random.normal(size=shares.shape) / 3
-    verdict = decide(shares, full, calibrated, vendor, trust=0.5)
+    verdict = decide(shares, full, calibrated, vendor, mixing=0.5)
     models = {"personal": (full + calibrated) / 2, "calibrated": calibrated, "vendor": vendor}
     losses = {name: cross_entropy(shares, z) for name, z in models.items()}
     better = []
@@ -77,8 +77,8 @@ def test_a_head_that_knows_nothing_is_no_candidate():
 
 def test_without_a_label_the_old_logits_are_followed():
     none = np.empty((0, 1))
-    verdict = decide(none, none, none, none, trust=0.5)
-    assert (verdict.decision, verdict.trust) == ("personal", 1.0)
+    verdict = decide(none, none, none, none, mixing=0.5)
+    assert (verdict.decision, verdict.mixing) == ("personal", 1.0)
     assert verdict.reason == "0 labels are too few to judge by: the model follows the old logits"
 
 
@@ -93,13 +93,13 @@ def test_tags_are_chosen_one_by_one_and_then_together():
     shares = np.tile([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], (20, 1))  # none has the third
     full, plain = sure(shares), sure(shares, 0.2)
     full[:, 1] *= -1
-    verdict = decide(shares, full, plain, 0 * plain, link=TAGS, trust=0.5)
-    assert (verdict.decision, verdict.trust) == ("personal", (0.5, 0.0, 0.5))
+    verdict = decide(shares, full, plain, 0 * plain, link=TAGS, mixing=0.5)
+    assert (verdict.decision, verdict.mixing) == ("personal", (0.5, 0.0, 0.5))
     assert verdict.reason.startswith("2 of 3 tags are personal; ")
     assert "on the 2 with labels to judge by" in verdict.reason
     assert verdict.losses["vendor"] == pytest.approx(2 * np.log(2))
-    verdict = decide(shares, full, plain, sure(shares, 9.0), link=TAGS, trust=0.5)
-    assert (verdict.decision, verdict.trust) == ("vendor", (0, 0, 0))
+    verdict = decide(shares, full, plain, sure(shares, 9.0), link=TAGS, mixing=0.5)
+    assert (verdict.decision, verdict.mixing) == ("vendor", (0, 0, 0))
     assert verdict.reason.startswith("0 of 3 tags are personal; ")
 
 
@@ -110,13 +110,13 @@ def test_tags_are_chosen_one_by_one_and_then_together():
 def test_labels_of_both_classes_are_needed(positives, zeros, enough):
     shares = shares_of(*[1] * positives, *[0] * zeros)
     assert can_judge(shares) == enough
-    for trust in TRUSTS:
-        verdict = decide(shares, -sure(shares), sure(shares), sure(shares), trust=trust)
+    for mixing in MIXINGS:
+        verdict = decide(shares, -sure(shares), sure(shares), sure(shares), mixing=mixing)
         if enough:
             assert verdict.decision == "calibrated"
             continue
-        assert verdict.decision == ("personal" if trust else "calibrated")
-        assert (verdict.trust, verdict.losses, verdict.measure) == (trust, {}, "")
+        assert verdict.decision == ("personal" if mixing else "calibrated")
+        assert (verdict.mixing, verdict.losses, verdict.measure) == (mixing, {}, "")
         assert f"{positives + zeros} labels are too few" in verdict.reason
 
 

@@ -162,7 +162,7 @@ def test_the_default_rows_follow_the_last_row_of_a_release():
         return scales_for(rows, replace(training, labels=some))
 
     few, many = default_scales(training.blocks)
-    assert (few.labels, many.labels, few.trust, many.trust) == (0, 100, 1, 1)
+    assert (few.labels, many.labels, few.mixing, many.mixing) == (0, 100, 1, 1)
     assert at(5) == at(10) == table[0]
     assert at(20) == at(99) == table[1]
     assert (at(100), at(230)) == (many, many)

@@ -116,10 +116,10 @@ LARGE = [
 ]  # fmt: skip
 
 
-def restored(training, fitted, trust=1.0):
+def restored(training, fitted, mixing=1.0):
     """Return the state of a fit, from its model's logits in float32."""
     logits = answers(training, fitted).astype(np.float32)
-    return State.of_model(training, fitted.scales, logits, trust)
+    return State.of_model(training, fitted.scales, logits, mixing)
 
 
 @pytest.mark.parametrize("largest", [2_000, 100], ids=["examples", "blocks"])
@@ -135,16 +135,16 @@ def test_a_state_is_restored_from_the_models_logits(case, largest, monkeypatch):
     assert state.count == 240
 
 
-@pytest.mark.parametrize("trust", [0.5, 0.0])
-def test_a_state_is_restored_from_a_model_of_less_trust(trust):
+@pytest.mark.parametrize("mixing", [0.5, 0.0])
+def test_a_state_is_restored_from_a_model_of_less_mixing(mixing):
     training = make_training(n=240, words=100)
     first = still(training)
-    chosen = first.personal(trust)
+    chosen = first.personal(mixing)
     logits = sum(
         replace(block, weight=weight.astype(np.float32)).logits()
         for block, weight in zip(training.blocks, chosen.weights, strict=True)
     )
-    state = State.of_model(training, first.scales, logits + chosen.bias, trust)
+    state = State.of_model(training, first.scales, logits + chosen.bias, mixing)
     np.testing.assert_allclose(logits_of(state, training), answers(training, first), atol=2e-4)
 
 

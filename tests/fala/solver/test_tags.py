@@ -36,14 +36,14 @@ def test_tags_are_fitted_and_judged_like_heads_of_two_labels(case):
     training.labels[:, 1] = np.where(np.isnan(training.labels[:, 1]), np.nan, 0.0)
     fitted = fit(training)
     verdict = verdict_of(training, fitted)
-    chosen = fitted.personal(verdict.trust)
+    chosen = fitted.personal(verdict.mixing)
     binary = []
     for column in range(3):
         single = tag_of(training, column)
         alone = fit(single)
         binary.append(verdict_of(single, alone))
-        assert verdict.trust[column] == binary[-1].trust
-        theirs = alone.personal(binary[-1].trust)
+        assert verdict.mixing[column] == binary[-1].mixing
+        theirs = alone.personal(binary[-1].mixing)
         for ours, weights in zip(chosen.weights, theirs.weights, strict=True):
             np.testing.assert_allclose(ours[column], weights[0], atol=1e-7)
         np.testing.assert_allclose(chosen.left_out[:, column], theirs.left_out[:, 0], atol=1e-7)

@@ -147,7 +147,7 @@ def test_a_matcher_uses_the_candidate_and_its_words(backbone, tmp_path, released
     assert head.weight.shape == (1, 2 * backbone.dimension)
     assert head.dimension == backbone.dimension
     embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
-    z = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+    z = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
     truth = np.array([[float(label)] for label in labels])
     assert cross_entropy(truth, z).mean() < 0.45
     write_release(tmp_path / "m.fala", released, head, {})
@@ -165,7 +165,7 @@ def test_a_matcher_uses_the_candidate_and_its_words(backbone, tmp_path, released
 )
 def test_very_few_rows(backbone, documents, labels):
     head = fit_head(backbone, documents, labels)
-    z = head.vendor_model().logits(backbone.encode(documents), head.words(documents))
+    z = head.vendor_model().logits(backbone.encode(documents), head.ngrams(documents))
     assert np.isfinite(z).all() and np.abs(z).max() < 20
 
 
@@ -186,7 +186,7 @@ def test_word_weights_are_scaled_on_held_out_rows(backbone, names):
     truth = head.label_shares(labels[third])
 
     def loss(head):
-        inputs = head.inputs(documents[third], embeddings), head.words(documents[third])
+        inputs = head.inputs(documents[third], embeddings), head.ngrams(documents[third])
         return cross_entropy(truth, head.vendor_model().logits(*inputs))
 
     assert loss(head).mean() < loss(plain).mean() - 0.05
@@ -225,7 +225,7 @@ def test_words_are_fitted_alone_without_a_backbone(names):
     head = fit_head(None, documents, labels, label_names=names)
     assert head.dimension == 1
     zeros = np.zeros((len(documents), 1), np.float32)
-    logits = head.vendor_model().logits(zeros, head.words(documents))
+    logits = head.vendor_model().logits(zeros, head.ngrams(documents))
     assert (head.link.classes(logits) == [int(label) for label in labels]).mean() > 0.8
-    plain = head.without_words().vendor_model().logits(zeros)
+    plain = head.without_ngrams().vendor_model().logits(zeros)
     assert len(np.unique(plain, axis=0)) == 1

@@ -40,7 +40,7 @@ def embeddings_of(backbone, documents):
 
 
 def head_logits(head, documents, embeddings):
-    return head.vendor_model().logits(head.inputs(documents, embeddings), head.words(documents))
+    return head.vendor_model().logits(head.inputs(documents, embeddings), head.ngrams(documents))
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_the_planted_spread_is_chosen():
     sets = sets_of(head, people(head, [10.0]))
     scales = choose_scales(sets, 50, ticks.append)
     assert DENSE_SCALE * 10 <= scales.blocks[0] <= DENSE_SCALE * 30
-    assert (scales.labels, scales.trust) == (50, 1.0)
+    assert (scales.labels, scales.mixing) == (50, 1.0)
     assert sum(ticks) == 16 * trials(1)
 
 
@@ -280,7 +280,7 @@ def test_left_out_losses_are_those_of_the_devices_fit(labels, link):
     sets = []
     for person in range(5):  # the second has two devices
         inputs = rng.normal(size=(40, D)).astype(np.float32)
-        words = head.words([f"word {at % 7} of {at} {person}" for at in range(40)])
+        words = head.ngrams([f"word {at % 7} of {at} {person}" for at in range(40)])
         given = {
             "labels": lambda: rng.choice(labels, size=40).tolist(),
             "tags": lambda: [{tag for tag in labels if rng.random() < 0.5} for _ in range(40)],

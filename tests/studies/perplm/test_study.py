@@ -181,8 +181,8 @@ def test_a_personal_head_equals_a_devices_model(tmp_path):
         expected = device.model
     vectors = Bundle.open(bundle.path).backbone().encode(texts)
     vectors = vectors.astype(np.float16).astype(np.float32)  # as a device keeps them
-    weight, bias, trust = personal_head(head, head.bias, vectors, labels)
-    assert trust > 0
+    weight, bias, mixing = personal_head(head, head.bias, vectors, labels)
+    assert mixing > 0
     np.testing.assert_allclose(weight, expected.weight, atol=1e-5)
     np.testing.assert_allclose(bias, expected.bias, atol=1e-5)
     assert np.abs(weight - head.weight).max() > 0.01

@@ -87,7 +87,7 @@ def test_known_writers_have_their_own_prompt_and_others_the_unknown_one(soft, ev
     assert known["scores"]["loss"] < known["unknown"]["loss"] and "personal" not in known
     (user, *_) = tests.keys() - KNOWN
     new = scored(soft.module.head, predictions[user])
-    assert new["logits"] == new["unknown_logits"] and 0 <= new["trust"] <= 1
+    assert new["logits"] == new["unknown_logits"] and 0 <= new["mixing"] <= 1
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def with_others(person: Person) -> WayOutcome:
 
 def others(person: Person) -> WayOutcome:
     """Take the head of other people's labels as it is."""
-    model, words = person.others.vendor_model(), person.others.words(person.test)
+    model, words = person.others.vendor_model(), person.others.ngrams(person.test)
     return WayOutcome(model.logits(person.new(person.test), words).astype(np.float64), 0)
 
 

@@ -223,7 +223,7 @@ def measure_task(
     if len(head.labels) != 2:
         return figures
     examples = [row.example for row in rows]
-    logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+    logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.ngrams(examples))
     predicted = logits[:, 0] > 0
     truth = np.array([str(row.label) == head.names[1] for row in rows])
     figures["pooled"]["matthews"] = round(matthews(truth, predicted), _DIGITS)
