@@ -208,13 +208,12 @@ def write_onnx_release(path, head=None, **fields):
 
 def with_pattern(release, path, expression):
     """Write a release again whose tokenizer splits texts by a regular expression."""
-    from hostile_bundles import Changes, repack
-
     tokenizer = json.loads(Bundle.open(release).read(layout.TOKENIZER))
     tokenizer["pre_tokenizer"] = {
         "type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False,
     }  # fmt: skip
-    return repack(release, path, Changes({layout.TOKENIZER: json.dumps(tokenizer).encode()}))
+    path.write_bytes(repacked(release, {layout.TOKENIZER: json.dumps(tokenizer).encode()}))
+    return path
 
 
 def archive_of(entries, compression=zipfile.ZIP_STORED):

@@ -10,7 +10,6 @@ Each has right digests, so that the defect reaches the part that must reject it.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import struct
@@ -22,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from bundles import repacked
 from fala.base.errors import DataError
 from fala.bundle import format as layout
-from fala.bundle.archive import write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 
@@ -63,13 +62,8 @@ def repack(
         BundleError: The release cannot be read.
         OSError: It cannot be written.
     """
-    contents = {**Bundle.open(release).files(), **changes.files}
-    files = {name: data for name, data in contents.items() if data is not None}
-    manifest = json.loads(files.pop(layout.MANIFEST))
-    manifest.update(changes.manifest)
-    manifest["files"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     target = Path(path)
-    write_archive(target, {**files, layout.MANIFEST: json.dumps(manifest).encode()})
+    target.write_bytes(repacked(release, changes.files, **changes.manifest))
     return target
 
 

@@ -5,12 +5,17 @@ import os
 import numpy as np
 import pytest
 
-from bundles import DIMENSION, make_head, word_vector_files, word_vector_manifest
+from bundles import (
+    DIMENSION,
+    make_head,
+    repacked,
+    word_vector_files,
+    word_vector_manifest,
+)
 from fala import Bundle, BundleError, BundleFormatError, FalaError
 from fala.base.errors import safe_line
 from fala.model.bridge import Bridge
 from fala_export import add_bridge, write_bundle, write_release
-from hostile_bundles import Changes, repack
 
 
 def test_paths_without_a_bundle_file_are_rejected(tmp_path):
@@ -56,16 +61,16 @@ def test_wrong_arguments_of_writers_are_rejected(wrong, release, tmp_path):
 def test_manifests_with_control_characters_are_rejected(text, release, bad):
     for fields in ({"name": text}, {"precision": text}, {"labels": ["0", text]}):
         with pytest.raises(BundleFormatError) as caught:
-            Bundle.open(repack(release.path, bad(b""), Changes(manifest=fields)))
+            Bundle.open(bad(repacked(release.path, **fields)))
         assert str(caught.value).isprintable()
-    many = Changes(manifest={"labels": [str(number) for number in range(2_000)]})
+    many = [str(number) for number in range(2_000)]
     with pytest.raises(BundleFormatError, match="more than 1024 labels"):
-        Bundle.open(repack(release.path, bad(b""), many))
+        Bundle.open(bad(repacked(release.path, labels=many)))
 
 
 def test_names_may_be_in_any_script(release, bad):
     for text in ("Größe 3", "مرحبا", "日本", "👩‍👩‍👧 ok", "naïve"):
-        assert Bundle.open(repack(release.path, bad(b""), Changes(manifest={"name": text})))
+        assert Bundle.open(bad(repacked(release.path, name=text)))
 
 
 def test_safe_line_makes_one_printable_line():
