@@ -15,10 +15,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from fala import Match
 from fala.text import ngrams
 from fala_export.fit.heads import fit_head
 from fala_export.people.score import auc
-from fala_sim.data.conversion import TextRow
 from fala_sim.data.format import OpenedDataSet
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import find_location
@@ -45,13 +45,13 @@ def areas(opened: OpenedDataSet, seed: int) -> list[float]:
     """AUC of each person of one division."""
     people = opened.busiest(PEOPLE, "validation")
     rows = opened.convert(users=people, seed=seed).rows
-    texts = [row for row in rows if isinstance(row, TextRow)]
+    texts = [row for row in rows if not isinstance(row.example, Match)]
     public = [row for row in texts if row.split == "public"]
-    head = fit_head(None, [row.text for row in public], [row.label for row in public])
+    head = fit_head(None, [row.judged for row in public], [row.label for row in public])
     result = []
     for person in people:
         test = [row for row in texts if row.user == person and row.split == "test"]
-        words = head.ngrams([row.text for row in test])
+        words = head.ngrams([row.judged for row in test])
         if head.lexical is None or words is None:
             raise SystemExit("the head has no words")
         logits = words.times(head.lexical.weight).ravel()

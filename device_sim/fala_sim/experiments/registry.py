@@ -99,6 +99,8 @@ class Registered(Generic[Shown]):
 
 
 TABLES: dict[str, Registered[Table]] = {}
+#: Of each study.
+STUDIES: dict[str, dict[str, Registered[Table]]] = {}
 FIGURES: dict[str, Registered[list[Plot]]] = {}
 
 
@@ -110,6 +112,7 @@ def table(
     reads: tuple[RecordKind, ...] = (),
     family: Family | None = None,
     options: type[DataclassInstance] | None = None,
+    study: str = "",
 ) -> Callable[[Make[Table]], Make[Table]]:
     """Register a function as a table; its docstring's first line is its help.
 
@@ -121,34 +124,22 @@ def table(
         reads: Optional kinds of record.
         family: Makes the records; None for the experiments on people.
         options: A dataclass of options, whose fields are arguments of the function.
+        study: The study that it is of, if it is of one.
     """
+    what = f"study {study}" if study else "table"
+    entries = TABLES if not study else STUDIES.setdefault(study, {})
 
     def register(make: Make[Table]) -> Make[Table]:
-        entry = entry_of("table", name, title, caption, make, needs, reads, family)
-        TABLES[name] = replace(entry, options=options)
+        def titled(records: pd.DataFrame, **values: Any) -> Table:  # noqa: ANN401
+            made = make(records, **values)
+            file = f"table-{name}" if name.isdigit() else name
+            return replace(made, name=file, title=made.title or title, about=caption)
+
+        about = _about(make, title)
+        entries[name] = Registered(what, name, about, titled, needs, reads, family, options)
         return make
 
     return register
-
-
-def entry_of(
-    what: str,
-    name: str,
-    title: str,
-    caption: str,
-    make: Make[Table],
-    needs: tuple[RecordKind, ...],
-    reads: tuple[RecordKind, ...],
-    family: Family | None,
-) -> Registered[Table]:
-    """The entry of a function that makes a table; see ``Registered`` and ``table``."""
-    file = f"table-{name}" if name.isdigit() else name
-
-    def titled(records: pd.DataFrame, **options: Any) -> Table:  # noqa: ANN401
-        made = make(records, **options)
-        return replace(made, name=file, title=made.title or title, about=caption)
-
-    return Registered(what, name, _about(make, title), titled, needs, reads, family)
 
 
 def figure(

@@ -9,14 +9,14 @@ its records in ``results/``; and ``README.md``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala_sim.experiments.plan import Family
-from fala_sim.experiments.registry import Make, Registered, entry_of
-from fala_sim.records.store import RecordKind
+from fala_sim.experiments.registry import STUDIES, Make, Registered, table
 
 if TYPE_CHECKING:
     from fala_sim.report.table import Table
@@ -32,49 +32,25 @@ class Study:
     Attributes:
         name: The name of its folder.
         family: Its options on the command line, and what makes the records.
-        entries: The registered tables by name; ``tables`` has all of them.
     """
 
     name: str
     family: Family
-    entries: dict[str, Registered[Table]] = field(default_factory=dict)
 
     @property
     def results(self) -> Path:
         """The folder of its recorded results."""
         return FOLDER / self.name / "results"
 
-    def table(
-        self,
-        name: str,
-        title: str,
-        *needs: RecordKind,
-        caption: str = "",
-        reads: tuple[RecordKind, ...] = (),
-    ) -> Callable[[Make[Table]], Make[Table]]:
-        """Register a function as a table of the study, as ``report.registry.table`` does.
-
-        Args:
-            name: On the command line.
-            title: Above the table.
-            needs: Kinds of record that it needs.
-            caption: What it shows, and how it was measured.
-            reads: Optional kinds of record.
-        """
-
-        def register(make: Make[Table]) -> Make[Table]:
-            what = f"study {self.name}"
-            self.entries[name] = entry_of(
-                what, name, title, caption, make, needs, reads, self.family
-            )
-            return make
-
-        return register
+    @property
+    def table(self) -> Callable[..., Callable[[Make[Table]], Make[Table]]]:
+        """Register a function as a table of the study; see ``registry.table``."""
+        return partial(table, family=self.family, study=self.name)
 
     def tables(self) -> Mapping[str, Registered[Table]]:
         """All tables."""
         import_module(f"{FOLDER.name}.{self.name}.tables")
-        return self.entries
+        return STUDIES[self.name]
 
 
 def studies() -> dict[str, str]:

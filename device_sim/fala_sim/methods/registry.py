@@ -6,8 +6,8 @@ file's is added by ``add``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from fala import DataError
 from fala_sim.data.found import found
@@ -19,23 +19,20 @@ from fala_sim.methods.unfitted import Global, GlobalWords
 Result = TypeVar("Result")
 
 
-class _Names(Sequence[str]):
+class _Names(Collection[str]):
     """The names of the methods with a property, in the order of tables, with those of ``add``."""
 
     def __init__(self, has: Callable[[type[Method]], bool]) -> None:
         self._has = has
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, method in METHODS.items() if self._has(method))
 
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        return tuple(name for name, method in METHODS.items() if self._has(method))[index]
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
 
     def __len__(self) -> int:
-        return len(self[:])
+        return len(tuple(self))
 
 
 def _classes(of: type[Any]) -> Iterator[type[Method]]:
