@@ -29,10 +29,10 @@ class _Names(Collection[str]):
         return (name for name, method in METHODS.items() if self._has(method))
 
     def __contains__(self, name: object) -> bool:
-        return name in tuple(self)
+        return any(each == name for each in self)
 
     def __len__(self) -> int:
-        return len(tuple(self))
+        return sum(1 for _ in self)
 
 
 def _classes(of: type[Any]) -> Iterator[type[Method]]:
