@@ -234,9 +234,6 @@ def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
 )
 def test_unknown_models_and_revisions_are_named(hub, tmp_path, name, revision, parts):
     check_error(hub, tmp_path, *parts, revision=revision, name=name)
-
-
-def test_a_gated_model_has_an_error_of_its_own(hub, tmp_path):
     hub.models[NAME].refused = 403
     check_error(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
 

@@ -180,16 +180,6 @@ def test_a_lora_folder_is_named_as_one(tmp_path):
         load(str(tmp_path), "own")
 
 
-def test_prompts_without_a_default_are_named(model, tmp_path):
-    content = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": None}
-    encoder = load(
-        str(changed(model, tmp_path / "m", config_sentence_transformers__json=content)), "own"
-    )
-    assert "query ('query: ')" in encoder.not_kept["prompts"]
-    assert "document" not in encoder.not_kept["prompts"]
-    assert not load(str(model), "own").not_kept
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [

@@ -127,3 +127,19 @@ def test_the_length_of_a_line_is_limited(tmp_path, monkeypatch):
     source = write(tmp_path / "v.txt", [b"word" * 1_000])
     with pytest.raises(ExportError, match="no line holds"):
         export(source, tmp_path / "g.fala")
+
+
+def test_a_truncated_or_damaged_file_leaves_no_bundle(tmp_path):
+    lines = b"".join(b"w%d %.4f %.4f\n" % (i, i / 7, -i / 3) for i in range(5_000))
+    packed, zipped = gzip.compress(lines), write_zip(tmp_path / "v.zip", v_txt=lines).read_bytes()
+    (tmp_path / "v.zip").unlink()
+    for content in (
+        packed[: len(packed) // 2],
+        packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:],
+        zipped[: len(zipped) // 2],
+        zipped[: len(zipped) // 2] + b"?" + zipped[len(zipped) // 2 + 1 :],
+    ):
+        (tmp_path / "v.txt").write_bytes(content)
+        with pytest.raises(ExportError, match="damaged or cut short"):
+            export(tmp_path / "v.txt", tmp_path / "g.fala")
+        assert names_in(tmp_path) == ["v.txt"]

@@ -1,8 +1,13 @@
+import gzip
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from bundles import write_onnx, write_word_vector_release
 from checkout import real_data
+from export_command import done, works
 from fala import Bundle
 from fala_export.base.errors import ExportError
 from fala_export.vectors.table import bundle_table, write_vectors
@@ -117,3 +122,19 @@ def test_a_real_piece_of_glove_is_read(tmp_path):
         expected = np.array(rows[word].split(), dtype=np.float32)
         found = vectors[words.index(word)]
         np.testing.assert_allclose(found, expected, atol=np.abs(expected).max() / 250)
+
+
+def test_the_command_reads_a_pipe(tmp_path):
+    packed = gzip.compress(b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000)))
+    code = "from fala_export.cli import main; main()"
+    words = ["word-vectors", "/dev/stdin", "--out", tmp_path / "g.fala"]
+    subprocess.run([sys.executable, "-c", code, *words], input=packed, check=True, timeout=60)
+    assert len(bundle_table(Bundle.open(tmp_path / "g.fala"))[0]) == 5_000
+
+
+def test_the_command_says_how_many_lines_are_damaged(tmp_path):
+    source = write(tmp_path / "v.txt", [*good_lines(), b"broken"])
+    arguments = ("word-vectors", source, "--out", tmp_path / "g.fala", "--max-damaged", "0.5")
+    summary = done(*arguments)
+    assert (summary["words"], summary["damaged_lines"]) == (4, 1)
+    assert "damaged lines left out: 1 (line 5: " in works(*arguments).stdout

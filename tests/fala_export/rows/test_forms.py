@@ -280,14 +280,6 @@ def test_quotes_between_tabs_are_signs_of_the_texts_unless_all_close(tmp_path, c
     assert "1 bad row left out, line 4" in said[0]
 
 
-def test_the_number_of_bad_rows_is_the_number_of_lost_lines(tmp_path):
-    path, said = tmp_path / "a.csv", []
-    path.write_text('text,label\na,1\n"b,0\nc,1\nd" e,0\nf,0\n')
-    rows = undivided_rows(path, SKIP, say=said.append)
-    assert [row.example for row in rows] == ["a", "f"]
-    assert "3 bad rows left out, lines 3, 4, 5" in said[0]
-
-
 @pytest.mark.parametrize("name", FORMS)
 def test_names_of_columns_have_no_blanks_around_them_and_no_line_ends(tmp_path, name):
     table = pd.DataFrame({
@@ -377,6 +369,7 @@ def test_a_gzip_that_unpacks_to_far_too_much_is_refused(tmp_path, unit):
         read_public_texts(path.rename(tmp_path / "texts.gz"))
 
 
+QUOTED = b'text,label\na,1\n"b,0\nc,1\nd" e,0\nf,0\n'
 TABLE = b'text,label\na,1\n"secret\nx",1,2\n ,0\nb\0b,0\nsecr\xe9t,1\n"secret"x,1\n,\n"b\nb",0\n'
 LINES = b"""{"text": "a", "label": 1}
 {"text": "secret"
@@ -393,10 +386,11 @@ ARRAY = b'[{"text": "a", "label": 1},\n"secret",\n\n{"label": 0}, {"text": "b", 
     ("content", "skipped", "lines", "reason"),
     [
         (TABLE, "5 bad rows left out, lines 3, 5, 6, 7, 8", [2, 10], "has 3 cells"),
+        (QUOTED, "3 bad rows left out, lines 3, 4, 5", [2, 6], "no valid row of a table"),
         (LINES, "5 bad rows left out, lines 2, 3, 5, 6, 7", [1, 8], "not JSON at column 18"),
         (ARRAY, "2 bad rows left out, lines 2, 4", [1, 4], "expected a JSON object"),
     ],
-    ids=["table", "lines", "array"],
+    ids=["table", "quoted", "lines", "array"],
 )
 def test_bad_rows_are_skipped_on_request(tmp_path, capsys, content, skipped, lines, reason):
     path = tmp_path / "a.dat"
