@@ -35,6 +35,10 @@ def documents(count, *annotators):
     ]
 
 
+def divide(docs, users=2, seed=0, **options):
+    return convert_documents(docs, users=busiest_annotators(docs)[:users], seed=seed, **options)
+
+
 def test_the_three_files_are_pooled(tmp_path):
     write(tmp_path, "X_train.json", entry("one", Ann1=0, Ann2=1))
     write(tmp_path, "X_dev.json", entry("two", Ann1=1))
@@ -135,14 +139,14 @@ def test_users_are_those_with_most_labels_and_ties_are_sorted_by_name():
         *documents(20, "busy", "tie2", "tie1", "small"),
         *[Document(f"more {n}", {"busy": n % 2, "tie1": 0, "tie2": 1}) for n in range(10)],
     ]
-    by_user = check(convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0))
+    by_user = check(divide(docs))
     assert list(by_user) == [None, "busy", "tie1"]
     assert len(by_user["busy"]) == 30
 
 
 def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_tested_on():
     docs = [*documents(40, "u", "v", "w"), *[Document(f"x {n}", {"x": 1}) for n in range(5)]]
-    by_user = check(convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0))
+    by_user = check(divide(docs))
     test = {row.judged for row in by_user["u"] if row.split == "test"}
     expected = [
         (document.text, label)
@@ -157,15 +161,15 @@ def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_t
 
 def test_the_seed_determines_the_division():
     docs = documents(40, "u", "v", "w")
-    first = convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0).rows
-    assert convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0).rows == first
-    assert convert_documents(docs, users=busiest_annotators(docs)[:2], seed=1).rows != first
+    first = divide(docs).rows
+    assert divide(docs).rows == first
+    assert divide(docs, seed=1).rows != first
 
 
 def test_public_rows_can_be_a_draw():
     docs = documents(40, "u", "v", "w", "x")
-    every = convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0)
-    drawn = convert_documents(docs, users=busiest_annotators(docs)[:2], seed=0, public=12)
+    every = divide(docs)
+    drawn = divide(docs, public=12)
     public = check(drawn)[None]
     assert len(public) == 12
     assert {row.user for row in check(every)[None]} == {"w", "x"}  # the public has names
@@ -173,10 +177,7 @@ def test_public_rows_can_be_a_draw():
     ours, theirs = ([row for row in part.rows if row.split != "public"] for part in (drawn, every))
     assert ours == theirs
     assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
-    assert (
-        convert_documents(docs, users=busiest_annotators(docs)[:2], seed=1, public=12).rows
-        != drawn.rows
-    )
+    assert divide(docs, seed=1, public=12).rows != drawn.rows
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_public_rows_can_be_a_draw():
 )
 def test_too_few_annotators_or_documents(docs, users, words):
     with pytest.raises(DataError, match=words):
-        convert_documents(docs, users=busiest_annotators(docs)[:users], seed=0)
+        divide(docs, users)
 
 
 GOOD = entry("a text", a=0, b=1)

@@ -1,11 +1,12 @@
 import csv
+from functools import partial
 
 import pytest
 
+from conversions import read_by
 from fala.base.errors import DataError
 from fala_sim.data.annotators import Document
 from fala_sim.data.formats.crehate import read_crehate
-from fala_sim.data.left_out import LeftOut
 
 
 def write(folder, annotations):
@@ -27,9 +28,7 @@ def write(folder, annotations):
     return folder
 
 
-def read(folder):
-    left_out = LeftOut()
-    return read_crehate(folder, left_out), left_out
+read = partial(read_by, read_crehate)
 
 
 def test_annotations_are_joined_with_the_posts(tmp_path):

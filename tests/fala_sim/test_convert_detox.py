@@ -1,10 +1,11 @@
+from functools import partial
+
 import pytest
 
-from conversions import run
+from conversions import read_by, run
 from fala.base.errors import DataError
 from fala_sim.data.annotators import Document
 from fala_sim.data.formats.detox import read_detox
-from fala_sim.data.left_out import LeftOut
 from sim_command import fails
 
 COMMENTS = "rev_id\tcomment\tyear\tlogged_in\tns\tsample\tsplit\n"
@@ -32,9 +33,7 @@ def write(folder, comments, verdicts, kind="aggression"):
     return folder
 
 
-def read(folder):
-    left_out = LeftOut()
-    return read_detox(folder, left_out), left_out
+read = partial(read_by, read_detox)
 
 
 def test_a_score_below_zero_is_aggressive(tmp_path):

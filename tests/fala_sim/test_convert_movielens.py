@@ -1,9 +1,10 @@
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from checkout import real_data
-from conversions import check, split
+from conversions import check, read_by, split
 from fala.base.errors import DataError
 from fala_sim.data.formats.movielens import (
     FilmRating,
@@ -27,9 +28,13 @@ def write(folder, movies, ratings):
     return folder
 
 
-def read(folder):
-    left_out = LeftOut()
-    return read_movielens(folder, left_out), left_out
+read = partial(read_by, read_movielens)
+
+
+def divide(ratings, users=1, seed=0, **options):
+    left_out, chosen = LeftOut(), busiest_raters(ratings)[:users]
+    conversion = convert_likes(ratings, users=chosen, seed=seed, left_out=left_out, **options)
+    return conversion, left_out.counts()
 
 
 def make_ratings():
@@ -80,15 +85,7 @@ def test_damage_is_counted(tmp_path):
 def test_the_history_has_the_films_liked_before():
     ratings = make_ratings()
     for history in (3, 100):
-        rows = check(
-            convert_likes(
-                ratings,
-                users=busiest_raters(ratings)[:1],
-                seed=0,
-                history=history,
-                left_out=LeftOut(),
-            )
-        )["busy"]
+        rows = check(divide(ratings, history=history)[0])["busy"]
         liked = [rating.film for rating in ratings["busy"] if rating.liked]
         opened = [row for row in rows if row.label]
         assert [row.judged for row in opened] == liked
@@ -99,9 +96,7 @@ def test_the_history_has_the_films_liked_before():
 
 def test_a_negative_is_an_offered_film_that_the_user_never_rated():
     ratings = make_ratings()
-    rows = check(
-        convert_likes(ratings, users=busiest_raters(ratings)[:1], seed=0, left_out=LeftOut())
-    )
+    rows = check(divide(ratings)[0])
     time = {rating.film: rating.time for rating in ratings["busy"]}
     offered = {rating.film: rating.time for rating in reversed(ratings["other"])}
     passed = [row for row in rows["busy"] if not row.label]
@@ -126,24 +121,17 @@ def test_films_are_offered_as_often_as_they_are_rated():
 def test_users_are_the_people_with_most_liked_films():
     ratings = make_ratings()
     ratings["critic"] = [FilmRating(n, f"other film {n}", n < 3) for n in range(99)]
-    left_out = LeftOut()
-    conversion = convert_likes(
-        ratings, users=busiest_raters(ratings)[:1], seed=0, left_out=left_out
-    )
+    conversion, left_out = divide(ratings)
     assert list(check(conversion)) == [None, "busy"]
-    assert left_out.counts()["ratings below 4"] == 10 + 96
-    again = convert_likes(ratings, users=busiest_raters(ratings)[:1], seed=0, left_out=LeftOut())
-    assert again.rows == conversion.rows
-    assert (
-        convert_likes(ratings, users=busiest_raters(ratings)[:1], seed=1, left_out=LeftOut()).rows
-        != conversion.rows
-    )
+    assert left_out["ratings below 4"] == 10 + 96
+    assert divide(ratings)[0].rows == conversion.rows
+    assert divide(ratings, seed=1)[0].rows != conversion.rows
 
 
 def test_too_few_people():
     ratings = make_ratings()
     with pytest.raises(DataError, match="0 public rows beside 2 users"):
-        convert_likes(ratings, users=busiest_raters(ratings), seed=0, left_out=LeftOut())
+        divide(ratings, users=2)
 
 
 def test_real_likes():

@@ -1,6 +1,8 @@
+from functools import partial
+
+from conversions import read_by
 from fala_sim.data.annotators import Document
 from fala_sim.data.formats.taste import ANIME, BOOKS, read_ratings
-from fala_sim.data.left_out import LeftOut
 
 ANIME_FILES = {
     "anime_info.dat": (
@@ -36,14 +38,12 @@ def write(folder, files):
     return folder
 
 
-def read(folder, items, **options):
-    left_out = LeftOut()
-    return read_ratings(folder, left_out, items=items, **options), left_out
+read = partial(read_by, read_ratings)
 
 
 def test_anime_have_names_kinds_and_genres(tmp_path):
     write(tmp_path, ANIME_FILES)
-    documents, left_out = read(tmp_path, ANIME)
+    documents, left_out = read(tmp_path, items=ANIME)
     assert documents == [
         Document("Roberta's é (TV) [Action, Drama]", {"1": 1, "2": 1}),
         Document("Alone", {"1": 0}),
@@ -54,12 +54,12 @@ def test_anime_have_names_kinds_and_genres(tmp_path):
         "ratings of unknown items": 1,
         "damaged rows of anime_ratings.dat": 4,
     }
-    rated, _ = read(tmp_path, ANIME, rated=True)
+    rated, _ = read(tmp_path, items=ANIME, rated=True)
     assert [document.labels for document in rated] == [{"1": 8.0, "2": 10.0}, {"1": 7.0}]
 
 
 def test_books_have_titles_and_authors(tmp_path):
-    documents, left_out = read(write(tmp_path, BOOK_FILES), BOOKS)
+    documents, left_out = read(write(tmp_path, BOOK_FILES), items=BOOKS)
     assert documents == [
         Document("First: a Book, by Ann Author", {"1": 0, "2": 1}),
         Document("Twins & Others, by B. Two", {"1": 1}),

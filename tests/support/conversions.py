@@ -5,8 +5,15 @@ from functools import partial
 import sim_command
 from fala_export.rows.data_set import gather_rows
 from fala_export.rows.user_rows import read_rows
+from fala_sim.data.left_out import LeftOut
 
 run = partial(sim_command.run, "convert")
+
+
+def read_by(reader, folder, **options):
+    """What a reader makes of a folder, and what it leaves out."""
+    left_out = LeftOut()
+    return reader(folder, left_out, **options), left_out
 
 
 def check(conversion):
