@@ -31,6 +31,7 @@ import fala_export
 from fala import Bundle
 from fala.cli import Command
 from fala_export.bundle.writing import versions
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.user_rows import Row
 from fala_sim.data.users import User
 from fala_sim.methods.lora import Lora
@@ -166,8 +167,7 @@ class Steps:
         }  # fmt: skip
         words = [str(word) for pair in options.items() for word in pair]
         self._timed("train", lambda: fala_export.run("train", str(self._model), *words))
-        training = Bundle.open(self._folder / "trained.fala").manifest.details["training"]
-        history = training.get("tried", training)["history"]
+        history = TrainingRecord.of(Bundle.open(self._folder / "trained.fala")).history
         return np.array(list(history["validation_loss"].values()))
 
     def _lora(self) -> Answers:

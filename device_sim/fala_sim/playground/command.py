@@ -16,14 +16,13 @@ from fala.base.files import temporary_folder
 from fala.cli import SETTINGS, Command, Named, device_progress, progress
 from fala.model.labels import HeadLabel, finder, natural_positive
 from fala.model.links import LABELS, TAGS, Link
-from fala_export.fit.heads import rating_of
-from fala_export.fit.left_out import was_fitted_to_every_row
 from fala_export.people.simulate import mean, misfit, run_user
 from fala_export.recipe.options import Count, File, FileOrFolder, Only, Options
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.columns import FIELDS, Columns
 from fala_export.rows.row_files import load_rows
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import label_of, numbers_as_classes, shown_labels
+from fala_export.rows.user_rows import label_of, numbers_as_classes, rating_of, shown_labels
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
 from fala_sim.playground.sample import sample_rows
@@ -183,7 +182,7 @@ def _walk(options: WalkOptions, as_json: bool) -> None:
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     for bundle in (old_bundle, new_bundle):
-        if "no splits" in rows.source and was_fitted_to_every_row(bundle):
+        if "no splits" in rows.source and TrainingRecord.of(bundle).every_row:
             click.echo(
                 f"{bundle.path}: its head is fitted to all rows of a file without splits; if they "
                 "are these, its figures are too good",

@@ -21,9 +21,9 @@ from fala.model.heads import Head
 from fala.model.labels import equal_labels
 from fala.model.links import LABELS, TAGS, Link
 from fala_export import Rows, gather_public
-from fala_export.fit.heads import fit_head, rating_of
-from fala_export.fit.left_out import was_trained
-from fala_export.rows.user_rows import Row
+from fala_export.fit.heads import fit_head
+from fala_export.recipe.record import TrainingRecord
+from fala_export.rows.user_rows import Row, rating_of
 from fala_sim.data.division import Partition, UserDivision
 from fala_sim.data.format import Role
 from fala_sim.data.users import distinct_texts
@@ -245,7 +245,7 @@ def _shipped(
         log: Receives progress.
     """
     embedder, bundle = embedder_of(path.parent), Bundle.open(source.bundle)
-    if trained_on is not None and was_trained(bundle):
+    if trained_on is not None and TrainingRecord.of(bundle).trained:
         log(f"{division.name}: fitting words for {source.name}")
         fala_export.write_words(source.bundle, trained_on, path, embedder)
     elif trained_on is None and _fits(bundle.head(), division):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from fala_export.recipe.record import TrainingRecord
+
 _MODELS = {
     "frozen": "frozen backbone", "trained": "trained", "with_words": "trained, with words",
 }  # fmt: skip
@@ -58,31 +60,31 @@ def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
     yield size
 
 
-def _training(training: Mapping[str, Any]) -> Iterator[str]:
-    data, figures = training["data"], training["figures"]
-    yield f"  trained on {data['training']['rows']} rows"
+def _training(details: Mapping[str, Any]) -> Iterator[str]:
+    training = TrainingRecord.read(details)
+    yield f"  trained on {training.rows} rows"
     yield from _candidates(training)
-    if not any(data[part]["users"] for part in ("training", "validation", "held_out")):
+    if not training.names_users:
         yield "  no row names a user: no scales from people, no check by users"
-    fitted = training.get("fitted_on", {})
+    fitted = training.fitted_on
     if fitted and fitted["rows"] < fitted["of_rows"]:
         yield f"  head fitted to {fitted['rows']} rows on {fitted['documents']} drawn documents"
-    if "words" in training:
-        yield _words(training["words"])
-    if "held_out" in training:  # of the candidates, one of which is rejected
+    if training.words:
+        yield _words(training.words)
+    if training.held_out:  # of the candidates, one of which is rejected
         yield "  measured on rows of held-out users, or documents, that the training did not read:"
-        yield from _table(training["held_out"])
-    if not figures:
+        yield from _table(training.held_out)
+    if not training.figures:
         yield "  too few rows to leave documents out, so no figures"
         return
-    if training["divided_by"] == "cross-fitting":
+    if training.divided_by == "cross-fitting":
         yield "  fitted to all rows; measured with heads that were fitted without a row's document:"
     else:
         yield (
-            f"  measured on rows of held-out {training['divided_by']}, about documents that are in "
+            f"  measured on rows of held-out {training.divided_by}, about documents that are in "
             "nobody's training rows:"
         )
-    yield from _table(figures)
+    yield from _table(training.figures)
 
 
 def _table(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -101,23 +103,21 @@ def _table(figures: Mapping[str, Any]) -> Iterator[str]:
                 yield f"  {f'{title}, {scope}':<44}{cells}"
 
 
-def _candidates(training: Mapping[str, Any]) -> Iterator[str]:
+def _candidates(training: TrainingRecord) -> Iterator[str]:
     """The candidates of a training, on validation users who are played as devices."""
-    if not (candidates := training.get("candidates")):
+    if not training.candidates:
         return
-    recipe = training.get("tried", training)["recipe"]
-    if recipe["annotators"]:
-        own = f"a head for each of {recipe['annotators']} annotators beside the shared one"
-    else:
-        own = "one head for all users"
-    yield f"  trained with {own}; {recipe['of_annotators']} have five rows or more"
-    first = candidates[0]
+    own = "one head for all users"
+    if training.annotators:
+        own = f"a head for each of {training.annotators} annotators beside the shared one"
+    yield f"  trained with {own}; {training.of_annotators} have five rows or more"
+    first = training.candidates[0]
     yield (
         f"  candidates, for {first['rows']} validation rows; {first['people']} of their users are "
         "played as devices:"
     )
-    for candidate in candidates:
-        chosen = "released" if candidate["name"] == training["chosen"] else "rejected"
+    for candidate in training.candidates:
+        chosen = "released" if candidate["name"] == training.chosen else "rejected"
         loss, auc = (
             _figure(candidate[name], candidate["margin"][name]) for name in ("loss", "auc")
         )

@@ -14,8 +14,9 @@ from fala.model.heads import Head, Vectors
 from fala.solver.training import TrainingSet
 from fala_export.base.errors import RowError
 from fala_export.fit import scales
-from fala_export.fit.left_out import Show, cross_fitted_logits, was_trained
+from fala_export.fit.left_out import Show, cross_fitted_logits
 from fala_export.people.draw import LEAST_ANNOTATORS, annotators_of, evenly, rows_of_head
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows, coded
 from fala_export.rows.user_rows import label_names, shown_labels
 
@@ -49,7 +50,7 @@ def annotated(bundle: Bundle, head: Head, rows: Rows) -> tuple[Rows, NDArray[np.
         own = np.flatnonzero(codes == annotator)
         chosen[own[evenly(len(own), MOST_ROWS)]] = True
     used = chosen
-    if not was_trained(bundle):
+    if not TrainingRecord.of(bundle).trained:
         named = rows.where(codes >= 0)
         used = chosen | ((codes >= 0) & rows.on_documents_of(rows_of_head(named)))
     result = rows.where(used)

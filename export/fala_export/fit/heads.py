@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
-from fala.base.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
+from fala.base.errors import DataError, check_flag, counted, shown, type_of
 from fala.base.examples import (
     CLASSIFICATION,
     MATCHING,
@@ -46,7 +46,7 @@ from fala_export.fit.plain import PlainProblem
 from fala_export.fit.streamed_rows import parts_of
 from fala_export.fit.words import fit_idf
 from fala_export.people.draw import searched
-from fala_export.rows.user_rows import check_count, in_order
+from fala_export.rows.user_rows import check_count, in_order, rating_of
 
 
 class Kind(TypedDict):
@@ -141,18 +141,6 @@ def fit_plain_head(rows: HeadTrainingSet) -> Head:
     """``fit_head`` without words."""
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, loss)
-
-
-def rating_of(low: float, high: float) -> Rating:
-    """A rating of a range, whose noise is unknown: the default is the range's width.
-
-    Raises:
-        BundleFormatError: The ends are no such numbers.
-    """
-    try:
-        return Rating(low, high, high - low)
-    except TypeError as error:
-        raise BundleFormatError("a rating's range is two numbers") from error
 
 
 @dataclass(frozen=True, eq=False)

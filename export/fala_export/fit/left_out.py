@@ -22,14 +22,11 @@ from fala.model.losses import Floats
 from fala_export.fit.heads import HeadTrainingSet, fit_head, kind_of, left_out_logits
 from fala_export.fit.joint import MOST_STEPS
 from fala_export.people.fold import folds_of
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import coded
 
 #: Shows the progress of a step of some name and length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
-
-#: In a manifest's ``training``, where the head is fitted to all rows of a file without splits: its
-#: rows measure no device of such a release.
-EVERY_ROW = "every_row"
 
 
 def cross_fitted_logits(
@@ -59,12 +56,14 @@ def cross_fitted_logits(
     Raises:
         DataError: The rows have one document, or two thirds of them have one label.
     """
-    if was_trained(bundle):
+    record = TrainingRecord.of(bundle)
+    if record.trained:
         logits = head.vendor_model().logits(
             head.inputs(examples, embeddings), head.ngrams(examples)
         )
         return np.asarray(logits, dtype=np.float64)
-    penalties = _penalties(_training(bundle), len(head.parts) + 1)
+    same = len(record.penalties) == len(head.parts) + 1
+    penalties = record.penalties if same else None
     return logits_of_left_out(
         bundle.backbone(), head, examples, labels, embeddings, penalties, show
     )
@@ -101,31 +100,6 @@ def logits_of_left_out(
             **kind_of(head.link),
         )  # fmt: skip
         return left_out_logits(public, penalties, lambda: bar.update(1))
-
-
-def was_fitted_to_every_row(bundle: Bundle) -> bool:
-    """Return whether a release's head is fitted to all rows of a file without splits."""
-    return _training(bundle).get(EVERY_ROW) is True
-
-
-def was_trained(bundle: Bundle) -> bool:
-    """Whether the release's backbone was trained together with its head."""
-    return "history" in _training(bundle)
-
-
-def _training(bundle: Bundle) -> Mapping[str, Any]:
-    details = bundle.manifest.details.get("training")
-    return details if isinstance(details, dict) else {}
-
-
-def _penalties(training: Mapping[str, Any], blocks: int) -> list[float] | None:
-    """The penalties of the head in the release's details; None if they must be chosen again."""
-    words = training.get("words")
-    penalties = words.get("penalties") if isinstance(words, dict) else None
-    if not isinstance(penalties, list) or len(penalties) != blocks:
-        return None
-    valid = all(isinstance(each, float) and each > 0 for each in penalties)
-    return penalties if valid else None
 
 
 def _of_plain_heads(

@@ -128,7 +128,7 @@ class LabelSettings:
             DataError: They are ratings and tags.
         """
         from fala.model.links import LABELS, TAGS
-        from fala_export.fit.heads import rating_of
+        from fala_export.rows.user_rows import rating_of
 
         if self.rating is None:
             return TAGS if self.tags else LABELS

@@ -17,9 +17,9 @@ from fala.cli import progress
 from fala.model.links import LABELS, Link
 from fala_export.base.errors import ExportError
 from fala_export.embedding import Embedder
-from fala_export.fit.left_out import was_fitted_to_every_row
 from fala_export.people.interval import defined, four_digits, interval, margin_of
 from fala_export.people.simulate import Side, fits, mean, misfit, run_user
+from fala_export.recipe.record import TrainingRecord
 from fala_export.recipe.settings import CheckSettings
 from fala_export.rows.table import Rows
 
@@ -96,7 +96,7 @@ def play_devices(
         for result in _results(calls, budget, cores=None if many else 1):
             results.append(result)
             bar.update(1)
-    if was_fitted_to_every_row(old):  # these test rows are among them, perhaps
+    if TrainingRecord.of(old).every_row:  # these test rows are among them, perhaps
         for result in results:
             for figure in _FIGURES[after.head.link.kind]:
                 result[figure]["old_personal"] = None

@@ -22,7 +22,6 @@ from fala_export.base.errors import ExportError
 from fala_export.base.files import write_file
 from fala_export.embedding import open_earlier
 from fala_export.fit.bridge import least_documents
-from fala_export.fit.heads import rating_of
 from fala_export.people.draw import few_annotators
 from fala_export.recipe.training import LabelSettings
 from fala_export.rows.columns import RATINGS, Columns
@@ -30,7 +29,7 @@ from fala_export.rows.data_set import check_devices, gather_public
 from fala_export.rows.division import divide_by_user
 from fala_export.rows.row_files import left_out_in_words, named_columns, undivided_rows
 from fala_export.rows.table import Rows
-from fala_export.rows.user_rows import label_names, numbers_as_classes
+from fala_export.rows.user_rows import label_names, numbers_as_classes, rating_of
 
 # The largest number accepted in a column of ratings.
 _LARGEST = 1e6

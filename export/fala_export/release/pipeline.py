@@ -25,11 +25,11 @@ from fala_export.bundle.admit import write_admitted
 from fala_export.bundle.backbone import check_disk, export_encoder
 from fala_export.bundle.writing import write_again
 from fala_export.embedding import Embedder, open_earlier
-from fala_export.fit.left_out import EVERY_ROW
 from fala_export.models.encoder import Encoder
 from fala_export.models.load import load
 from fala_export.people.division import checked_public_rows
 from fala_export.recipe.file import BackboneTable, Recipe, VectorsTable
+from fala_export.recipe.record import EVERY_ROW
 from fala_export.recipe.settings import CheckSettings, HubName, PublishSettings
 from fala_export.recipe.training import TrainingSettings
 from fala_export.release.bridging import build_bridge

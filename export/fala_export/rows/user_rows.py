@@ -39,11 +39,11 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from fala.base.errors import DataError, counted, printable, shown, type_of
+from fala.base.errors import BundleFormatError, DataError, counted, printable, shown, type_of
 from fala.base.examples import Example, Match, Pair, fault
 from fala.bundle.format import MAX_LABELS
 from fala.model.labels import HeadLabel, in_one_type, integer_of, is_missing, number_of
-from fala.model.links import LABELS, Link
+from fala.model.links import LABELS, Link, Rating
 from fala_export.base.errors import RowError
 
 TaskType: TypeAlias = Literal["classification", "matching"]
@@ -288,6 +288,18 @@ def numbers_as_classes(labels: Sequence[HeadLabel], source: str) -> str:
     if not whole:
         raise DataError(f"{source}: {text} are no names of classes; {option}")
     return f"{text} are used as classes, none of which is near another; {option}"
+
+
+def rating_of(low: float, high: float) -> Rating:
+    """A rating of a range, whose noise is unknown: the default is the range's width.
+
+    Raises:
+        BundleFormatError: The ends are no such numbers.
+    """
+    try:
+        return Rating(low, high, high - low)
+    except TypeError as error:
+        raise BundleFormatError("a rating's range is two numbers") from error
 
 
 def task_of(row: Row) -> TaskType:

@@ -20,6 +20,7 @@ from fala_export.fit.probes import expected_answers
 from fala_export.people.division import CROSS_FITTING, Division
 from fala_export.people.draw import rows_of_head
 from fala_export.people.score import measure, measure_logits
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.table import Rows
 from fala_export.training.closed_form import closed_form, embed_rows, with_words
 from fala_export.training.unseen import training_division
@@ -76,7 +77,7 @@ def _cross_fitted(
 ) -> dict[str, Any]:
     """The figures of heads that were fitted without each row's document; none of too few rows."""
     examples, labels = [row.example for row in rows], [row.label for row in rows]
-    penalties = words["words"]["penalties"] if "words" in words else None
+    penalties = TrainingRecord.read(words).penalties or None
     try:
         logits = logits_of_left_out(
             backbone, head, examples, labels, embeddings, penalties, progress
@@ -114,9 +115,9 @@ def write_words(
     fitted = rows_of_head(division.training) if head.task == MATCHING else []
     embeddings = embed_rows(runs, [*fitted, *measured], embedder, bundle.backbone_digest)
     head, words = with_words(head, runs, division, rows, embeddings)
-    training = dict(bundle.manifest.details["training"])
     figures = {"with_words": measure(head, division.held_out, embeddings)}
-    training |= {"figures": {**training["figures"], **figures}, **words}
+    figures = {**TrainingRecord.of(bundle).figures, **figures}
+    training = {**bundle.manifest.details["training"], "figures": figures, **words}
     return write_trained(out, bundle, runs, head, training)
 
 

@@ -7,11 +7,10 @@ lowered a default replacement from AUC .850 to .842 (vendor .837).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fala import Bundle
 from fala_export.base.errors import ExportError
 from fala_export.people.division import Division, divide
+from fala_export.recipe.record import TrainingRecord
 from fala_export.rows.data_set import gather_public
 from fala_export.rows.table import Rows
 
@@ -36,7 +35,7 @@ def unseen_rows(bundle: Bundle, rows: Rows, trained_on: Rows | None) -> Rows:
     """
     division = training_division(bundle, rows if trained_on is None else trained_on)
     if division is None:
-        if trained_on is not None and TrainingRecord.of(bundle) is not None:
+        if trained_on is not None and TrainingRecord.of(bundle).trained:
             raise ExportError(
                 f"the rows of --trained-on are not those that {bundle.path} was trained on (their "
                 "digests differ); give the file of its training's --data"
@@ -46,33 +45,10 @@ def unseen_rows(bundle: Bundle, rows: Rows, trained_on: Rows | None) -> Rows:
     return gather_public(rows.where(~rows.on_documents_of(trained)), rows.link)
 
 
-@dataclass(frozen=True)
-class TrainingRecord:
-    """What a release's manifest says of the rows of its backbone's training.
-
-    Attributes:
-        digest: Digest of the rows.
-        divided_by: ``"users"``, ``"documents"``, or how a benchmark divides them itself.
-        seed: Seed of their division.
-    """
-
-    digest: str
-    divided_by: str
-    seed: int
-
-    @classmethod
-    def of(cls, bundle: Bundle) -> TrainingRecord | None:
-        """Read a release's record; None where only a head was fitted, or nothing."""
-        details = bundle.manifest.details.get("training")
-        if not isinstance(details, dict) or "history" not in details:
-            return None
-        return cls(details["data"]["digest"], details["divided_by"], details["recipe"]["seed"])
-
-
 def training_division(bundle: Bundle, rows: Rows) -> Division | None:
     """How rows were divided for a backbone's training; None if it was not trained on them."""
     record = TrainingRecord.of(bundle)
-    if record is None or rows.digest != record.digest:
+    if not record.trained or rows.digest != record.digest:
         return None
     owners = _OWNERS.get(record.divided_by)
     if owners is None:  # a benchmark's own splits

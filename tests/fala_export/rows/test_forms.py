@@ -15,7 +15,6 @@ from fala import DataError
 from fala.model.links import TAGS
 from fala_export import fit_head
 from fala_export.base.errors import ExportError, RowError
-from fala_export.fit.heads import rating_of
 from fala_export.rows import forms
 from fala_export.rows.columns import Columns
 from fala_export.rows.content import LEAST_UNPACKED
@@ -23,7 +22,7 @@ from fala_export.rows.data_set import gather_rows
 from fala_export.rows.forms import separator_of
 from fala_export.rows.row_files import load_rows, undivided_rows
 from fala_export.rows.texts import read_public_texts
-from fala_export.rows.user_rows import label_names, read_rows
+from fala_export.rows.user_rows import label_names, rating_of, read_rows
 
 SKIP = Columns(skip_bad_rows=True)
 

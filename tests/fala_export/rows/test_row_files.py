@@ -12,11 +12,10 @@ from command_lines import works
 from fala import DataError, Match, MissingExtraError
 from fala.model.links import TAGS
 from fala_export.base.errors import RowError
-from fala_export.fit.heads import rating_of
 from fala_export.rows.columns import Columns
 from fala_export.rows.division import document_key
 from fala_export.rows.row_files import file_rows, load_rows, undivided_rows
-from fala_export.rows.user_rows import Row, numbers_as_classes
+from fala_export.rows.user_rows import Row, numbers_as_classes, rating_of
 
 HEADER = ("post", "hateful", "annotator", "added")
 COLUMNS = Columns(text="post", label="hateful", user="annotator")

@@ -9,9 +9,9 @@ import pytest
 from fala import DataError
 from fala.model.links import LABELS, TAGS
 from fala_export.base.errors import RowError
-from fala_export.fit.heads import rating_of
 from fala_export.rows.columns import Columns
 from fala_export.rows.row_files import undivided_rows
+from fala_export.rows.user_rows import rating_of
 
 SKIP = Columns(skip_bad_rows=True)
 

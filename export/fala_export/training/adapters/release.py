@@ -92,9 +92,8 @@ def finish_task(
     if lexical:
         head, words = with_words(head, backbone, division, rows, embeddings)
         figures["with_words"] = measure_task(head, division.held_out, embeddings)
-    part = task.details["recipe"]["method"]["name"]
     details = training_details(
-        f"{part} and head", rows, division, figures, **task.details,
+        f"{task.part} and head", rows, division, figures, **task.details,
         measured_on="the torch model" if backbone is task.learner else "the device's graph",
         **words,
     )  # fmt: skip

@@ -125,6 +125,7 @@ class TrainedTask:
     """A task that was trained.
 
     Attributes:
+        part: The part of the model that was trained, such as ``"adapters"``.
         module: The trained model with its head.
         learner: Its backbone.
         start: The head that the training started from.
@@ -134,6 +135,7 @@ class TrainedTask:
         details: Details of the training for the manifest.
     """
 
+    part: str
     module: ClassifierModule | MatcherModule
     learner: TransformerLearner
     start: Start
@@ -212,7 +214,8 @@ def train_task(
     config = (
         configuration(encoder.module.transformer, settings.method, settings.task) if sites else {}
     )
-    return TrainedTask(module, learner, start, inputs, config, details)
+    name = str(part.recipe["name"])
+    return TrainedTask(name, module, learner, start, inputs, config, details)
 
 
 def measure_task(

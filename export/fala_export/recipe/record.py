@@ -1,0 +1,98 @@
+"""What a manifest says of a release's training, as a typed record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fala.bundle.reading import Bundle
+
+#: In the details of a head that is fitted to all rows of a file without splits: its rows measure no
+#: device of such a release.
+EVERY_ROW = "every_row"
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """The facts of a training; empty ones where the manifest, which nobody validates, has none.
+
+    Attributes:
+        trained: Whether the backbone was trained together with its head.
+        history: The history of the training, also of one that lost against the frozen backbone.
+        digest: Digest of the public rows.
+        divided_by: ``"users"``, ``"documents"``, ``"cross-fitting"``, or how a benchmark divides
+            the rows itself.
+        seed: Seed of their division.
+        every_row: Whether the head is fitted to all rows of a file without splits.
+        rows: Number of rows to train on.
+        names_users: Whether a row names a user.
+        annotators: Number of annotators' own heads during the training.
+        of_annotators: Number of annotators that they were drawn from.
+        fitted_on: Numbers of ``rows`` and ``documents`` that the head is fitted to, and
+            ``of_rows``.
+        words: Details of the fit of words.
+        penalties: Those of the head, by block; empty where they must be chosen again.
+        candidates: The rows of the table of candidates.
+        chosen: The name of the released one.
+        figures: Figures of each model.
+        held_out: Figures of the candidates on held-out rows.
+    """
+
+    trained: bool
+    history: Mapping[str, Any]
+    digest: str
+    divided_by: str
+    seed: int
+    every_row: bool
+    rows: int
+    names_users: bool
+    annotators: int
+    of_annotators: int
+    fitted_on: Mapping[str, int]
+    words: Mapping[str, Any]
+    penalties: tuple[float, ...]
+    candidates: Sequence[Mapping[str, Any]]
+    chosen: str
+    figures: Mapping[str, Any]
+    held_out: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> TrainingRecord:
+        """Read the record of a release."""
+        return cls.read(bundle.manifest.details.get("training"))
+
+    @classmethod
+    def read(cls, details: object) -> TrainingRecord:
+        """Read a manifest's ``training``, or what a command returns of it."""
+        training = _table(details)
+        run = _table(training.get("tried")) or training  # of one that lost
+        recipe, data = _table(run.get("recipe")), _table(training.get("data"))
+        parts = [_table(data.get(name)) for name in ("training", "validation", "held_out")]
+        words = _table(training.get("words"))
+        penalties = words.get("penalties")
+        penalties = penalties if isinstance(penalties, list) else []
+        valid = all(isinstance(each, float) and each > 0 for each in penalties)
+        return cls(
+            trained="history" in training,
+            history=_table(run.get("history")),
+            digest=str(data.get("digest", "")),
+            divided_by=str(training.get("divided_by", "")),
+            seed=recipe.get("seed", 0),
+            every_row=training.get(EVERY_ROW) is True,
+            rows=parts[0].get("rows", 0),
+            names_users=any(part.get("users") for part in parts),
+            annotators=recipe.get("annotators", 0),
+            of_annotators=recipe.get("of_annotators", 0),
+            fitted_on=_table(training.get("fitted_on")),
+            words=words,
+            penalties=tuple(penalties) if valid else (),
+            candidates=training.get("candidates", ()),
+            chosen=training.get("chosen", ""),
+            figures=_table(training.get("figures")),
+            held_out=_table(training.get("held_out")),
+        )
+
+
+def _table(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
