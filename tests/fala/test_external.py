@@ -7,7 +7,7 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import same, state
+from devices import live, same, state
 from fala import Budget, Bundle, BundleError, DataError, Device, EncoderError, Item, UsageError
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.arrays import array_bytes
@@ -52,30 +52,18 @@ def functions(releases):
     return {"cloud 1": encoder_of(releases["mid"]), "cloud 2": encoder_of(releases["new"])}
 
 
-def life(folder, first, second, labels, **encoder):
-    """Return the states of a device that goes from one release to another and back."""
-    states = []
-    with Device.create(folder, first, **encoder) as device:
-        device.learn(TEXTS, labels)
-        states.append(state(device))
-        device.replace(second, Budget(30))
-        states.append(state(device))
-    with Device.open(folder, **encoder) as device:
-        device.forget(where=lambda row: row.id % 10 == 3)
-        states.append(state(device))
-        device.rollback()
-        states.append(state(device))
-    return states
-
-
 def test_an_external_encoder_equals_its_model(tmp_path, releases, external, functions, labels):
-    inside = life(tmp_path / "inside", releases["mid"], releases["new"], labels)
-    outside = life(
-        tmp_path / "outside", external["mid"], external["new"], labels, encoder=functions
-    )
-    for state_inside, state_outside in zip(inside, outside, strict=True):
-        for expected, values in zip(state_inside, state_outside, strict=True):
-            np.testing.assert_allclose(expected, values, atol=1e-6)
+    with (
+        Device.create(tmp_path / "inside", releases["mid"]) as inside,
+        Device.create(tmp_path / "outside", external["mid"], encoder=functions) as outside,
+    ):
+        expected = live(inside, {"mid": releases["new"]}, labels, 30)
+        states = live(outside, {"mid": external["new"]}, labels, 30)
+    for state_inside, state_outside in zip(expected, states, strict=True):
+        for values, others in zip(state_inside, state_outside, strict=True):
+            np.testing.assert_allclose(values, others, atol=1e-6)
+    with Device.open(tmp_path / "outside", encoder=functions) as again:
+        assert same(state(again), states[-1])
 
 
 def test_another_encoder_is_rejected(tmp_path, path, releases, external, functions):

@@ -207,7 +207,7 @@ def test_another_encoder_takes_over_what_was_learned(device, new):
         with pytest.raises(EncoderError, match="not WordVectors 100"):
             again.predict(UNSEEN)
         again.rollback()
-        again.replace(encoder=new)  # as an app does that was killed: nothing is lost by it
+        again.replace(encoder=new)  # as an app repeats it after a kill: nothing is lost
         assert again.status().can_roll_back
 
 
