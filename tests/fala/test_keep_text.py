@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 
+import bridged
 import word_releases
 from bridged import PROBES, TEXTS
 from devices import assert_close, left_of, live, loss, same, sql, state, vendor_of
@@ -56,6 +57,20 @@ def test_over_a_bridge_it_equals_a_device_with_texts(tmp_path, releases, labels)
             assert_close(values, reference)
     with Device.open(tmp_path / "never") as again:
         assert same(state(again), states[-1])
+
+
+def test_no_text_of_a_match_is_on_the_disk(tmp_path):
+    """The match is learned, and carried over, as by a device with texts."""
+    releases, results = bridged.write_releases(tmp_path, task="matching"), []
+    rows = bridged.matches()
+    for keep_text in ("always", "never"):
+        path = tmp_path / keep_text
+        with Device.create(path, releases["old"], keep_text=keep_text) as device:
+            device.learn(rows, bridged.planted_labels(releases["old"], rows))
+            device.replace(releases["mid"], Budget(0))
+            results.append((device.predict_proba(rows), device.model.weight))
+    assert_close(*results)
+    assert not left_of(tmp_path / "never", TEXTS)
 
 
 def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridged, labels):
