@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from pathlib import Path
 
 from fala import DataError
 from fala_sim.engine.shelf import local_path
@@ -59,12 +58,3 @@ def take(key, seconds):
     time.sleep(seconds)
     gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
     yield Made(key, {"start": start, "end": time.time(), "gpu": gpu})
-
-
-def burn(key, seconds):
-    """Work for some seconds of processor time."""
-    start = time.process_time()
-    number = 0
-    while time.process_time() - start < seconds:
-        number += sum(range(1000))
-    yield Made(key, {"given": 0, "seconds": seconds, "folder": str(Path.cwd())})
