@@ -7,42 +7,52 @@ package loads NumPy alone, and so does a use of ``fit_head``, ``fit_bridge`` or 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fala.bundle.manifest import Manifest
-    from fala.bundle.writing import write_bundle
-    from fala.model.bridge import Bridge
-    from fala.model.heads import Head, PersonalModel
-    from fala_export.base.errors import ExportError, RowError
-    from fala_export.bundle.backbone import export_encoder
-    from fala_export.bundle.writing import add_bridge, write_external, write_release
-    from fala_export.cli import run
-    from fala_export.embedding import Embedder, Embeddings
-    from fala_export.embedding.tokens import pad
-    from fala_export.fit.bridge import fit_bridge
-    from fala_export.fit.heads import fit_head
-    from fala_export.models.encoder import Encoder
-    from fala_export.models.load import load
-    from fala_export.models.sentence_encoder import drop_pooler
-    from fala_export.people.division import divide
-    from fala_export.people.score import scores
-    from fala_export.recipe.settings import ExportOptions
-    from fala_export.recipe.training import LoopSettings, TrainingSettings
-    from fala_export.release.bridging import build_bridge
-    from fala_export.release.scales import write_scales
-    from fala_export.rows.columns import Columns
-    from fala_export.rows.data_set import gather_public
-    from fala_export.rows.row_files import load_rows
-    from fala_export.rows.table import Rows
-    from fala_export.rows.user_rows import Row, read_rows
-    from fala_export.training.adapters.model import insert_adapters
-    from fala_export.training.backbones import TransformerLearner
-    from fala_export.training.classifier import cross_entropies
-    from fala_export.training.global_model import train
-    from fala_export.training.loop import Training
-    from fala_export.training.matcher import user_vectors
-    from fala_export.training.release import write_head, write_words
-    from fala_export.training.saving import save_model
-    from fala_export.training.texts import EpochPlan, TextTokens, length_batches
-    from fala_export.vectors.table import write_vectors
+    from fala.bundle.manifest import Manifest as Manifest
+    from fala.bundle.writing import write_bundle as write_bundle
+    from fala.model.bridge import Bridge as Bridge
+    from fala.model.heads import Head as Head
+    from fala.model.heads import PersonalModel as PersonalModel
+    from fala_export.base.errors import ExportError as ExportError
+    from fala_export.base.errors import RowError as RowError
+    from fala_export.bundle.backbone import export_encoder as export_encoder
+    from fala_export.bundle.writing import add_bridge as add_bridge
+    from fala_export.bundle.writing import write_external as write_external
+    from fala_export.bundle.writing import write_release as write_release
+    from fala_export.cli import run as run
+    from fala_export.embedding import Embedder as Embedder
+    from fala_export.embedding import Embeddings as Embeddings
+    from fala_export.embedding.tokens import pad as pad
+    from fala_export.fit.bridge import fit_bridge as fit_bridge
+    from fala_export.fit.heads import fit_head as fit_head
+    from fala_export.models.encoder import Encoder as Encoder
+    from fala_export.models.load import load as load
+    from fala_export.models.sentence_encoder import drop_pooler as drop_pooler
+    from fala_export.people.division import divide as divide
+    from fala_export.people.score import scores as scores
+    from fala_export.recipe.settings import ExportOptions as ExportOptions
+    from fala_export.recipe.training import LoopSettings as LoopSettings
+    from fala_export.recipe.training import TrainingSettings as TrainingSettings
+    from fala_export.release.bridging import build_bridge as build_bridge
+    from fala_export.release.scales import write_scales as write_scales
+    from fala_export.rows.columns import Columns as Columns
+    from fala_export.rows.data_set import gather_public as gather_public
+    from fala_export.rows.row_files import load_rows as load_rows
+    from fala_export.rows.table import Rows as Rows
+    from fala_export.rows.user_rows import Row as Row
+    from fala_export.rows.user_rows import read_rows as read_rows
+    from fala_export.training.adapters.model import insert_adapters as insert_adapters
+    from fala_export.training.backbones import TransformerLearner as TransformerLearner
+    from fala_export.training.classifier import cross_entropies as cross_entropies
+    from fala_export.training.global_model import train as train
+    from fala_export.training.loop import Training as Training
+    from fala_export.training.matcher import user_vectors as user_vectors
+    from fala_export.training.release import write_head as write_head
+    from fala_export.training.release import write_words as write_words
+    from fala_export.training.saving import save_model as save_model
+    from fala_export.training.texts import EpochPlan as EpochPlan
+    from fala_export.training.texts import TextTokens as TextTokens
+    from fala_export.training.texts import length_batches as length_batches
+    from fala_export.vectors.table import write_vectors as write_vectors
 
 #: The modules of the names.
 _MODULES = {
@@ -94,54 +104,7 @@ _MODULES = {
     "write_words": "fala_export.training.release",
 }
 
-__all__ = [
-    "Bridge",
-    "Columns",
-    "Embedder",
-    "Embeddings",
-    "Encoder",
-    "EpochPlan",
-    "ExportError",
-    "ExportOptions",
-    "Head",
-    "LoopSettings",
-    "Manifest",
-    "PersonalModel",
-    "Row",
-    "RowError",
-    "Rows",
-    "TextTokens",
-    "Training",
-    "TrainingSettings",
-    "TransformerLearner",
-    "add_bridge",
-    "build_bridge",
-    "cross_entropies",
-    "divide",
-    "drop_pooler",
-    "export_encoder",
-    "fit_bridge",
-    "fit_head",
-    "gather_public",
-    "insert_adapters",
-    "length_batches",
-    "load",
-    "load_rows",
-    "pad",
-    "read_rows",
-    "run",
-    "save_model",
-    "scores",
-    "train",
-    "user_vectors",
-    "write_bundle",
-    "write_external",
-    "write_head",
-    "write_release",
-    "write_scales",
-    "write_vectors",
-    "write_words",
-]
+__all__ = sorted(_MODULES)
 
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 

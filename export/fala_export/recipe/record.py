@@ -23,7 +23,9 @@ class TrainingRecord:
         digest: Digest of the public rows.
         divided_by: ``"users"``, ``"documents"``, ``"cross-fitting"``, or how a benchmark divides
             the rows itself.
-        seed: Seed of their division.
+        recipe: All that the training depends on, by readable names.
+        seed: Seed of the division of the rows.
+        part: The part of a model that a task trains, with its settings.
         every_row: Whether the head is fitted to all rows of a file without splits.
         rows: Number of rows to train on.
         names_users: Whether a row names a user.
@@ -43,7 +45,9 @@ class TrainingRecord:
     history: Mapping[str, Any]
     digest: str
     divided_by: str
+    recipe: Mapping[str, Any]
     seed: int
+    part: Mapping[str, Any]
     every_row: bool
     rows: int
     names_users: bool
@@ -78,7 +82,9 @@ class TrainingRecord:
             history=_table(run.get("history")),
             digest=str(data.get("digest", "")),
             divided_by=str(training.get("divided_by", "")),
+            recipe=recipe,
             seed=recipe.get("seed", 0),
+            part=_table(recipe.get("method")),
             every_row=training.get(EVERY_ROW) is True,
             rows=parts[0].get("rows", 0),
             names_users=any(part.get("users") for part in parts),
