@@ -50,7 +50,9 @@ def same_types(value):
 
 
 def test_a_release_is_named_by_product_version_and_backbone(releases):
-    manifest = Bundle.open(releases["old"]).manifest
+    bundle = Bundle.open(releases["old"])
+    assert repr(bundle).startswith("<Bundle old: classification release, 8 dimensions, ")
+    manifest = bundle.manifest
     for details, title in (
         ({}, "minilm"),
         ({"version": 3}, "minilm v3"),
