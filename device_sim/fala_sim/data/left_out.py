@@ -38,10 +38,6 @@ class LeftOut:
         """Counts by reason, in order of first appearance."""
         return dict(self._counts)
 
-    def first(self, reason: str) -> str | None:
-        """The first case of a reason, if it is damage."""
-        return self._first.get(reason)
-
     def lines(self) -> list[str]:
         """A line for each reason; damage is a warning."""
         return [
