@@ -176,7 +176,7 @@ def segments(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A candidate text to be judged against what the user opened before.
+    """A candidate text to be rated by what the user opened before.
 
     Attributes:
         history: Texts that the user opened, oldest first; may be empty.

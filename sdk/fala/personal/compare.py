@@ -21,7 +21,7 @@ from fala.slots.folder import Snapshot
 from fala.slots.slot import Slot
 from fala.slots.status import was_rolled_back
 from fala.slots.switching import use
-from fala.solver.decision import MIN_REAL, Comparison, Correlation, Difference, can_judge
+from fala.solver.decision import MIN_REAL, Comparison, Correlation, Difference, can_compare
 
 Measured = TypeVar("Measured")
 
@@ -169,7 +169,7 @@ class Sides:
         """Return the three models' losses on some labelled examples; None if they are too few."""
         rows = self._new.rows
         link = rows.space.head.link
-        if not can_judge(rows.take(rows.training.labels, ids), link):
+        if not can_compare(rows.take(rows.training.labels, ids), link):
             return None
         return self.measured(ids, link.losses)
 

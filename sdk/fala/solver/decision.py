@@ -168,7 +168,7 @@ def decide(
     tags = link.kind == "tags"
     parts = [slice(tag, tag + 1) for tag in range(logits)] if tags else [slice(None)]
     of_part = LABELS if tags else link
-    judged = [part for part in parts if can_judge(labels[:, part], of_part)]
+    compared = [part for part in parts if can_compare(labels[:, part], of_part)]
 
     def losses_of(models: Mapping[Decision, Floats], part: slice) -> dict[Decision, Floats]:
         return {name: of_part.losses(labels[:, part], z[:, part]) for name, z in models.items()}
@@ -178,27 +178,27 @@ def decide(
     personal = calibrated + shares * (full - calibrated)
     models: dict[Decision, Floats] = {"personal": personal, "calibrated": calibrated}
     if tags:
-        for part in judged:
+        for part in compared:
             if _best(losses_of(models, part), _WORDS)[0] == "calibrated":
                 shares[part], personal[:, part] = 0.0, calibrated[:, part]
     if not shares.any():
         del models["personal"]
     if vendor is not None:
         models["vendor"] = vendor
-    if judged:
-        of_parts = [losses_of(models, part) for part in judged]
+    if compared:
+        of_parts = [losses_of(models, part) for part in compared]
         every = {name: np.sum([each[name] for each in of_parts], axis=0) for name in models}
         losses = {str(name): float(loss.mean()) for name, loss in every.items()}
         words = _WORDS if vendor is not None else {**_WORDS, "calibrated": _NO_DIRECTION}
         decision, why = _best(every, words)
         means = ", ".join(f"{words[name]} {loss:.3f}" for name, loss in losses.items())
         measure = f"{link.measure} of labels"
-        on = f"the {len(judged)} with labels to judge by" if tags else f"{count} examples"
+        on = f"the {len(compared)} with enough labels" if tags else f"{count} examples"
         reason = f"{measure} on {on}, each left out: {means}{why}"
     else:
         decision, losses, measure = next(iter(models)), {}, ""
         why = "; what is personal has its expected share"
-        reason = f"{counted(count, 'label')} {be(count)} too few to judge by"
+        reason = f"{counted(count, 'label')} {be(count)} too few to compare models by"
         reason += why if count else ": the model follows the old logits"
     shares *= decision == "personal"
     if tags:
@@ -369,6 +369,6 @@ class Comparison(Plain):
         return "better" if self.to_old is not None and self.to_old.better else "no_worse"
 
 
-def can_judge(labels: Floats, link: Link = LABELS) -> bool:
+def can_compare(labels: Floats, link: Link = LABELS) -> bool:
     """Return whether labels, as class shares or numbers (n, C), suffice to compare models."""
     return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)

@@ -72,7 +72,7 @@ def test_forward_passes_are_those_of_the_budget(device, releases, unbridged, enc
     assert mapped.forward_passes == min(passes, len(TEXTS)) and len(encoded) == PROBE_COUNT + real
     assert mapped.comparison.labelled == real
     encoded.clear()
-    # Without a bridge the texts must be encoded to judge the new model.
+    # Without a bridge the texts must be encoded to compare the new model.
     unmapped = device.preview(unbridged["mid"], Budget(passes))
     assert unmapped.forward_passes == min(passes, len(TEXTS)) == len(encoded) - PROBE_COUNT
     assert unmapped.comparison.labelled == min(passes, len(TEXTS))
@@ -216,7 +216,7 @@ def with_weight(releases, path, weight, bias):
 
 @pytest.mark.parametrize("labelled", [0, 5])
 def test_a_contradicting_release_is_rejected_by_its_logits(tmp_path, releases, labels, labelled):
-    """Labels are too few to judge, but the vendor models' logits of all examples are enough."""
+    """The logits of both vendor models decide where the labels are too few."""
     head = Bundle.open(releases["mid"]).head()
     negated = with_weight(releases, tmp_path / "negated.fala", -head.weight, -head.bias)
     with Device.create(tmp_path / "device", releases["old"]) as device:

@@ -5,7 +5,7 @@ import pytest
 
 from fala.model.links import TAGS
 from fala.model.losses import cross_entropy
-from fala.solver.decision import MIN_LABELLED, can_judge, decide
+from fala.solver.decision import MIN_LABELLED, can_compare, decide
 
 MIXINGS = [0.0, 0.5, 1.0]
 
@@ -79,10 +79,13 @@ def test_without_a_label_the_old_logits_are_followed():
     none = np.empty((0, 1))
     verdict = decide(none, none, none, none, mixing=0.5)
     assert (verdict.decision, verdict.mixing) == ("personal", 1.0)
-    assert verdict.reason == "0 labels are too few to judge by: the model follows the old logits"
+    assert (
+        verdict.reason
+        == "0 labels are too few to compare models by: the model follows the old logits"
+    )
 
 
-def test_three_labels_are_judged_together():
+def test_three_labels_are_compared_together():
     shares = np.eye(3)[np.arange(30) % 3]
     verdict = decide(shares, 4 * shares, 0 * shares, 0 * shares)
     assert verdict.decision == "personal"
@@ -96,7 +99,7 @@ def test_tags_are_chosen_one_by_one_and_then_together():
     verdict = decide(shares, full, plain, 0 * plain, link=TAGS, mixing=0.5)
     assert (verdict.decision, verdict.mixing) == ("personal", (0.5, 0.0, 0.5))
     assert verdict.reason.startswith("2 of 3 tags are personal; ")
-    assert "on the 2 with labels to judge by" in verdict.reason
+    assert "on the 2 with enough labels" in verdict.reason
     assert verdict.losses["vendor"] == pytest.approx(2 * np.log(2))
     verdict = decide(shares, full, plain, sure(shares, 9.0), link=TAGS, mixing=0.5)
     assert (verdict.decision, verdict.mixing) == ("vendor", (0, 0, 0))
@@ -109,7 +112,7 @@ def test_tags_are_chosen_one_by_one_and_then_together():
 )
 def test_labels_of_both_classes_are_needed(positives, zeros, enough):
     shares = shares_of(*[1] * positives, *[0] * zeros)
-    assert can_judge(shares) == enough
+    assert can_compare(shares) == enough
     for mixing in MIXINGS:
         verdict = decide(shares, -sure(shares), sure(shares), sure(shares), mixing=mixing)
         if enough:
@@ -126,5 +129,5 @@ def test_labels_of_both_classes_are_needed(positives, zeros, enough):
 )
 def test_two_of_three_labels_need_three_examples_each(counts, enough):
     assert sum(counts) == MIN_LABELLED
-    assert can_judge(np.repeat(np.eye(3), counts, axis=0)) == enough
-    assert not can_judge(np.empty((0, 3)))
+    assert can_compare(np.repeat(np.eye(3), counts, axis=0)) == enough
+    assert not can_compare(np.empty((0, 3)))

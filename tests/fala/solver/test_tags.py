@@ -30,9 +30,9 @@ def verdict_of(training, fitted):
 @pytest.mark.parametrize(
     "case", [{}, {"words": 60}, {"targets": "some"}, {"n": MIN_LABELLED - 1}], ids=str
 )
-def test_tags_are_fitted_and_judged_like_heads_of_two_labels(case):
+def test_tags_are_fitted_and_compared_like_heads_of_two_labels(case):
     training = make_training(**{"n": 80, "classes": 3, "tags": True, **case})
-    # The second tag has too few labels to judge.
+    # The second tag has too few labels to compare models.
     training.labels[:, 1] = np.where(np.isnan(training.labels[:, 1]), np.nan, 0.0)
     fitted = fit(training)
     verdict = verdict_of(training, fitted)
@@ -47,9 +47,9 @@ def test_tags_are_fitted_and_judged_like_heads_of_two_labels(case):
         for ours, weights in zip(chosen.weights, theirs.weights, strict=True):
             np.testing.assert_allclose(ours[column], weights[0], atol=1e-7)
         np.testing.assert_allclose(chosen.left_out[:, column], theirs.left_out[:, 0], atol=1e-7)
-    judged = [each for each in binary if each.losses]
-    assert len(judged) == (0 if "n" in case else 2)
+    compared = [each for each in binary if each.losses]
+    assert len(compared) == (0 if "n" in case else 2)
     for name, loss in verdict.losses.items():
-        assert loss == pytest.approx(sum(each.losses[name] for each in judged))
+        assert loss == pytest.approx(sum(each.losses[name] for each in compared))
     assert verdict.decision == "personal"
     assert "3 tags" in verdict.reason
