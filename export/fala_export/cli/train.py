@@ -43,7 +43,7 @@ class Train:
         data: Rows as of fala-replace --data; the public ones are read.
         out: Bundle to write.
         work: Folder of the checkpoints, and of the trained model.
-        frozen: Keep the backbone, and fit the head in closed form.
+        frozen: Keep the backbone, and fit the head alone.
         resume: Continue from the last whole checkpoint in --work.
         pooling: Default: as of the command backbone; "own" where a matcher is trained. "attention"
             is learned: without --frozen.

@@ -1,4 +1,4 @@
-"""The global head, fitted to public rows in closed form."""
+"""The global head, fitted to public rows by a convex fit without backpropagation."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def write_recipe(
         f"data = {_quoted(_relative(out, data))}\n"
         f"{_kind(labels)}\n"
         f"[columns]\n{table}\n{_source_table(source, revision, out)}\n"
-        "# Without [training] the model stays, and the head is fitted in closed form.\n"
+        "# Without [training] the model stays, and the head alone is fitted.\n"
         "# [training]\n# epochs = 2\n\n"
         f"{_tables(public, out, earlier, repository, checked=divided.has_devices)}"
     )
