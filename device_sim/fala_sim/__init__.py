@@ -1,6 +1,6 @@
-"""The visitor's walk, and the laboratory of FaLA: real users' data and simulated devices.
+"""The demo and the benchmarks of FaLA: real users' data and simulated devices.
 
-Each name below is loaded at its first use: importing the package loads no library.
+Each name below is loaded on its first use, so importing the package loads no library.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fala_sim.playground.sample import sample_posts, sample_rows
     from fala_sim.records.frame import frame
 
-#: The modules of the names.
+#: The module that defines each name.
 _MODULES = {
     "frame": "records.frame",
     "sample_posts": "playground.sample",
@@ -20,10 +20,10 @@ _MODULES = {
 
 __all__ = ["frame", "sample_posts", "sample_release", "sample_rows"]
 
-if not TYPE_CHECKING:  # for a type checker the module would have every name
+if not TYPE_CHECKING:  # so that a type checker does not take every name for a member of the module
 
     def __getattr__(name: str) -> object:
-        """A name, loaded at its first use."""
+        """Load a name on its first use."""
         from importlib import import_module
 
         if name not in _MODULES:
@@ -31,5 +31,5 @@ if not TYPE_CHECKING:  # for a type checker the module would have every name
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
     def __dir__() -> list[str]:
-        """All public names."""
+        """Return all public names."""
         return sorted({*globals(), *__all__})

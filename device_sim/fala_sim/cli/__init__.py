@@ -21,7 +21,7 @@ class _Laboratory(Group):
 @click.group("fala-sim", cls=_Laboratory, context_settings=SETTINGS)
 @click.version_option(package_name="fala-sdk")
 def main() -> None:
-    """The benchmarks of FaLA: real users' data and simulated devices."""
+    """Run the benchmarks of FaLA: real users' data and simulated devices."""
 
 
 for _command in (

@@ -21,10 +21,11 @@ from fala_sim.data.output import save
 
 @click.group("convert", cls=Group)
 def convert_group() -> None:
-    """Write the rows of `fala-replace --data` from data sets of real people.
+    """Write rows for `fala-replace --data` from data sets of real people.
 
-    70 % of each user's documents are train rows, 30 % are test rows. Test documents are in nobody's
-    train or public rows. Each user's counts, and what was left out, are printed on standard error.
+    70 % of each user's documents become training rows, and 30 % become test rows. Test documents
+    are in nobody's training rows and not among the public rows. The counts of each user, and what
+    was left out, are printed on standard error.
     """
 
 
@@ -33,12 +34,12 @@ class ConvertOptions:
     """The options of a converter.
 
     Attributes:
-        folder: The data set's.
-        users: How many of the busiest people are users; all others are the public.
-        half: Take users only from the half of the people that the laboratory's tables show (test),
+        folder: Folder of the data set.
+        users: Number of the busiest people who become users; all others are the public.
+        half: Take users only from the half of the people that the benchmarks' tables show (test),
             or from the half on which methods are chosen (validation).
-        seed: Of every random choice.
-        public: The most public rows, drawn at random.
+        seed: Seed of every random choice.
+        public: Maximum number of public rows, which are drawn at random.
         out: File to write; - is standard output.
         as_json: Print the counts as one JSON object on standard output. Needs --out FILE.
     """
@@ -57,8 +58,8 @@ class MatchingOptions(ConvertOptions):
     """The options of a converter to matching rows.
 
     Attributes:
-        history: How many of the latest texts are in a history.
-        negatives: Rows of label 0 for each of label 1.
+        history: Number of the user's latest texts in a history.
+        negatives: Number of rows with label 0 for each row with label 1.
     """
 
     history: Count
@@ -66,7 +67,7 @@ class MatchingOptions(ConvertOptions):
 
 
 def _command(name: str, form: Format) -> click.Command:
-    """The command of a format, with its data set's defaults."""
+    """Return the command of a format, with the defaults of its data set."""
     settings = MatchingOptions if form.matching else ConvertOptions
     defaults = {"users": form.users, "public": form.public, **form.matching}
     options = Options(settings, defaults=defaults)
@@ -78,7 +79,7 @@ def _command(name: str, form: Format) -> click.Command:
 
 
 def _convert(form: Format, options: ConvertOptions) -> None:
-    """Write the rows, and print their counts."""
+    """Write the rows and print their counts."""
     if options.as_json and options.out == "-":
         raise click.UsageError("--json needs --out FILE, because the rows go to standard output")
     opened = form.open(options.folder, LeftOut())

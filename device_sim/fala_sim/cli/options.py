@@ -1,4 +1,4 @@
-"""Commands whose options are a dataclass's fields, and what several commands share."""
+"""Commands whose options are the fields of a dataclass, and what several commands share."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ Json: TypeAlias = Annotated[bool, "--json"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """Where jobs run.
+    """The options that say where jobs run.
 
     Attributes:
-        jobs: Processes at once; they share the cores (default: as many as cores).
+        jobs: Number of jobs that run in parallel and share the cores (default: the number of
+            cores).
         engine: Where jobs run: on this machine, or on a Ray cluster.
         address: The Ray cluster's head, HOST:PORT. Default: a cluster on this machine.
     """
@@ -38,10 +39,11 @@ class EngineOptions:
     address: str | None = None
 
     def open(self) -> Engine:
-        """The engine.
+        """Return the engine that the options name.
 
         Raises:
-            DataError: The address is of another engine, or the cluster cannot be reached.
+            DataError: The address is given without the Ray engine, or the cluster cannot be
+                reached.
         """
         from fala_sim.engine import open_engine
 
@@ -51,12 +53,12 @@ class EngineOptions:
 def command(
     name: str, settings: type[T], about: str | None = None
 ) -> Callable[[Callable[[T], None]], Command]:
-    """Make a function of settings a command.
+    """Return a decorator that makes a function of settings a command.
 
     Args:
-        name: The command's.
-        settings: A dataclass; see ``fala_export.recipe.options``.
-        about: Its help; None takes the function's docstring.
+        name: Name of the command.
+        settings: Dataclass of the settings; see ``fala_export.recipe.options``.
+        about: Help text of the command; None uses the function's docstring.
     """
     options = Options(settings)
 
@@ -81,7 +83,7 @@ def log(line: str) -> None:
 
 
 def failed(failures: Sequence[str]) -> DataError:
-    """The error of a command some of whose jobs failed."""
+    """Return the error of a command some of whose jobs failed."""
     which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
     return DataError(
         f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"

@@ -23,7 +23,7 @@ class ProfilesOptions:
 
 @command("profiles", ProfilesOptions)
 def profiles_command(options: ProfilesOptions) -> None:
-    """List the devices of `table profiles`: their limits, and the sources of the figures."""
+    """List the devices of `table profiles`, with their limits and the sources of the figures."""
     from fala_sim.experiments.profiles.profile import PROFILES
 
     devices = [asdict(profile) for profile in PROFILES]

@@ -1,4 +1,4 @@
-"""Runs of experiments: the options that they share, ``fala-sim all`` and ``fala-sim pack``."""
+"""Runs of experiments: the options they share, ``fala-sim all`` and ``fala-sim pack``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENGINE = Options(EngineOptions)
 
 
 def results_option(default: Path | None = None) -> click.Option:
-    """The folder of the records; a study has its own by default."""
+    """Return the option for the folder of the records; each study has its own default."""
     return click.Option(
         ["--results"], type=click.Path(path_type=Path), default=default or Path("fala-results"),
         show_default="the study's own" if default else "fala-results",
@@ -41,15 +41,15 @@ def run_missing(
     """Run the missing jobs.
 
     Args:
-        family: Of the experiments.
-        kinds: Of the records.
-        results: The folder of the records.
-        options: Values of the family's options, and of the engine's.
+        family: Family of the experiments.
+        kinds: Kinds of records that are wanted.
+        results: Folder of the records.
+        options: Values of the options of the family and of the engine.
 
     Returns:
         A line for each job that failed.
     """
-    if find_spec("transformers") is None:  # else every job would fail for itself
+    if find_spec("transformers") is None:  # otherwise every job would fail with the same error
         raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
     fields = {str(option.name): options[str(option.name)] for option in family.options()}
     plan = family.plan(results=results, **fields)
@@ -57,10 +57,10 @@ def run_missing(
 
 
 def _all(results: Path, **options: Any) -> None:  # noqa: ANN401
-    """Run everything on people, then write all tables and figures into --results.
+    """Run all experiments on users, then write all tables and figures into --results.
 
-    Recorded jobs are not run again: after Ctrl-C, or a power cut, the same command resumes. If a
-    job fails, the others still run; failures are listed at the end.
+    Recorded jobs are not run again: after Ctrl-C or a power cut, the same command resumes. If a job
+    fails, the others still run, and the failures are listed at the end.
     """
     from fala_sim.experiments.registry import tables
 

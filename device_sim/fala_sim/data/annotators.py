@@ -1,4 +1,4 @@
-"""Documents with annotators' labels: some annotators are users, the others the public.
+"""Documents with annotators' labels: some annotators become users, the others the public.
 
 Documents, not labels, are divided into train and test: a document in one user's test split is in
 the test split of every user who labelled it, and in no other rows.
@@ -32,7 +32,7 @@ class Document:
     """A text and its labels.
 
     Attributes:
-        text: As in the file.
+        text: Text as in the file.
         labels: Label by annotator.
     """
 
@@ -43,19 +43,19 @@ class Document:
 class Documents:
     """Distinct documents, collected one by one.
 
-    Texts that fold to the same are one document, and only an annotator's first label of it counts:
-    otherwise a copy of a test document could be in training data.
+    Texts that are equal after folding are one document, and only the first label of each annotator
+    counts. Otherwise a copy of a test document could be in training data.
     """
 
     def __init__(self) -> None:
         self._documents: dict[str, Document] = {}
 
     def find(self, text: str) -> Document:
-        """The document of a text, created if missing."""
+        """Return the document of a text, created if it is missing."""
         return self._documents.setdefault(folded(text), Document(text, {}))
 
     def all(self) -> list[Document]:
-        """The documents in order of first appearance."""
+        """Return the documents in order of first appearance."""
         return list(self._documents.values())
 
 
@@ -70,25 +70,27 @@ def convert_documents(
 ) -> Conversion:
     """Make some annotators users, and the other annotators the public.
 
-    The public rows are the others' labels, one row per label, on every document that is in no
-    user's test split.
+    The public rows are the labels of the other annotators, one row per label, on every document
+    that is in no user's test split.
 
     Args:
         documents: Distinct documents.
-        users: The annotators who are users.
-        seed: Of the division into train and test documents, and of the draw of public rows.
-        public: The most public rows, drawn at random; None for all. With 0 everybody may be a user.
-        left_out: What the reader left out; more is added here.
-        classes: See ``check_public``.
+        users: The annotators who become users.
+        seed: Seed of the division into train and test documents, and of the draw of public rows.
+        public: Maximum number of public rows, drawn at random; None for all. If it is 0, every
+            annotator may be a user.
+        left_out: Counts of what the reader left out; more is added here.
+        classes: Whether labels are classes; see ``check_public``.
 
     Raises:
-        DataError: If a user has too few documents to divide, or the public rows lack one of the
+        DataError: A user has too few documents to divide, or the public rows lack one of the
             labels.
     """
     left_out = LeftOut() if left_out is None else left_out
     held_out = _choose_test(documents, users, seed)
 
-    others: list[tuple[str, str, ConvertedLabel]] = []  # up to a million, so not rows yet
+    # up to a million, so they become rows only after the draw
+    others: list[tuple[str, str, ConvertedLabel]] = []
     tested = 0
     train: dict[str, list[ConvertedRow]] = {user: [] for user in users}
     test: dict[str, list[ConvertedRow]] = {user: [] for user in users}
@@ -113,7 +115,8 @@ def convert_documents(
                 f"user {user!r} labelled too few documents ({len(train[user] + test[user])}) to "
                 "divide into train and test; take fewer users"
             )
-    # With names: a vendor leaves some annotators out of the training, to validate it.
+    # The rows keep the annotators' names, because a vendor holds some annotators out of the
+    # training for validation.
     shared = [ConvertedRow(annotator, "public", text, label) for annotator, text, label in drawn]
     rows = [*shared, *(row for user in users for row in train[user] + test[user])]
     if public != 0:
@@ -122,7 +125,7 @@ def convert_documents(
 
 
 def busiest_annotators(documents: Iterable[Document]) -> list[str]:
-    """The annotators, those with most labels first; ties by name."""
+    """Return the annotators with the most labels first; ties are sorted by name."""
     counts = Counter(annotator for document in documents for annotator in document.labels)
     return sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
 
@@ -130,16 +133,19 @@ def busiest_annotators(documents: Iterable[Document]) -> list[str]:
 def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int) -> set[int]:
     """Choose the test documents so that every user is close to the test share.
 
-    In random order, a document becomes a test document if this brings the users among its
-    annotators closer (in least squares) to their share so far. With independent draws a user of a
-    few hundred documents would be several percent off. Texts and labels are not used.
+    Documents are visited in random order. A document becomes a test document if this brings the
+    users among its annotators closer, in least squares, to their share so far. With independent
+    draws, a user with a few hundred documents would be several percent off. Texts and labels are
+    not used.
 
     Returns:
-        Positions of the test documents, each labelled by some user.
+        Positions of the test documents, each of which some user labelled.
     """
-    deficit = dict.fromkeys(users, 0.0)  # a user's expected minus actual number of test documents
+    # each user's expected minus actual number of test documents
+    deficit = dict.fromkeys(users, 0.0)
     order = list(range(len(documents)))
-    # Named after the first data set: another name would change every published split.
+    # The seed is named after the first data set, because another name would change every published
+    # split.
     random.Random(f"lewidi {seed}").shuffle(order)
     held_out: set[int] = set()
     for number in order:
@@ -160,12 +166,12 @@ def opener_of(
     *,
     exclusive: bool = True,
 ) -> Callable[[Path, LeftOut], OpenedDataSet]:
-    """The function that opens a format of annotators' documents.
+    """Return the function that opens a format of annotators' documents.
 
     Args:
-        read: Reads them.
-        rating: The range of their labels, if those are numbers.
-        exclusive: Whether a document has one label; else labels are sets of tags.
+        read: Function that reads the documents.
+        rating: Least and largest label if the labels are numbers; otherwise None.
+        exclusive: Whether a document has one label; otherwise labels are sets of tags.
     """
 
     def open_folder(folder: Path, left_out: LeftOut) -> OpenedDataSet:

@@ -1,6 +1,6 @@
 """All formats and all named data sets, found in the modules of ``formats``.
 
-A new data set is a module of that folder: a reader, with ``FORMATS`` and, for a named one,
+To add a data set, add a module to that folder with a reader, ``FORMATS`` and, for a named data set,
 ``DATA_SETS``.
 """
 
@@ -24,10 +24,10 @@ CATALOGUE: dict[str, DataSet] = {
 
 
 def find_data_set(name: str) -> DataSet:
-    """A data set by name.
+    """Return the data set with this name.
 
     Raises:
-        DataError: If there is none; lists the known ones.
+        DataError: There is no such data set; the error lists the known ones.
     """
     if name not in CATALOGUE:
         raise DataError(

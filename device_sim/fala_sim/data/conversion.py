@@ -19,7 +19,7 @@ from fala_sim.data.users import UserExample
 
 Drawn = TypeVar("Drawn")
 
-TEST_SHARE = 0.3  # of each user's documents; the paper's 70:30
+TEST_SHARE = 0.3  # share of each user's documents, as in the paper (70:30)
 
 #: A class, the number of a rating, or the names of a document's tags.
 ConvertedLabel: TypeAlias = "float | tuple[str, ...]"
@@ -30,11 +30,11 @@ class ConvertedRow:
     """One row of a data set.
 
     Attributes:
-        user: Who labelled it, or was offered it.
+        user: The user who labelled the text or was offered it.
         split: ``"public"``, ``"train"`` or ``"test"``.
-        example: A document; or a history of opened texts, oldest first, with an offered one.
-        label: Its class (of an offer 1 if it was opened, else 0), the number of a rating, or the
-            names of its tags.
+        example: A document, or a history of opened texts, oldest first, with an offered text.
+        label: The class (for an offer, 1 if it was opened, else 0), the number of a rating, or the
+            names of the tags.
     """
 
     user: str
@@ -49,11 +49,11 @@ class ConvertedRow:
 
     @property
     def history(self) -> tuple[str, ...]:
-        """The texts that were opened before; none of a document."""
+        """The texts that were opened before the offer; empty for a document."""
         return self.example.history if isinstance(self.example, Match) else ()
 
     def fields(self) -> dict[str, Any]:
-        """The row as the file has it, with the keys in its order."""
+        """Return the row as the file has it, with the keys in the file's order."""
         example: dict[str, Any]
         if isinstance(self.example, Match):
             example = {"history": self.example.history, "candidate": self.example.candidate}
@@ -66,36 +66,36 @@ class ConvertedRow:
 
 @lru_cache(maxsize=2**17)
 def folded(text: str) -> str:
-    """A text with letter case, white space and Unicode's compatible spellings normalized.
+    """Return a text with letter case, white space and Unicode's compatible spellings normalized.
 
-    Two documents that fold to the same are one document: a copy of a test document in training
-    data would leak its label.
+    Two documents that are equal after folding are one document: a copy of a test document in
+    training data would leak its label.
     """
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Rows, the public's first, then user by user, train before test.
+    """Rows of the public, followed by those of each user, train before test.
 
-    The labelled text of a test row (a document; a candidate) is in nobody's train or public row,
-    folded. For matching, a user's train histories also lack what this user is tested on. Other
-    people's histories may have it: they are not this user's labels, and otherwise a film that
-    everybody has seen could be in no test row.
+    The labelled text of a test row (a document or a candidate) is in nobody's train or public row,
+    even after folding. For matching, a user's train histories also lack the texts on which this
+    user is tested. The histories of other people may contain them, because they are not this user's
+    labels, and otherwise a film that everybody has seen could be in no test row.
 
     Attributes:
-        rows: All of one kind.
-        left_out: What was left out of the data set.
+        rows: The rows, all of one kind.
+        left_out: Counts of what was left out of the data set.
 
     Raises:
-        DataError: If the rows violate this.
+        DataError: The rows violate these conditions.
     """
 
     rows: Sequence[ConvertedRow]
     left_out: LeftOut = field(default_factory=LeftOut)
 
     def __post_init__(self) -> None:
-        held_out: dict[str, str] = {}  # with one of the users who are tested on it
+        held_out: dict[str, str] = {}  # the folded text, with one of the users who are tested on it
         tested_on: dict[str, set[str]] = {}
         for row in self.rows:
             if row.split == "test":
@@ -121,12 +121,12 @@ class Conversion:
                 )
 
     def lines(self) -> Iterator[bytes]:
-        """The rows as UTF-8, one JSON object a line."""
+        """Yield the rows as UTF-8, one JSON object per line."""
         for row in self.rows:
             yield (json.dumps(row.fields(), ensure_ascii=False) + "\n").encode("utf-8")
 
     def counts(self) -> dict[str, Any]:
-        """Counts of rows: each user's, the public's, and what is left out."""
+        """Return the counts of rows per user, of public rows, and of what was left out."""
         users: dict[str, list[ConvertedRow]] = {}
         public: list[ConvertedRow] = []
         for row in self.rows:
@@ -143,7 +143,7 @@ class Conversion:
         }
 
     def summary(self) -> list[str]:
-        """The counts as a few lines of text, warnings first."""
+        """Return the counts as a few lines of text, warnings first."""
         counts = self.counts()
         users, public = counts["users"], counts["public"]
         width = max(map(len, users), default=0)
@@ -186,7 +186,7 @@ def _labels(counts: dict[str, Any]) -> str:
     if not all(label.isdigit() for label in labels):
         mean = sum(float(label) * count for label, count in labels.items()) / rows
         return f"mean rating {mean:.3f}"
-    # Label 0 is the rest; a user with no other label shows 0 % of label 1.
+    # Label 0 is the rest, so a user with no other label shows 0 % of label 1.
     shown = [label for label in labels if label != "0"] or ["1"]
     return ", ".join(f"{_percent(labels.get(label, 0), rows)} label {label}" for label in shown)
 
@@ -196,7 +196,7 @@ def _percent(part: int, total: int) -> str:
 
 
 def drawn_public(rows: Sequence[Drawn], most: int | None, seed: int) -> list[Drawn]:
-    """At most so many public rows, drawn at random, in their order; None for all."""
+    """Return at most ``most`` public rows, drawn at random, in their order; None for all."""
     if most is None or most >= len(rows):
         return list(rows)
     drawn = random.Random(f"public {seed}").sample(range(len(rows)), most)
@@ -209,11 +209,11 @@ def check_public(rows: Sequence[ConvertedRow], users: int, *, classes: bool = Tr
     Args:
         rows: All rows.
         users: Number of users, for the message.
-        classes: Whether labels are classes; a rating's number, or a set of tags, may have no
+        classes: Whether labels are classes. The number of a rating, or a set of tags, may be in no
             public row.
 
     Raises:
-        DataError: If a user's label is in no public row, or the public has fewer than two labels.
+        DataError: A user's label is in no public row, or the public has fewer than two labels.
     """
     public = Counter(row.label for row in rows if row.split == "public")
     missing = {row.label for row in rows} - set(public) if classes else set()

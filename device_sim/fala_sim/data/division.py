@@ -14,14 +14,16 @@ from fala_sim.data.left_out import LeftOut
 from fala_sim.data.location import find_location
 from fala_sim.data.users import LabelTask, User, UserExample, UserLabel
 
-#: Users on whom settings are chosen; fewer if the data set has too few people.
+#: Number of users on whom settings are chosen; it is smaller if the data set has too few people.
 VALIDATION_USERS = 10
-#: Train, and test, examples of a validation user: a search fits every method a dozen times.
+#: Maximum numbers of train and of test examples per validation user, because a search fits every
+#: method a dozen times.
 VALIDATION_EXAMPLES = 150
-#: Texts in a history; more predicted no better, and each text costs a forward pass.
+#: Number of texts in a history. More texts did not predict better, and each text costs a forward
+#: pass.
 HISTORY = 10
 
-_ANOTHER = 1_000_000  # added to a seed, it gives one that no run uses
+_ANOTHER = 1_000_000  # added to a seed to give a seed that no run uses
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,15 @@ class UserDivision:
     """A data set divided among a public and some users.
 
     Attributes:
-        name: The data set's.
-        task: Of the labels.
-        labels: The labels, in order; for a rating, its one name.
+        name: Name of the data set.
+        task: Task, given by the kind of labels.
+        labels: Names of the labels, in order; for a rating, its one name.
         public: Examples on which the vendor fits the global heads.
-        public_labels: Their labels.
-        public_users: Their users: a vendor learns from them how people differ.
+        public_labels: Labels of the public examples.
+        public_users: Users of the public examples, from whom a vendor learns how people differ.
         users: The users whose models are replaced.
         left_out: What the reader left out, in words.
-        rating: The least and the largest number of a rating; None for other labels.
+        rating: Least and largest number of a rating; None for other labels.
     """
 
     name: str
@@ -52,7 +54,7 @@ class UserDivision:
 
     @property
     def exclusive(self) -> bool:
-        """Whether an example has one label, and not a set of tags."""
+        """Whether an example has one label rather than a set of tags."""
         return self.task != "tags"
 
 
@@ -61,10 +63,10 @@ class Partition:
     """A data set, and how it is divided.
 
     Attributes:
-        name: A name of ``fala_sim.data.catalogue``, or ``FORMAT:DIR`` with one of its formats.
+        name: A name in ``fala_sim.data.catalogue``, or ``FORMAT:DIR`` with one of its formats.
         folder: Folder of the named data sets; None uses the default.
-        users: Number of test users; fewer if the data set has too few people.
-        seed: Of the division.
+        users: Number of test users; it is smaller if the data set has too few people.
+        seed: Seed of the division.
     """
 
     name: str
@@ -75,16 +77,16 @@ class Partition:
     def divide(self, role: Role) -> UserDivision:
         """Read the data set and divide it.
 
-        People take turns in being of the test users' half and of the validation users' half (see
-        ``half_of``); the busiest of each are the users. The validation users' rows come from
-        another division, without test users and without what they are tested on, so neither
-        training nor settings use a test example.
+        People are assigned in turn to the test half and to the validation half (see ``half_of``),
+        and the busiest people of each half are the users. The rows of validation users come from
+        another division, without the test users and without the texts on which they are tested, so
+        neither training nor settings use a test example.
 
         Args:
-            role: Test or validation users.
+            role: Whether to return test users or validation users.
 
         Raises:
-            DataError: If there is no such data set, or it cannot be read.
+            DataError: There is no such data set, or it cannot be read.
         """
         location = find_location(self.name, self.folder)
         opened = location.format.open(location.path, LeftOut())
@@ -97,8 +99,8 @@ class Partition:
         if role == "test":
             return _gather(self.name, opened, tested, users)
         held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
-        # Another seed: with the same one, annotators of the same documents would be tested on
-        # exactly those that are held out.
+        # The seed differs, because with the same seed annotators of the same documents would be
+        # tested on exactly the documents that are held out.
         chosen = _convert(location.format, opened, validation_users, self.seed + _ANOTHER)
         tested_users = set(users)
         rows = [
@@ -110,7 +112,7 @@ class Partition:
         return _gather(self.name, opened, conversion, validation_users, most=VALIDATION_EXAMPLES)
 
     def digest(self) -> str:
-        """The digest of the data set's files."""
+        """Return the digest of the data set's files."""
         return find_location(self.name, self.folder).digest()
 
 
@@ -124,8 +126,8 @@ def _convert(form: Format, opened: OpenedDataSet, users: Sequence[str], seed: in
 def _users_of(
     name: str, people: Sequence[str], users: int, form: Format
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """The test users, and the validation users."""
-    # A file of rows has its own public; of other data sets one person at least must be the public.
+    """Return the test users and the validation users."""
+    # A file of rows has its own public; in other data sets at least one person must be the public.
     able = len(people) - 1 if form.files else len(people)
     tested = half_of(people, "test")[: min(users, able - 1)]
     if able < 2:

@@ -21,23 +21,23 @@ from fala_sim.data.format import DataSet, PublishedFile
 from fala_sim.engine.job import Log
 
 _ARCHIVES = (".zip", ".tar.gz")
-_SECONDS = 30  # without a byte from the publisher
+_SECONDS = 30  # longest wait for a byte from the publisher
 
 
 def download_data(data_set: DataSet, folder: Path, log: Log) -> bool:
-    """Download a data set, if it is missing; each file is checked against its SHA-256.
+    """Download a data set if it is missing, and check each file against its SHA-256.
 
     Args:
         data_set: The data set.
-        folder: The folder of data sets.
-        log: Receives its licence.
+        folder: Folder of the data sets.
+        log: Function that receives a line about the licence.
 
     Returns:
-        Whether it was downloaded.
+        Whether the data set was downloaded.
 
     Raises:
-        DataError: If it must be downloaded by hand, or if the publisher cannot be reached or sends
-            other files.
+        DataError: The data set must be downloaded by hand, the publisher cannot be reached, or the
+            publisher sends other files.
     """
     target = folder / data_set.folders[0]
     if target.is_dir():
@@ -66,7 +66,7 @@ def download_data(data_set: DataSet, folder: Path, log: Log) -> bool:
 
 
 def _download(data_set: DataSet, downloads: Path, target: Path) -> list[Path]:
-    """Download the files, but those that an earlier call has downloaded."""
+    """Download the files, except those that an earlier call has downloaded."""
     pooch.get_logger().setLevel("ERROR")
     registry = pooch.create(
         path=downloads, base_url="",
@@ -103,16 +103,16 @@ def _problem(error: requests.RequestException) -> str:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack plain files into a folder; if all are in one folder, without that folder.
+    """Unpack plain files into a folder, without the archive's top folder if there is a single one.
 
     Raises:
-        DataError: If it is not such an archive, or contains paths outside the folder.
+        DataError: The file is no such archive, or it contains paths outside the folder.
     """
     temporary = folder / ".archive"
     try:
         if archive.name.endswith(".zip"):
             with zipfile.ZipFile(archive) as zipped:
-                zipped.extractall(temporary)  # removes ".." and roots from every path
+                zipped.extractall(temporary)  # this removes ".." and roots from every path
         else:
             with tarfile.open(archive, "r:gz") as tarred:
                 tarred.extractall(temporary, filter="data")
@@ -127,15 +127,15 @@ def unpack(archive: Path, folder: Path) -> None:
 
 @contextmanager
 def download_folder(name: str, target: Path, downloads: Path) -> Iterator[None]:
-    """A folder of downloads, locked for one process, and removed once it is empty.
+    """Yield a folder of downloads that one process locks, and remove it once it is empty.
 
     Args:
-        name: Of the data set or model, for errors.
-        target: Its folder, for errors.
+        name: Name of the data set or model, for errors.
+        target: Folder of the data set or model, for errors.
         downloads: The folder to create.
 
     Raises:
-        DataError: If another process downloads it, or the disk cannot be written.
+        DataError: Another process is downloading it, or the disk cannot be written.
     """
     try:
         downloads.mkdir(parents=True, exist_ok=True)

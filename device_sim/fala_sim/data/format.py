@@ -12,15 +12,15 @@ from fala.model.labels import HeadLabel
 from fala_sim.data.conversion import Conversion
 from fala_sim.data.left_out import LeftOut
 
-#: People whose figures the tables show, and people on whom methods are chosen.
+#: Test users, whose figures the tables show, and validation users, on whom methods are chosen.
 Role: TypeAlias = Literal["test", "validation"]
 
 
 def half_of(people: Sequence[str], role: Role) -> Sequence[str]:
-    """The half of a data set's people that has a role, the busiest first.
+    """Return the half of a data set's people that has a role, busiest first.
 
-    People take turns, so that both halves are alike: the busiest, the third, the fifth are test
-    users, the others validation users.
+    People are assigned in turn, so that both halves are alike: the busiest, the third and the fifth
+    person are test users, and the people between them are validation users.
     """
     return people[role == "validation" :: 2]
 
@@ -30,12 +30,13 @@ class OpenedDataSet:
     """An opened data set, which may be divided several times.
 
     Attributes:
-        divide: Called by ``convert``; adds to its argument ``left_out`` what it leaves out.
-        people: The people who may be users, the busiest first.
-        left_out: What reading left out; copied to every conversion.
-        labels: The labels, if those are not the format's own numbers.
-        rating: The least and the largest number of a rating; None for other labels.
-        exclusive: Whether a document has one label; else labels are sets of tags.
+        divide: Function that ``convert`` calls; it adds to its argument ``left_out`` what it leaves
+            out.
+        people: The people who may be users, busiest first.
+        left_out: Counts of what reading left out; they are copied to every conversion.
+        labels: Names of the labels, if they are not the format's own numbers.
+        rating: Least and largest number of a rating; None for other labels.
+        exclusive: Whether a document has one label; otherwise labels are sets of tags.
     """
 
     divide: Callable[..., Conversion]
@@ -46,10 +47,10 @@ class OpenedDataSet:
     exclusive: bool = True
 
     def busiest(self, users: int, role: Role | None = None) -> Sequence[str]:
-        """The busiest people, of all or of the half that has a role.
+        """Return the busiest people, of all people or of the half that has a role.
 
         Raises:
-            DataError: If there are too few.
+            DataError: There are too few people.
         """
         people = self.people if role is None else half_of(self.people, role)
         if users > len(people):
@@ -60,31 +61,31 @@ class OpenedDataSet:
         """Make some people users, and the others the public.
 
         Args:
-            users: The users.
-            seed: Of every draw.
+            users: Names of the users.
+            seed: Seed of every draw.
             options: ``public``; for matching also ``history`` and ``negatives``.
 
         Raises:
-            DataError: If a user has too few rows, or the public.
+            DataError: A user or the public has too few rows.
         """
         return self.divide(users=users, seed=seed, left_out=self.left_out.copy(), **options)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format.
+    """A format of data sets.
 
     Attributes:
-        open: Opens a folder (for ``rows``, a file), and counts damaged rows.
-        files: Patterns of its files in a folder; empty if it reads a single file, with its own
-            public.
-        help: Help of the command; "" if there is no command.
+        open: Function that opens a folder (for ``rows``, a file) and counts damaged rows.
+        files: Patterns of the format's files in a folder; empty if it reads a single file that has
+            its own public.
+        help: Help text of the command; "" if there is no command.
         users: Default number of users.
         public: Default limit of public rows; None for all.
-        matching: Of offers, the default number of latest texts in a ``history``, and of
-            ``negatives``, rows of label 0 for each of label 1; empty for classification.
-        in_turn: Whether each further division tests the next people, because there are too few for
-            users and a public at once.
+        matching: For offers, the default number of latest texts in a ``history``, and the default
+            of ``negatives``, the rows of label 0 for each row of label 1. Empty for classification.
+        in_turn: Whether each further division tests the next people, because there are too few
+            people for users and a public in the same division.
     """
 
     open: Callable[[Path, LeftOut], OpenedDataSet]
@@ -96,10 +97,10 @@ class Format:
     in_turn: bool = False
 
     def paths(self, source: Path) -> list[Path]:
-        """The files that are read of a data set, in order.
+        """Return the paths of a data set's files that are read, in order.
 
         Raises:
-            DataError: If there is no such folder, or file.
+            DataError: There is no such folder or file.
         """
         if not self.files:
             if not source.is_file():
@@ -115,10 +116,10 @@ class PublishedFile:
     """A publisher's file.
 
     Attributes:
-        url: Its address.
-        name: Its name in the data set's folder. An archive (``.zip``, ``.tar.gz``) is unpacked
-            there, without its single top folder.
-        sha256: Its checksum.
+        url: Address of the file.
+        name: Name of the file in the data set's folder. An archive (``.zip``, ``.tar.gz``) is
+            unpacked there, without its single top folder.
+        sha256: SHA-256 of the file.
     """
 
     url: str
@@ -131,14 +132,14 @@ class DataSet:
     """A named data set.
 
     Attributes:
-        name: For ``--data``.
-        title: One line.
-        format: A name of ``FORMATS``.
-        folders: Possible names of its folder; ``data get`` uses the first.
-        licence: Its terms, in words.
-        page: The publisher's page.
-        files: To download; empty if that must be done by hand.
-        by_hand: What the user does then, and why.
+        name: Name used with ``--data``.
+        title: Description in one line.
+        format: Name of the format in ``FORMATS``.
+        folders: Possible names of the data set's folder; ``data get`` uses the first.
+        licence: Terms of use, in words.
+        page: Address of the publisher's page.
+        files: Files to download; empty if the user must download the data set.
+        by_hand: Instructions for a download by the user, with the reason.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Data sets, methods and experiments are found by being there, without a list to edit."""
+"""Finds data sets, methods and experiments in their folders, so that there is no list to edit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def found(package: str, part: str = "") -> Iterator[ModuleType]:
     """Import the modules of a package.
 
     Args:
-        package: Its name.
-        part: If named, only the module of this name of each inner package that has one; else only
-            the modules that stand in the package itself.
+        package: Name of the package.
+        part: If given, import only the module with this name from each inner package that has one;
+            otherwise import the modules that are directly in the package.
     """
     for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
         if not part and not module.ispkg:

@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class LeftOut:
-    """Counts by reason; damage has the position of its first case.
+    """Counts by reason; the reason of damaged data also has the position of its first case.
 
     A reason is a plural after a number: ``"damaged rows of ratings.csv"``.
     """
@@ -20,7 +20,8 @@ class LeftOut:
 
         Args:
             reason: What was left out.
-            first: For damage: its position and description. Only a reason's first is stored.
+            first: Position and description of damaged data. Only the first one of a reason is
+                stored.
             count: Number of cases; 0 does nothing.
         """
         if count:
@@ -29,17 +30,17 @@ class LeftOut:
                 self._first.setdefault(reason, first)
 
     def copy(self) -> LeftOut:
-        """A copy of the counts."""
+        """Return a copy of the counts."""
         copied = LeftOut()
         copied._counts, copied._first = self._counts.copy(), self._first.copy()
         return copied
 
     def counts(self) -> dict[str, int]:
-        """Counts by reason, in order of first appearance."""
+        """Return the counts by reason, in order of first appearance."""
         return dict(self._counts)
 
     def lines(self) -> list[str]:
-        """A line for each reason; damage is a warning."""
+        """Return a line for each reason; damaged data is a warning."""
         return [
             f"warning: left out {count} {reason}; the first: {self._first[reason]}"
             if reason in self._first

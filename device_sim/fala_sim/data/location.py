@@ -19,18 +19,18 @@ class Location:
     """Where a data set is, and its format.
 
     Attributes:
-        format: How it is read.
-        path: Its folder; its file for ``rows``.
+        format: How the data set is read.
+        path: Path of its folder, or of its file for ``rows``.
     """
 
     format: Format
     path: Path
 
     def digest(self) -> str:
-        """SHA-256 of the files that are read, as hexadecimal digits.
+        """Return the SHA-256 of the files that are read, in hexadecimal digits.
 
         Raises:
-            DataError: If there is no such data set, or a file cannot be read.
+            DataError: There is no such data set, or a file cannot be read.
         """
         return digest_of_parts(
             f"{file.relative_to(self.path).as_posix()}\0{file_digest(file)}"
@@ -39,9 +39,9 @@ class Location:
 
 
 def data_folder(data_dir: Path | None) -> Path:
-    """The folder of the named data sets: ``data_dir``, ``FALA_DATA``, or the user's data folder.
+    """Return the folder of named data sets: ``data_dir``, ``FALA_DATA`` or the user's data folder.
 
-    It may not exist.
+    The folder may not exist.
     """
     if data_dir is not None:
         return data_dir
@@ -54,11 +54,12 @@ def find_location(name: str, data_dir: Path | None) -> Location:
     """Find a data set by its name or as ``FORMAT:DIR``.
 
     Args:
-        name: A name of ``fala_sim.data.catalogue``, or ``FORMAT:DIR``.
-        data_dir: The folder of the named data sets; None uses the default.
+        name: A name in ``fala_sim.data.catalogue``, or ``FORMAT:DIR``.
+        data_dir: Folder of the named data sets; None uses the default.
 
     Raises:
-        DataError: If there is no such data set, or its folder is missing; says how to get it.
+        DataError: There is no such data set, or its folder is missing; the error says how to get
+            it.
     """
     folder = data_folder(data_dir)
     if (data_dir is not None or os.environ.get("FALA_DATA")) and not folder.is_dir():
@@ -79,6 +80,6 @@ def find_location(name: str, data_dir: Path | None) -> Location:
 
 
 def full_name(name: str) -> str:
-    """A data set's name with the absolute path of DIR in ``FORMAT:DIR``."""
+    """Return a data set's name with the absolute path of DIR in ``FORMAT:DIR``."""
     form, colon, path = name.partition(":")
     return f"{form}:{Path(path).expanduser().resolve()}" if colon and path else name

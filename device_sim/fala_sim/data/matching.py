@@ -1,7 +1,7 @@
 """Users who open some of their offers: matching rows, divided by time.
 
 A document is a text: a film, an article. All users are offered the same documents, and test
-documents are in many histories. So labels must not leak:
+documents are in many histories. So that labels do not leak:
 
 - A candidate of a test row is a candidate in nobody's train or public rows: no model can have
   learnt from anybody whether *this* film is liked.
@@ -11,9 +11,9 @@ documents are in many histories. So labels must not leak:
 - Other people's histories, and the user's later test rows, may contain them: a history is what the
   device has at that time, and no label is learnt from it.
 
-The cost: with more users, each loses more train rows, because others are tested on the same
-documents. Candidates that were not opened are drawn afterwards from what remains, so that the share
-of opened ones is similar in all splits.
+The cost is that with more users each user loses more train rows, because other users are tested on
+the same documents. Candidates that were not opened are drawn afterwards from what remains, so that
+the share of opened ones is similar in all splits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fala import DataError, Match
 from fala_sim.data.conversion import TEST_SHARE, Conversion, ConvertedRow, check_public, folded
 from fala_sim.data.left_out import LeftOut
 
-PUBLIC = 20_000  # rows; each has a history of its own
+PUBLIC = 20_000  # number of rows; each has a history of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Moment:
     """The offers to a person at one time.
 
     Attributes:
-        history: The opened texts at that time, oldest first.
+        history: The texts opened before, oldest first.
         opened: Candidates that were opened (liked).
-        passed: Candidates that were not, in random order; iterated once, as far as needed.
+        passed: Candidates that were not opened, in random order; iterated once, as far as needed.
     """
 
     history: tuple[str, ...]
@@ -51,18 +51,18 @@ def convert_moments(
     public: int,
     left_out: LeftOut,
 ) -> Conversion:
-    """Divide each user's moments by time, 70:30, and make public rows of the others'.
+    """Divide each user's moments by time, 70:30, and make public rows from other people's moments.
 
     Args:
         users: Each user's moments, oldest first.
-        others: Other people's names and moments in random order; read until there are enough.
-        negatives: Number of passed candidates for each opened one; a moment without opened ones has
-            as many as with one.
-        public: The most public rows.
+        others: Names and moments of other people in random order; read until there are enough.
+        negatives: Number of passed candidates for each opened one; a moment without an opened
+            candidate has as many as a moment with one.
+        public: Maximum number of public rows.
         left_out: Counts what is left out.
 
     Raises:
-        DataError: If a user has too few moments to divide, or the public rows lack a label.
+        DataError: A user has too few moments to divide, or the public rows lack a label.
     """
     cuts = {
         user: min(max(round(len(moments) * (1 - TEST_SHARE)), 1), len(moments) - 1)
@@ -111,9 +111,9 @@ def _rows(
     negatives: int,
     without: Collection[str],
 ) -> list[ConvertedRow]:
-    """Rows of one user's moments, without candidates in ``without`` (folded).
+    """Return the rows of one user's moments, without the candidates in ``without`` (folded).
 
-    A text that was offered several times is one row, opened if it was opened any time.
+    A text that was offered several times is one row, which counts as opened if it ever was.
     """
     rows: dict[str, ConvertedRow] = {}
     for moment in moments:

@@ -14,10 +14,10 @@ def save(lines: Iterable[bytes], path: Path) -> None:
 
     Args:
         lines: The content.
-        path: The file; an existing one is replaced, and a link is followed.
+        path: Path of the file; an existing file is replaced, and a link is followed.
 
     Raises:
-        DataError: If the file cannot be written.
+        DataError: The file cannot be written.
     """
 
     def write(part: Path) -> None:

@@ -1,4 +1,4 @@
-"""Read tables of data sets by pandas, and CSV files of the package. Values stay text."""
+"""Reads tables of data sets by pandas, and CSV files of the package; values stay text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read_columns(
     r"""Read a table of a UTF-8 file; a value that a row lacks is empty.
 
     Args:
-        path: The file.
-        columns: The names of the columns to read; without a header those of all columns.
+        path: Path of the file.
+        columns: Names of the columns to read; without a header, the names of all columns.
         sep: ``"\t"`` for fields without quotes, ``","`` for RFC 4180.
         header: Whether the first line names the columns.
 
@@ -31,8 +31,8 @@ def read_columns(
         The columns as strings; the index is the row's number, from 1.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column, has a row of more values than
-            columns, or has no row.
+        DataError: The file cannot be read, lacks a column, has a row with more values than columns,
+            or has no row.
     """
     (frame,) = read_chunks(path, columns, sep=sep, header=header, rows=None)
     if frame.empty:
@@ -48,8 +48,8 @@ def read_chunks(
     header: bool = True,
     rows: int | None = 100_000,
 ) -> Iterator[pd.DataFrame]:
-    """Read a table as ``read_columns`` does, in frames of so many rows; None for one of all."""
-    import pandas as pd  # slow to load
+    """Read a table as ``read_columns`` does, in frames of ``rows`` rows; None for one frame."""
+    import pandas as pd  # imported late, because it is slow to load
 
     options: dict[str, Any] = {
         "sep": sep, "dtype": str, "keep_default_na": False, "chunksize": rows,
@@ -72,17 +72,17 @@ def read_chunks(
 def keep_good(
     frame: pd.DataFrame, good: pd.Series[bool], problem: str, path: Path, left_out: LeftOut
 ) -> pd.DataFrame:
-    """The good rows of a frame; the others are counted.
+    """Return the good rows of a frame, and count the others.
 
     Args:
-        frame: As ``read_columns`` returns it.
-        good: Whether a row is.
-        problem: What is wrong with the others.
-        path: The file.
-        left_out: Counts them.
+        frame: The frame, as ``read_columns`` returns it.
+        good: Whether each row is good.
+        problem: What is wrong with the other rows.
+        path: Path of the file.
+        left_out: Counts the other rows.
 
     Raises:
-        DataError: If no row is good.
+        DataError: No row is good.
     """
     if not good.all():
         first = f"row {frame.index[~good][0]}: {problem}"
@@ -93,15 +93,15 @@ def keep_good(
 
 
 def filled(values: pd.Series[str]) -> pd.Series[bool]:
-    """Whether each text has a character that is not white space."""
+    """Return whether each text has a character that is not white space."""
     return values.str.strip() != ""
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, which end only with LF or CR LF.
+    """Return the lines of a UTF-8 file, which end only with LF or CR LF.
 
     Raises:
-        DataError: If the file cannot be read, or is not UTF-8.
+        DataError: The file cannot be read, or is not UTF-8.
     """
     with _errors(path):
         text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
@@ -123,11 +123,11 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 def csv_rows(package: str | None, name: str) -> list[dict[str, str]]:
-    """The rows of a package's CSV file, by column.
+    """Return the rows of a package's CSV file, by column.
 
     Args:
         package: The package that contains the file.
-        name: The file's name.
+        name: Name of the file.
     """
     text = resources.files(package or "").joinpath(name).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))

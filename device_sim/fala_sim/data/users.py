@@ -23,11 +23,11 @@ class User:
     """One user's examples.
 
     Attributes:
-        name: As in the data set.
-        train: The examples on the device.
-        train_labels: Their labels.
-        test: Held out, in nobody's training data.
-        test_labels: Their labels.
+        name: Name as in the data set.
+        train: Examples on the device.
+        train_labels: Labels of the examples on the device.
+        test: Held-out examples, which are in nobody's training data.
+        test_labels: Labels of the held-out examples.
     """
 
     name: str
@@ -38,10 +38,10 @@ class User:
 
 
 def distinct_texts(examples: Iterable[UserExample]) -> list[str]:
-    """The distinct texts of some examples, in order of first appearance."""
+    """Return the distinct texts of some examples, in order of first appearance."""
     return list(dict.fromkeys(text for example in examples for text in example_texts(example)))
 
 
 def example_texts(example: UserExample) -> tuple[str, ...]:
-    """The texts of one example: itself, or its history and its candidate."""
+    """Return the texts of one example: itself, or its history and its candidate."""
     return (*example.history, example.candidate) if isinstance(example, Match) else (example,)

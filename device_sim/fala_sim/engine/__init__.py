@@ -13,15 +13,15 @@ __all__ = ["open_engine", "spread"]
 
 
 def open_engine(name: str, *, jobs: int | None, address: str | None) -> Engine:
-    """The engine ``"local"`` or ``"ray"``.
+    """Return the engine ``"local"`` or ``"ray"``.
 
     Args:
-        name: Of the engine.
-        jobs: How many jobs run at once on this machine; None for as many as it has cores.
-        address: Of a Ray cluster's head; None starts a cluster on this machine.
+        name: Name of the engine.
+        jobs: Number of jobs that run in parallel on this machine; None means one per core.
+        address: Address of a Ray cluster's head; None starts a cluster on this machine.
 
     Raises:
-        DataError: The address is of another engine, or the cluster cannot be reached.
+        DataError: The address is given without the Ray engine, or the cluster cannot be reached.
     """
     jobs = jobs or os.cpu_count() or 1
     if name == "ray":

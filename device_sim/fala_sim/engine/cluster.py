@@ -1,4 +1,4 @@
-"""The engine of many machines: Ray schedules the jobs, each in its own process."""
+"""The engine for many machines: Ray schedules the jobs, each in its own process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fala_sim.engine.shelf import Parcel, Shelf, unpack_shelf
 
 #: A cluster on this machine alone needs no dashboard.
 _ALONE = {"include_dashboard": False}
-#: How often a job is started if its machine is lost.
+#: Number of times a job is started if its machine is lost.
 ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
 class _Order:
-    """A job as it is sent to a machine of the cluster."""
+    """A job in the form in which it is sent to a machine of the cluster."""
 
     job: Callable[[], Iterable[Any]]
     parcels: tuple[Parcel, ...]
@@ -37,7 +37,7 @@ class _Order:
 
 @dataclass
 class _Sent:
-    """A job that was sent."""
+    """A job that has been sent."""
 
     job: Job
     attempt: int
@@ -46,19 +46,19 @@ class _Sent:
 
 
 class RayEngine(Engine):
-    """Jobs on all machines of a Ray cluster."""
+    """Runs jobs on all machines of a Ray cluster."""
 
     def __init__(self, address: str | None, jobs: int) -> None:
         """Connect to a cluster.
 
         Args:
-            address: Of its head; None starts a cluster on this machine.
-            jobs: Cores of a cluster on this machine.
+            address: Address of the cluster's head; None starts a cluster on this machine.
+            jobs: Number of cores of a cluster on this machine.
 
         Raises:
-            DataError: If Ray is not installed, or the cluster cannot be reached.
+            DataError: Ray is not installed, or the cluster cannot be reached.
         """
-        # Ray reads it on import: a run sends no usage statistics.
+        # Ray reads this variable when it is imported, so that a run sends no usage statistics.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
@@ -79,7 +79,7 @@ class RayEngine(Engine):
         self._shelf = Shelf(ray.put)
 
     def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[JobEvent]:
-        """See ``Engine``."""
+        """Run jobs in order; see ``Engine``."""
         ray = self._ray
         waiting = deque((job, call, 1) for job, call in ready)
         sent: dict[Any, _Sent] = {}
@@ -115,7 +115,7 @@ class RayEngine(Engine):
                 ray.cancel(stream, force=True)
 
     def _room(self) -> int:
-        """How many jobs are sent at once: about twice what the cluster can run."""
+        """Return how many jobs are sent ahead: about twice as many as the cluster can run."""
         return 2 + 2 * int(self._ray.cluster_resources().get("CPU", 1))
 
     def _send(self, job: Job, call: Call) -> object:
@@ -134,12 +134,12 @@ class RayEngine(Engine):
         }
         if needs.cpus > 1:
             options["runtime_env"] = _environment(needs.cpus)
-        # Ray's own retries would ignore what was recorded meanwhile.
+        # Ray's own retries would ignore what has been recorded in the meantime.
         remote = self._remote.options(num_returns="streaming", max_retries=0, **options)
         return remote.remote(order)
 
     def _fitting(self, needs: Needs) -> Needs:
-        """A job's needs, at most what the largest machine has, or it would wait for ever."""
+        """Return a job's needs, capped at the largest machine so that it does not wait forever."""
         machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
 
         def most(name: str) -> float:
@@ -151,12 +151,13 @@ class RayEngine(Engine):
     def _again(
         self, entry: _Sent, lost: Exception, waiting: deque[tuple[Job, Call, int]]
     ) -> Iterator[JobEvent]:
-        """Put a job whose machine was lost first in the queue."""
+        """Put a job whose machine was lost at the front of the queue."""
         seconds = time.perf_counter() - entry.start
         why = f"{type(lost).__name__}: {str(lost).strip().partition(chr(10))[0]}"
-        if entry.error is not None:  # it had ended
+        if entry.error is not None:  # it had ended before its machine was lost
             yield JobEnd(entry.job, entry.error, seconds)
-        elif isinstance(lost, self._ray.exceptions.RayTaskError):  # a bug, not a lost machine
+        # a bug in the job, not a lost machine
+        elif isinstance(lost, self._ray.exceptions.RayTaskError):
             yield JobEnd(entry.job, why, seconds)
         elif entry.attempt >= ATTEMPTS:
             yield JobEnd(entry.job, f"lost {entry.attempt} times; at last {why}", seconds)
@@ -194,7 +195,7 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
         return
     origin = provenance(node)
     with _no_main():
-        # A job's process starts from a server, which has the variables of an earlier job.
+        # A job's process is forked from a server that still has the variables of an earlier job.
         running = Running(order.job, order.threads, local_paths, os.environ.get(GPUS))
     try:
         for item in running.all():

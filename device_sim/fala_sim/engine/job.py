@@ -14,12 +14,13 @@ Log: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Needs:
-    """Resources that a job takes; no engine runs more at once than fits.
+    """Resources that a job takes; no engine runs more jobs in parallel than fit.
 
     Attributes:
-        cpus: Cores, and threads of its numeric libraries in a cluster.
-        memory: Bytes.
-        gpu: Share of a GPU, for its memory: 0 to 1. Where there is none, the job runs without.
+        cpus: Number of cores, and of threads of its numeric libraries in a cluster.
+        memory: Memory in bytes.
+        gpu: Share of a GPU, from 0 to 1, by the memory that the job needs. On a machine without a
+            GPU, the job runs without one.
     """
 
     cpus: int = 1
@@ -27,20 +28,21 @@ class Needs:
     gpu: float = 0.0
 
 
-#: A training of a transformer on one user's labels; a GPU of 16 GB has room for four.
+#: The training of a transformer on one user's labels: a GPU of 16 GB has room for four.
 TRAINING = Needs(memory=4 * 2**30, gpu=0.25)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A job, ready to be run in a process of its own.
+    """A job that is ready to run in a process of its own.
 
     Attributes:
-        job: A function of a module with its arguments; yields outputs.
-        inputs: Returns the files and folders that it reads; called where they must be copied to
-            another machine. The job finds them by ``fala_sim.engine.shelf.local_path``.
-        folder: Its work folder, in which it resumes, on a file system that all machines share;
-            None where it needs none.
+        job: Function of a module, with its arguments; it yields the outputs.
+        inputs: Function that returns the files and folders that the job reads. It is called if they
+            must be copied to another machine, where the job finds them by
+            ``fala_sim.engine.shelf.local_path``.
+        folder: Work folder in which the job resumes, on a file system that all machines share; None
+            if the job needs no such folder.
     """
 
     job: Callable[[], Iterable[Any]]
@@ -53,10 +55,11 @@ class Job:
     """A job that an engine can run.
 
     Attributes:
-        label: For progress and errors.
-        make: Prepares what the job needs and returns the call; called before each attempt.
-        done: Whether an earlier run did it; then it is not run again.
-        needs: Resources of a machine.
+        label: Name of the job in progress lines and errors.
+        make: Function that prepares what the job needs and returns the call; it is called before
+            each attempt.
+        done: Function that says whether an earlier run recorded the job, which is then skipped.
+        needs: Resources that the job takes on a machine.
     """
 
     label: str
@@ -70,9 +73,9 @@ class Output:
     """One output of a job.
 
     Attributes:
-        job: The job that it is of.
+        job: The job that yielded the output.
         item: The output.
-        origin: ``provenance`` of the machine that ran it; None for this machine.
+        origin: ``provenance`` of the machine that ran the job; None for this machine.
     """
 
     job: Job
@@ -85,9 +88,9 @@ class JobEnd:
     """The end of a job.
 
     Attributes:
-        job: The job that it is of.
-        error: Why it failed; "" where it did not.
-        seconds: Wall time of the job, with the start of its process.
+        job: The job that ended.
+        error: Why the job failed; "" if it succeeded.
+        seconds: Wall time of the job, including the start of its process.
     """
 
     job: Job
@@ -103,9 +106,10 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[JobEvent]:
-        """Run jobs in order, as many at once as there is room.
+        """Run jobs in order, as many in parallel as there is room for.
 
-        The engine writes nothing; the caller does. Closing the generator kills what runs.
+        The engine itself writes nothing; the caller does. Closing the generator kills the running
+        jobs.
 
         Args:
             ready: Jobs with their calls.

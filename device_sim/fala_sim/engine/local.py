@@ -1,4 +1,4 @@
-"""The engine of one machine."""
+"""The engine for one machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Room:
     """Free memory and GPUs of this machine.
 
     Attributes:
-        memory: Bytes.
-        gpus: The free share of each GPU, by its number.
+        memory: Free memory in bytes.
+        gpus: Free share of each GPU, by its number.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class Room:
         self.gpus = {number: 1.0 for number in numbers if number}
 
     def fits(self, needs: Needs) -> bool:
-        """Whether a job has room now."""
+        """Return whether there is room for a job now."""
         return needs.memory <= self.memory and needs.gpu <= max(self.gpus.values(), default=1.0)
 
     def take(self, needs: Needs) -> str | None:
         """Take what a job needs.
 
         Returns:
-            The number of the job's GPU; "" for none of them; None where the machine has none.
+            The number of the job's GPU; "" if it gets none; None if the machine has none.
         """
         self.memory -= needs.memory
         if not self.gpus:
@@ -53,18 +53,18 @@ class Room:
 
 
 class LocalEngine(Engine):
-    """Runs as many jobs at once as this machine has cores, memory and GPUs for."""
+    """Runs as many jobs in parallel as this machine has cores, memory and GPUs for."""
 
     def __init__(self, jobs: int) -> None:
-        """Start nothing yet.
+        """Create the engine; no process is started yet.
 
         Args:
-            jobs: How many run at once at most; each has its share of the cores.
+            jobs: Maximum number of jobs in parallel; each has its share of the cores.
         """
         self._jobs = jobs
 
     def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[JobEvent]:
-        """See ``Engine``."""
+        """Run jobs in order; see ``Engine``."""
         threads = max(1, (os.cpu_count() or 1) // self._jobs)
         waiting = deque(ready)
         running: list[tuple[Job, Running]] = []

@@ -21,21 +21,22 @@ from threadpoolctl import threadpool_limits
 from fala import FalaError
 from fala_sim.engine.shelf import set_local_paths
 
-#: Imports of every job, done once in the fork server, where the system has one. Not torch: half of
-#: the jobs do not need it, and it would count as memory of all.
+#: Modules that every job imports. Where the system has a fork server, it imports them once for all
+#: jobs. Torch is not among them, because half of the jobs do not need it and it would count as
+#: memory of all jobs.
 _PRELOADED = ["fala_sim.experiments.replacement.jobs"]
 #: Variables that the numeric libraries read when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-#: The variable that says which GPUs a process may use, by their numbers; "" is none.
+#: The variable that lists the numbers of the GPUs that a process may use; "" means none.
 GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class Running:
-    """A job's process, running or ended.
+    """The process of a job, running or ended.
 
     Attributes:
-        error: Why it failed; "" after success, None while it runs.
-        gpu: The number of its GPU, as given.
+        error: Why the job failed; "" after success, None while it runs.
+        gpu: Number of the job's GPU, as given.
     """
 
     def __init__(
@@ -48,10 +49,11 @@ class Running:
         """Start the process.
 
         Args:
-            job: What it runs.
-            threads: Of its numeric libraries.
-            paths: See ``fala_sim.engine.shelf``.
-            gpu: The number of the GPU that it may use, "" for none; None restricts nothing.
+            job: The call that the process runs.
+            threads: Number of threads of its numeric libraries.
+            paths: Local paths of the input files; see ``fala_sim.engine.shelf``.
+            gpu: Number of the GPU that the process may use; "" means none, and None restricts
+                nothing.
         """
         self.error: str | None = None
         self.gpu = gpu
@@ -67,17 +69,18 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """Since its start."""
+        """Seconds since the start of the process."""
         return time.perf_counter() - self._start
 
     @property
     def sources(self) -> tuple[Connection, int]:
-        """Arguments of ``multiprocessing.connection.wait``."""
-        # A process that the job leaves behind may hold the pipe open: wait for its end, too.
+        """The process's arguments of ``multiprocessing.connection.wait``."""
+        # Also wait for the end of the process, because a process that the job leaves behind may
+        # hold the pipe open.
         return self._receiver, self._process.sentinel
 
     def take(self) -> Iterator[Any]:
-        """The outputs so far; sets ``error`` when the process has ended."""
+        """Yield the outputs received so far, and set ``error`` if the process has ended."""
         over = not self._process.is_alive()
         try:
             while self.error is None and self._receiver.poll():
@@ -86,7 +89,7 @@ class Running:
                     yield value
                 else:
                     self.error = value
-        except EOFError:  # ended without a message
+        except EOFError:  # the process ended without a message
             over = True
         if self.error is not None or over:
             self._process.join()
@@ -97,20 +100,20 @@ class Running:
             self.error = f"its process ended ({name}; SIGKILL is often too little memory)"
 
     def all(self) -> Iterator[Any]:
-        """All outputs, until the process has ended."""
+        """Yield all outputs until the process has ended."""
         while self.error is None:
             wait_for(list(self.sources))
             yield from self.take()
 
     def kill(self) -> None:
-        """Kill the process, and wait for its end."""
+        """Kill the process and wait until it has ended."""
         self._process.kill()
         self._process.join()
 
 
 @contextmanager
 def threads_of(threads: int) -> Iterator[None]:
-    """Set the number of threads in the environment of processes that are started within."""
+    """Set the number of threads in the environment of processes that are started in the context."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     try:
@@ -124,7 +127,7 @@ def threads_of(threads: int) -> Iterator[None]:
 
 
 def _context() -> ForkServerContext | SpawnContext:
-    """How processes start: without a copy of this process's memory."""
+    """Return how processes are started: without a copy of this process's memory."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -147,9 +150,9 @@ def _work(
     paths: Mapping[str, str],
     gpu: str | None,
 ) -> None:
-    # Ctrl-C reaches the whole process group; only the parent handles it.
+    # Ctrl-C reaches the whole process group, but only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Loaded libraries have read the variables of the fork server, which may differ.
+    # The loaded libraries have read the variables of the fork server, which may differ.
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     threadpool_limits(threads)
     if gpu is not None:
@@ -162,7 +165,7 @@ def _work(
     except FalaError as error:
         sender.send(("ended", str(error)))
     except Exception as error:
-        # A bug of the laboratory: print its traceback; other jobs continue.
+        # This is a bug in the benchmarks: print its traceback, and let other jobs continue.
         traceback.print_exc(file=sys.stderr)
         sender.send(("ended", f"{type(error).__name__}: {error}"))
     else:

@@ -1,4 +1,4 @@
-"""Input files copied to other machines: each file or folder once, by its contents' digest."""
+"""Input files that are copied to other machines, each file or folder once, by its digest."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fala_sim.records.digests import digest_of_parts
 Put = Callable[[bytes], Any]
 Fetch = Callable[[Any], bytes]
 
-#: In a job's process on another machine: local paths by the driver's path.
+#: The local path for each path of the driver, in a job's process on another machine.
 _local_paths: dict[str, str] = {}
 
 
 def local_path(path: Path) -> Path:
-    """The path on this machine of a file or folder of the driver."""
+    """Return the path on this machine of a file or folder of the driver."""
     return Path(_local_paths.get(str(path), path))
 
 
 def set_local_paths(local_paths: Mapping[str, str]) -> None:
-    """Set the paths; called in a job's process, before the job starts."""
+    """Set the local paths; this is called in a job's process, before the job starts."""
     _local_paths.clear()
     _local_paths.update(local_paths)
 
@@ -37,9 +37,10 @@ class Parcel:
     """A file or a folder of the driver.
 
     Attributes:
-        path: The driver's path.
-        name: Of a file, in a folder of its own on the other machine; "" for a folder.
-        files: Its files, as path in that folder, digest, and reference to the bytes.
+        path: Path on the driver.
+        name: Name of a file, which gets a folder of its own on the other machine; "" for a folder.
+        files: The files, each with its path in that folder, its digest, and a reference to its
+            bytes.
     """
 
     path: str
@@ -48,23 +49,23 @@ class Parcel:
 
 
 class Shelf:
-    """The driver's side: puts each content into the cluster's store once."""
+    """The driver's side, which puts each content into the cluster's store once."""
 
     def __init__(self, put: Put) -> None:
-        """Nothing is stored yet.
+        """Create an empty shelf.
 
         Args:
-            put: Stores bytes, and returns a reference.
+            put: Function that stores bytes and returns a reference to them.
         """
         self._put = put
         self._stored: dict[str, Any] = {}
         self._parcels: dict[tuple[str, int, int], Parcel] = {}
 
     def parcels(self, paths: Sequence[Path]) -> tuple[Parcel, ...]:
-        """The parcels of some files and folders.
+        """Return the parcels of some files and folders.
 
         Raises:
-            DataError: If one cannot be read.
+            DataError: A file cannot be read.
         """
         return tuple(map(self._parcel, paths))
 
@@ -97,14 +98,14 @@ class Shelf:
 
 
 def unpack_shelf(parcels: Sequence[Parcel], fetch: Fetch) -> dict[str, str]:
-    """The other machine's side: local paths by the driver's path.
+    """Unpack parcels on the other machine, and return local paths by the driver's path.
 
     Args:
-        parcels: Of the driver.
-        fetch: Returns the bytes of a reference.
+        parcels: Parcels that the driver made.
+        fetch: Function that returns the bytes of a reference.
 
     Raises:
-        DataError: If the files cannot be written.
+        DataError: The files cannot be written.
     """
     try:
         root = _root()
@@ -114,7 +115,7 @@ def unpack_shelf(parcels: Sequence[Parcel], fetch: Fetch) -> dict[str, str]:
 
 
 def _root() -> Path:
-    """A private folder of this user, kept between runs: a cache by digest."""
+    """Return a private folder of this user, kept between runs as a cache by digest."""
     owner = os.getuid() if hasattr(os, "getuid") else 0
     root = Path(tempfile.gettempdir()) / f"fala-sim-{owner}"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -133,6 +134,6 @@ def _unpacked(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
             (temporary / name).write_bytes(fetch(stored))
         try:
             temporary.rename(folder)
-        except OSError:  # another process was first
+        except OSError:  # another process created it first
             shutil.rmtree(temporary)
     return folder / parcel.name

@@ -11,20 +11,20 @@ from fala_sim.engine.job import Call, Engine, Job, Output
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Items a job: its process starts in a second or two.
+#: Number of items per job, because starting a job's process takes a second or two.
 _ITEMS = 100
 
 
 def spread(
     engine: Engine,
 ) -> Callable[[Callable[[Item], Result], Sequence[Item]], Iterator[Result]]:
-    """A function that is called as the built-in ``map`` is, and runs on an engine's machines.
+    """Return a function that is called like the built-in ``map`` and runs on an engine's machines.
 
-    Files that the function reads or writes are on a file system of all machines. Of a job whose
-    process ends for good, the items that are left have no result.
+    Files that the function reads or writes must be on a file system that all machines share. If the
+    process of a job ends for good, the job's remaining items have no result.
 
     Args:
-        engine: The engine.
+        engine: The engine that runs the jobs.
     """
 
     def mapped(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
@@ -41,5 +41,5 @@ def spread(
 
 
 def _each(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """A job: the results of some items."""
+    """Yield the results of some items, as one job."""
     yield from map(function, items)

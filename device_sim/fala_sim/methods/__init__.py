@@ -1,1 +1,1 @@
-"""Methods that make a user's model on a new backbone, one per file."""
+"""Methods that make a user's model on a new backbone, with one file per method."""

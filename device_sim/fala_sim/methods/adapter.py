@@ -11,8 +11,8 @@ from fala_sim.methods.trained import Trained
 if TYPE_CHECKING:
     from torch import nn
 
-#: Units of a bottleneck: the size in Houlsby et al.'s Table 1, row "Adapters (64)", which also fits
-#: the forward FLOPs of the FaLA paper's Table 1.
+#: Number of units of a bottleneck: the size in Houlsby et al.'s Table 1, row "Adapters (64)", which
+#: also fits the forward FLOPs of the FaLA paper's Table 1.
 BOTTLENECK = 64
 
 
@@ -20,8 +20,8 @@ class Adapter(Trained):
     """Adapters after attention and feed-forward of every layer, inside the residual.
 
     Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019: adapters start near
-    the identity; the layers' norms and the head train, too. A model whose layers share their
-    weights (ALBERT) is refused: the paper's adapters belong to one layer each.
+    the identity, and the layers' norms and the head are also trained. A model whose layers share
+    their weights (ALBERT) is refused, because the paper's adapters belong to one layer each.
     """
 
     name = "adapter"
@@ -35,18 +35,18 @@ class Adapter(Trained):
         """Freeze the model except its layers' norms, and add the adapters.
 
         Raises:
-            DataError: If this kind of model has no places for adapters.
+            DataError: This kind of model has no places for adapters.
         """
         from fala_export import ExportError, insert_adapters
 
         model.requires_grad_(False)
         try:
-            # The run's seed is the global generator's.
+            # The draw uses the global generator, which has the run's seed.
             sites = insert_adapters(cast(Any, model), BOTTLENECK, seed=None, activation="gelu")
         except ExportError as error:
             raise DataError(f"{error}; leave adapter out") from error
-        # Not the embeddings' norm: it is below every adapter, and its gradient would need a
-        # backward pass through the whole first layer, for a few parameters.
+        # The embeddings' norm stays frozen: it is below every adapter, so its gradient would need a
+        # backward pass through the whole first layer for a few parameters.
         for site in sites:
             site.norm.requires_grad_(True)
         return model

@@ -18,10 +18,10 @@ from fala_sim.records.meter import Stage
 class Affine(Alignment):
     """The map ``x A + t`` with A of rank r, by reduced-rank ridge regression.
 
-    Drift-Adapter trains such a map on pairs by gradient; this uses the closed-form minimum of its
-    squared error. With B = (X'X + a I)^-1 X'Y of centred pairs, A = B V V', where V
-    are the first r eigenvectors of Y'X B (Mukherjee and Zhu, "Reduced rank ridge regression and
-    its kernel extensions", Statistical Analysis and Data Mining 4, 2011).
+    Drift-Adapter trains such a map on pairs by gradient, whereas this method uses the closed-form
+    minimum of its squared error. With B = (X'X + a I)^-1 X'Y of centred pairs, A = B V V', where V
+    are the first r eigenvectors of Y'X B (Mukherjee and Zhu, "Reduced rank ridge regression and its
+    kernel extensions", Statistical Analysis and Data Mining 4, 2011).
     """
 
     name = "affine"
@@ -31,7 +31,7 @@ class Affine(Alignment):
     headline = False
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """Four ranks, as shares of the old dimension, and three penalties.
+        """Return four ranks, as shares of the old dimension, with three penalties each.
 
         A penalty is a multiple of the mean square of a centred new coordinate, summed over texts.
         """
@@ -48,11 +48,11 @@ class Affine(Alignment):
         new_mean, old_mean = new.mean(axis=0), old.mean(axis=0)
         x, y = new - new_mean, old - old_mean
         gram, cross = x.T @ x, x.T @ y
-        # Without variance any penalty gives A = 0.
+        # If the embeddings do not vary, any penalty gives A = 0.
         penalty = float(settings["ridge"]) * (float(np.trace(gram)) / len(gram) or 1.0)
         gram.flat[:: len(gram) + 1] += penalty
         full = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram, lower=True), cross)
-        _, vectors = scipy.linalg.eigh(cross.T @ full)  # by rising eigenvalue
+        _, vectors = scipy.linalg.eigh(cross.T @ full)  # sorted by rising eigenvalue
         leading = vectors[:, -rank:]
         matrix = full @ leading @ leading.T
         stage.forward_flops += affine_flops(len(new), new.shape[1], old.shape[1], rank)

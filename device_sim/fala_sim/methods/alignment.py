@@ -45,12 +45,12 @@ class SpaceMap:
 class Alignment(FrozenMethod):
     """A map from the new space to the old one, followed by the old personal model.
 
-    The direction is Drift-Adapter's (Vejendla, "Drift-Adapter: a practical approach to near
-    zero-downtime embedding model upgrades in vector databases", EMNLP 2025), where a query in the
-    new space is mapped to the old space of the index: here the old personal head takes the index's
-    place. The pairs are the user's distinct train texts: the old embeddings are on the device, the
-    new ones cost a forward pass each. A matcher's texts are mapped one by one, before u * v is
-    computed in the old space.
+    The direction is that of Drift-Adapter (Vejendla, "Drift-Adapter: a practical approach to near
+    zero-downtime embedding model upgrades in vector databases", EMNLP 2025), which maps a query in
+    the new space to the old space of the index. Here the old personal head takes the place of the
+    index. The pairs are the user's distinct train texts: the old embeddings are on the device, and
+    the new embeddings cost a forward pass each. A matcher's texts are mapped one by one, before u *
+    v is computed in the old space.
 
     The vendor's new head is not used. With fewer than two distinct texts there is no map, and the
     result is the vendor's new model.
@@ -63,8 +63,8 @@ class Alignment(FrozenMethod):
         Args:
             new: New embeddings of n texts, shape (n, new dimension).
             old: Old embeddings of the same texts, shape (n, old dimension).
-            settings: One of the grid.
-            stage: Where FLOPs are counted.
+            settings: One of the grid's settings.
+            stage: Stage in which FLOPs are counted.
         """
 
     def fit_embedded(
@@ -78,7 +78,8 @@ class Alignment(FrozenMethod):
         old = np.stack([situation.old.embeddings[text] for text in texts]).astype(np.float64)
         with situation.meter.stage("solve") as stage:
             fitted = self.fit_map(new, old, settings, stage)
-        # The map and the old personal head. A classifier could store their product, a vector.
+        # The device stores the map and the old personal head. A classifier could store their
+        # product, a vector.
         head = situation.old.head
         size = head.weight.size + head.bias.size + (0 if head.query is None else head.query.size)
         situation.meter.stored_bytes = 4 * (fitted.matrix.size + fitted.offset.size + size)
@@ -99,6 +100,6 @@ class _MappedScores:
 
 
 def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Rows scaled to length one; zero rows stay zero."""
+    """Return rows scaled to length one; zero rows stay zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1))

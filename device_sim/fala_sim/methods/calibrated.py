@@ -25,14 +25,15 @@ class _Line:
     bias: LogitArray
 
     def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
-        """See ``Scores``."""
+        """Return the transformed logits; see ``Scores``."""
         return self.scores(examples) @ self.slope.T + self.bias
 
 
 class Calibrated(Method):
-    """The vendor's model with words and the user's own slope and bias; the ranking is unchanged.
+    """The vendor's model with lexical features and the user's own slope and bias.
 
-    A device's judge compares it with the vendor's model and the personal one.
+    The ranking of a user's examples stays unchanged. A device's model selection compares this
+    recalibrated vendor model with the vendor's own model and the personal model.
     """
 
     name = "calibrated"
@@ -44,7 +45,7 @@ class Calibrated(Method):
     with_words = True
 
     def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
-        """Fit the slope and the bias, as a device does."""
+        """Fit the slope and the bias as a device does."""
         vendor = shipped_scores(situation)
         train = situation.user.train
         if not train:

@@ -1,4 +1,4 @@
-"""The new backbone as methods get it: run for real where cost is measured, else cached."""
+"""The new backbone as methods get it: run for real if cost is measured, otherwise cached."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fala_sim.records.meter import Meter
 
 
 class DeviceEncoder:
-    """Loads the release and runs it, as a user's device would; each text once.
+    """Loads the release and runs it as a user's device would, once per text.
 
     Args:
         release: The new release.
@@ -24,7 +24,7 @@ class DeviceEncoder:
         self._embeddings: dict[str, Vectors] = {}
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
-        """Embeddings by text; new texts are counted and timed."""
+        """Return embeddings by text; new texts are counted and timed."""
         if self._backbone is None:
             with meter.stage("load"):
                 self._backbone = Bundle.open(self._release.path).backbone()
@@ -39,7 +39,7 @@ class DeviceEncoder:
 
 
 class KnownEncoder:
-    """Returns cached embeddings; counts passes, but takes no time.
+    """Returns cached embeddings; it counts forward passes, but takes no time.
 
     Args:
         release: The new release.
@@ -49,7 +49,7 @@ class KnownEncoder:
         self._release = release
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
-        """Embeddings by text."""
+        """Return embeddings by text."""
         with meter.stage("forward") as stage:
             stage.forward_passes += len(set(texts))
         return {text: self._release.embeddings[text] for text in texts}

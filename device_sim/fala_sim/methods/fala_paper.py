@@ -23,17 +23,17 @@ from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
 from fala_sim.prepare.measured import EmbeddingByText
 
-# At the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.
+# With the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.
 _EPOCHS = 30
 
 
 class FalaPaper(FrozenMethod):
-    """Clusters of new embeddings, one example of each, equation 1, and then gradient tuning.
+    """Clusters of new embeddings, one example per cluster, equation 1, and then gradient tuning.
 
     Every train document passes through the new backbone (see the paper's Limitations), because the
     clusters need its embeddings. The medoids are D^f: theta is fitted to their old logits with
-    theta0 = 0, a fixed lambda and the vendor's b; then only theta is tuned on the labels of all
-    train examples. Without examples it is the vendor's model.
+    theta0 = 0, a fixed lambda and the vendor's b. Then only theta is tuned on the labels of all
+    train examples. Without examples the result is the vendor's model.
     """
 
     name = "fala-paper"
@@ -43,10 +43,10 @@ class FalaPaper(FrozenMethod):
     baseline = False
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """The three hyperparameters that the paper tuned (section 4.5).
+        """Return settings of the three hyperparameters that the paper tuned (section 4.5).
 
         Top k and lambda have the paper's values for both tasks. Its learning rate is the smallest
-        here: it was chosen for BERT and RoBERTa, and MiniLM's features need a larger one.
+        here, because it was chosen for BERT and RoBERTa, and MiniLM's features need a larger one.
         """
         return [
             {"top_k": top_k, "lambda": lambda_, "learning_rate": rate}
@@ -58,7 +58,7 @@ class FalaPaper(FrozenMethod):
     def fit_embedded(
         self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
-        """Cluster, solve, tune."""
+        """Cluster, solve and tune."""
         inputs = situation.new.head.inputs(situation.user.train, embeddings)
         chosen = medoids(situation, inputs, int(settings["top_k"]))
         model = solve(situation, inputs, chosen, float(settings["lambda"]))
@@ -69,15 +69,15 @@ class FalaPaper(FrozenMethod):
 
 
 def medoids(situation: Situation, inputs: Vectors, top_k: int) -> NDArray[np.int64]:
-    """One example of each correlation cluster, the largest cluster's first, shape (K,).
+    """Return one example of each correlation cluster, the largest cluster's first, shape (K,).
 
-    The number of clusters is not known before, so ``select`` orders nearly all examples. The part
-    after the medoids is not the paper's: it counts in the stage's seconds (a few tenths for 1400
-    examples), not in its FLOPs.
+    The number of clusters is not known in advance, so ``select`` orders nearly all examples. The
+    part of the order after the medoids does not belong to the paper's method: its time is included
+    in the stage's seconds (a few tenths for 1400 examples), but not in its FLOPs.
     """
     n, dimension = inputs.shape
-    # Else nearly all pairs of a small user would be "+": the paper's 250 are a quarter of its
-    # users' documents.
+    # Otherwise nearly all pairs of a user with few documents would be "+", because the paper's 250
+    # are a quarter of its users' documents.
     neighbours = max(1, min(top_k, n // 4))
     with situation.meter.stage("select") as stage:
         selection = select(
@@ -95,7 +95,7 @@ def medoids(situation: Situation, inputs: Vectors, top_k: int) -> NDArray[np.int
 def solve(
     situation: Situation, inputs: Vectors, chosen: NDArray[np.int64], lambda_: float
 ) -> Matrix:
-    """Equation 1 on the old logits of the chosen examples."""
+    """Fit equation 1 to the old logits of the chosen examples."""
     examples = [situation.user.train[index] for index in chosen.tolist()]
     head = situation.new.head
     with situation.meter.stage("solve") as stage:

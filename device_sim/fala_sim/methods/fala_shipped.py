@@ -1,4 +1,4 @@
-"""FaLA as the SDK ships it: a real device, replaced by its public API with its defaults."""
+"""FaLA as the SDK ships it: a real device, replaced through its public API with its defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fala_sim.records.meter import Stage, folder_size
 #: The budget of a replacement that encodes all texts.
 EVERYTHING = Budget(forward_passes=sys.maxsize)
 
-#: The least number of texts that a refinement encodes between two fits.
+#: The smallest number of texts that a refinement encodes between two fits.
 BATCH = 25
 
 
@@ -31,7 +31,7 @@ class ShippedModel:
     """The scores of a replaced device, with its report.
 
     Attributes:
-        situation: The user's.
+        situation: The situation of the user.
         model: The personal model on the new backbone.
         report: What the replacement did.
     """
@@ -41,7 +41,7 @@ class ShippedModel:
     report: Report
 
     def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
-        """See ``Scores``."""
+        """Return the personal model's logits; see ``Scores``."""
         return self.situation.shipped.logits(self.model, examples)
 
 
@@ -49,7 +49,7 @@ class Shipped(Method):
     """FaLA: ``Device.replace`` with its defaults.
 
     Attributes:
-        budget: What the replacement may cost.
+        budget: Limit of what the replacement may cost.
     """
 
     name = "fala"
@@ -78,7 +78,7 @@ class Instant(Shipped):
 
 
 class Everything(Shipped):
-    """FaLA with all documents through the new backbone: the limit of more passes."""
+    """FaLA with all documents through the new backbone: the limit of more forward passes."""
 
     name = "fala-all"
     title = "FaLA, all documents"
@@ -99,10 +99,10 @@ def replaced(situation: Situation, budget: Budget) -> ShippedModel:
             before = folder_size(path)
             with meter.stage("all stages") as total_stage:
                 report = replace_within(device, situation.shipped.path, budget)
-            # The report has the stages' seconds; this adds processor time and memory.
+            # The report has the stages' seconds; this measurement adds processor time and memory.
             total, total_stage.seconds = total_stage.seconds, 0.0
             model = device.model
-            # Without the bundle, which is the vendor's.
+            # The bundle is not counted, because it is the vendor's.
             meter.stored_bytes = folder_size(path) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
         if name != "total":
@@ -115,10 +115,10 @@ def replaced(situation: Situation, budget: Budget) -> ShippedModel:
 
 
 def replace_within(device: Device, release: Path, budget: Budget) -> Report:
-    """Replace a device's release; with ``EVERYTHING`` until all texts are encoded."""
+    """Replace a device's release; with ``EVERYTHING``, continue until all texts are encoded."""
     report = device.replace(release, budget)
-    # A refinement stops when more texts change next to nothing; this continues until the end. (A
-    # budget caps ``sys.maxsize``, so compare with a budget.)
+    # A refinement stops when more texts change next to nothing, so it is continued here until the
+    # end. (A budget caps ``sys.maxsize``, so it is compared with a budget.)
     while budget == EVERYTHING:
         refined = device.refine(budget)
         if not refined.forward_passes:
@@ -128,10 +128,10 @@ def replace_within(device: Device, release: Path, budget: Budget) -> Report:
 
 
 def joined_reports(report: Report, later: Report) -> Report:
-    """One report of a replacement and what was refined after it.
+    """Return one report of a replacement and of the refinement after it.
 
     Counts and measurements add up. The final model comes from the later report; the start (the
-    examples, their clusters, the first model) from the earlier one.
+    examples, their clusters, the first model) comes from the earlier one.
     """
     seconds = dict(report.seconds)
     for name, value in later.seconds.items():
@@ -158,10 +158,10 @@ def joined_reports(report: Report, later: Report) -> Report:
 
 
 def _count(situation: Situation, report: Report) -> None:
-    """Put the report's counts into the meter.
+    """Add the report's counts to the meter.
 
-    A device does not report which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. FLOPs of selecting and solving follow from their shapes.
+    A device does not report which of the user's texts it encoded, so their FLOPs are estimated from
+    the mean over the user's texts. FLOPs of selecting and solving follow from their shapes.
     """
     stages = situation.meter.stages
     texts = distinct_texts(situation.user.train)
@@ -179,6 +179,6 @@ def _count(situation: Situation, report: Report) -> None:
     solve = stages["solve"]
     solve.forward_flops = sum(map(fit_flops, counts.fits))
     if report.instant is not None:
-        # Estimates of new embeddings, at most once a fit.
+        # New embeddings are estimated at most once per fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)
         solve.forward_flops += fits * 2.0 * len(texts) * old * new

@@ -1,4 +1,4 @@
-"""Shared by methods with a frozen backbone: each text passes forward once, then a fit."""
+"""Shared by methods with a frozen backbone: each text passes forward once, then a fit follows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class FrozenMethod(Method):
     """A method that passes every train text through the new backbone once, and trains no layer.
 
     Attributes:
-        fewest: The least number of distinct labels of a user; with fewer it is the vendor's model.
+        fewest: The smallest number of distinct labels that the method needs; a user with fewer gets
+            the vendor's model.
     """
 
     tuned = True
@@ -43,9 +44,9 @@ class FrozenMethod(Method):
         """Fit on the embeddings.
 
         Args:
-            situation: The user's.
-            embeddings: The new backbone's, of all train texts.
-            settings: One of the grid.
+            situation: The situation of the user.
+            embeddings: The new backbone's embeddings of all train texts.
+            settings: One of the grid's settings.
         """
 
     def search(self, situation: Situation) -> Iterator[tuple[MethodSettings, Scores]]:
@@ -62,10 +63,10 @@ class FrozenMethod(Method):
 
 
 class Model(Protocol):
-    """A personal model, as ``fala_export.PersonalModel`` or ``Matrix``."""
+    """A personal model, such as ``fala_export.PersonalModel`` or ``Matrix``."""
 
     def logits(self, inputs: Vectors, /) -> Vectors:
-        """Z of inputs (n, d), shape (n, C)."""
+        """Return z of inputs (n, d), shape (n, C)."""
 
 
 @dataclass(frozen=True)
@@ -76,37 +77,37 @@ class ModelScores:
     model: Model
 
     def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
-        """Logits (n, C) of n examples."""
+        """Return logits (n, C) of n examples."""
         return self.model.logits(self.release.inputs(examples)).astype(np.float64)
 
 
 def vendor_scores(situation: Situation) -> ModelScores:
-    """The vendor's new model, unchanged: the result if there is nothing to learn from."""
+    """Return the vendor's new model, unchanged: the result if there is nothing to learn from."""
     return ModelScores(situation.new, situation.new.head.vendor_model())
 
 
 def shipped_scores(situation: Situation) -> Scores:
-    """The vendor's new model with words, unchanged: FaLA's start."""
+    """Return the vendor's new model with lexical features, unchanged, from which FaLA starts."""
     release = situation.shipped
     return partial(release.logits, release.head.vendor_model())
 
 
 def label_positions(situation: Situation) -> LabelPositions:
-    """Positions of the train labels among the labels, shape (n,)."""
+    """Return the positions of the train labels among the labels, shape (n,)."""
     return positions(situation.user.train_labels, situation.labels)
 
 
 def matrix_bytes(situation: Situation) -> int:
-    """Bytes of a theta and a b in float32, or of a head's w and b."""
+    """Return the bytes of a theta and a b in float32, or of a head's w and b."""
     weight = situation.new.head.weight
     return 4 * (weight.size + len(weight))
 
 
 def batch_cost(situation: Situation) -> dict[str, float]:
-    """One training batch as the paper's Table 1 counts, where only the top layer has gradients.
+    """Return the cost of one training batch, as the paper's Table 1 counts it for the top layer.
 
     Like the table, this counts the forward passes of a batch's texts, although each text passes
-    only once in all; it uses the mean over the user's examples.
+    only once in total. It uses the mean over the user's examples.
     """
     examples = situation.user.train
     classes, dimension = situation.new.head.weight.shape

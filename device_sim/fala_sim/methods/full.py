@@ -22,5 +22,5 @@ class Full(Trained):
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:
-        """Train all parameters of the model."""
+        """Make all parameters of the model trainable."""
         return model.requires_grad_(True)

@@ -22,9 +22,9 @@ class Knn(FrozenMethod):
     """The labels of the user's most similar train examples, without any head.
 
     Similarity is the cosine of the head's inputs: of embeddings, or of u * v for a matcher. The k
-    nearest share k votes by ``softmax(cosine / temperature)``; one further vote is split evenly
-    over the labels, so that no share is 0. With fewer than two distinct labels it is the vendor's
-    model.
+    nearest examples share k votes by ``softmax(cosine / temperature)``. One further vote is split
+    evenly over the labels, so that no share is 0. With fewer than two distinct labels the result is
+    the vendor's model.
     """
 
     name = "knn"
@@ -35,7 +35,10 @@ class Knn(FrozenMethod):
     fewest = 2
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """Four k by three temperatures; at the highest all k votes are nearly equal."""
+        """Return four values of k with three temperatures each.
+
+        At the highest temperature all k votes are nearly equal.
+        """
         return [
             {"k": k, "temperature": temperature}
             for k in (10, 30, 100, 300)
@@ -45,7 +48,7 @@ class Knn(FrozenMethod):
     def fit_embedded(
         self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
-        """Keep the train examples' directions."""
+        """Keep the directions of the train examples."""
         classes = label_positions(situation)
         with situation.meter.stage("keep"):
             inputs = situation.new.head.inputs(situation.user.train, embeddings)
@@ -58,7 +61,12 @@ class Knn(FrozenMethod):
 
 @dataclass(frozen=True)
 class _NeighbourScores:
-    """Attributes: rows, unit vectors (n, d); votes, one-hot labels (n, number of labels)."""
+    """The votes of the nearest rows.
+
+    Attributes:
+        rows: Unit vectors, shape (n, d).
+        votes: One-hot labels, shape (n, number of labels).
+    """
 
     release: MeasuredRelease
     rows: Vectors

@@ -21,7 +21,7 @@ _MOST_STEPS = 1000
 class Logistic(FrozenMethod):
     """Logistic regression with a ridge penalty, without the vendor's head or old logits.
 
-    With fewer than two distinct labels it is the vendor's model.
+    With fewer than two distinct labels the result is the vendor's model.
     """
 
     name = "logistic"
@@ -32,14 +32,15 @@ class Logistic(FrozenMethod):
     fewest = 2
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """Twelve values of scikit-learn's C, for inputs of mean squared length 1."""
+        """Return twelve values of scikit-learn's C, for inputs of mean squared length 1."""
         return [{"C": round(10 ** (step / 3), 4)} for step in range(-6, 6)]
 
     def fit_embedded(
         self, situation: Situation, embeddings: EmbeddingByText, settings: MethodSettings
     ) -> Scores:
-        """Fit by scikit-learn's L-BFGS."""
-        from sklearn.linear_model import LogisticRegression  # slow to load
+        """Fit with scikit-learn's L-BFGS."""
+        # imported late, because it is slow to load
+        from sklearn.linear_model import LogisticRegression
 
         classes = label_positions(situation)
         inputs = situation.new.head.inputs(situation.user.train, embeddings).astype(np.float64)

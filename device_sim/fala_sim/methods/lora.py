@@ -11,7 +11,7 @@ from fala_sim.methods.trained import Trained
 if TYPE_CHECKING:
     from torch import nn
 
-#: Names of query and value layers, for kinds of model that the exporter supports and peft does not.
+#: Names of query and value layers, for kinds of model that the exporter supports but peft does not.
 _QUERIES_AND_VALUES = {
     "albert": ["query", "value"],
     "camembert": ["query", "value"],
@@ -38,6 +38,6 @@ class Lora(Trained):
         layers = _QUERIES_AND_VALUES.get(transformer.config.model_type)
         lora = LoraConfig(r=8, lora_alpha=16, target_modules=layers)
         with warnings.catch_warnings():
-            # peft asks for it, and transformers 5 is to remove it.
+            # peft reads this attribute, which transformers 5 is going to remove.
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             return cast("nn.Module", get_peft_model(transformer, lora))

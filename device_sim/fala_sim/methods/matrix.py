@@ -16,11 +16,11 @@ from fala.model.losses import Floats
 class Matrix:
     """A head with a user's diag(theta) and b: ``z = (theta * w) . x + b``.
 
-    A device stores only the product omega = theta * w; the paper's methods need theta itself.
+    A device stores only the product omega = theta * w, but the paper's methods need theta itself.
 
     Attributes:
-        head: The vendor's, with w.
-        theta: Shape (C, d).
+        head: The vendor's head, with w.
+        theta: The personal matrix's diagonal, shape (C, d).
         bias: b, shape (C,).
     """
 
@@ -58,7 +58,7 @@ class Matrix:
         return cls(head, theta, head.bias)
 
     def logits(self, inputs: Vectors) -> Vectors:
-        """Z of inputs (n, d), shape (n, C)."""
-        # The product in float64: if w is tiny, theta overflows float32.
+        """Return z of inputs (n, d), shape (n, C)."""
+        # The product is computed in float64, because theta overflows float32 if w is tiny.
         weight = (self.theta.astype(np.float64) * self.head.weight).astype(np.float32)
         return np.asarray(inputs @ weight.T + self.bias.astype(np.float32), dtype=np.float32)

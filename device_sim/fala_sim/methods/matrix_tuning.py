@@ -12,10 +12,11 @@ from fala.model.losses import Floats
 from fala_sim.methods.situation import Situation
 from fala_sim.methods.solve_flops import logits_flops
 
-#: Examples in a training batch.
+#: Number of examples in a training batch.
 BATCH = 32
 
-# Operations of a step on a parameter: both moments 7, their corrections 2, the step itself 5.
+# Operations per parameter and step: 7 for both moments, 2 for their corrections, 5 for the step
+# itself.
 _ADAM_FLOPS = 14
 
 
@@ -30,26 +31,27 @@ def tune_head(
     epochs: int,
     tune_bias: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Minimize the loss of the user's train labels by Adam, over shuffled batches.
+    """Minimize the loss of the user's train labels with Adam, over shuffled batches.
 
-    The logits are ``z = (theta * weight) . x + bias``: with the vendor's w as the weight, theta is
+    The logits are ``z = (theta * weight) . x + bias``. With the vendor's w as the weight, theta is
     the personal matrix; with weight 1, theta is a head's w itself. The backbone gets no gradient.
-    The meter's stage ``"tune"`` counts products as forward, gradients and Adam's steps as backward.
+    The meter's stage ``"tune"`` counts products as forward, and gradients and Adam's steps as
+    backward.
 
     Args:
-        situation: The user's, with the head whose logits these are.
+        situation: The situation of the user, with the head to which these logits belong.
         inputs: x of the train examples, shape (n, d); see ``fala_export.Head``.
-        theta: Where theta starts, shape (C, d).
-        bias: Where b starts, shape (C,).
-        weight: Shape (C, d), or a number.
-        learning_rate: Adam's.
-        epochs: Passes over all examples.
-        tune_bias: Whether b is tuned, too.
+        theta: Start of theta, shape (C, d).
+        bias: Start of b, shape (C,).
+        weight: Weight, shape (C, d), or a number.
+        learning_rate: Learning rate of Adam.
+        epochs: Number of passes over all examples.
+        tune_bias: Whether b is also tuned.
 
     Returns:
         theta and b.
     """
-    import torch  # slow to load
+    import torch  # imported late, because it is slow to load
 
     head, shares = situation.new.head, situation.label_shares()
     x = np.asarray(inputs, dtype=np.float64)
@@ -57,7 +59,8 @@ def tune_head(
     start = np.asarray(theta, np.float64), np.asarray(bias, np.float64)
     point = [torch.nn.Parameter(torch.tensor(part)) for part in start]
     adam = torch.optim.Adam(point if tune_bias else point[:1], lr=learning_rate)
-    now_theta, now_bias = (parameter.detach().numpy() for parameter in point)  # shared memory
+    # the arrays share the parameters' memory
+    now_theta, now_bias = (parameter.detach().numpy() for parameter in point)
     steps = 0
     with situation.meter.stage("tune") as stage:
         for _ in range(epochs):
@@ -77,5 +80,5 @@ def tune_head(
 
 
 def gradient_flops(examples: int, steps: int, classes: int, dimension: int) -> float:
-    """Gradients of C rows and Adam's steps: 2 n C d + 14 steps C d."""
+    """Return the FLOPs of C rows' gradients and Adam's steps: 2 n C d + 14 steps C d."""
     return logits_flops(examples, classes, dimension) + _ADAM_FLOPS * steps * classes * dimension

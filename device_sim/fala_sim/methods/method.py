@@ -10,7 +10,7 @@ from fala_sim.data.users import UserExample
 from fala_sim.methods.situation import Situation
 from fala_sim.prepare.measured import LogitArray
 
-#: By name.
+#: Settings by name.
 MethodSettings: TypeAlias = Mapping[str, float | int | str]
 
 
@@ -18,7 +18,7 @@ class Scores(Protocol):
     """A user's model after the replacement."""
 
     def __call__(self, examples: Sequence[UserExample]) -> LogitArray:
-        """Logits (n, C) of n examples. Their cost is not part of the replacement's cost."""
+        """Return logits (n, C) of n examples; their cost is not part of the replacement's cost."""
 
 
 class Look(NamedTuple):
@@ -28,7 +28,7 @@ class Look(NamedTuple):
     marker: str
 
 
-#: The default look: grey, as less important text.
+#: The default look is grey, like less important text.
 PLAIN = Look("#5b6470", "o")
 
 
@@ -36,18 +36,19 @@ class Method(ABC):
     """A way to make a user's model on the new backbone.
 
     Attributes:
-        name: In records and on the command line.
-        title: In tables.
-        row: Sort key of its row in tables; equal ones are sorted by name.
-        trained: It trains the transformer, which takes minutes and needs torch.
-        tuned: It has settings, which validation users choose from ``EFFORT`` of them.
-        ours: It is FaLA as the SDK ships it.
-        baseline: It is compared with ours; Table 2 tests against the best baseline.
-        headline: It has a row in the headline.
-        with_words: Its vendor model is the one with words.
-        all_tasks: It supports ratings and tags, too.
-        look: In plots. Within a family, colours are distinguishable for colour-blind readers (Okabe
-            and Ito's, darkened to 3:1 on white and on black); markers distinguish the rest.
+        name: Name in records and on the command line.
+        title: Title in tables.
+        row: Sort key of its row in tables; equal keys are sorted by name.
+        trained: Whether it trains the transformer, which takes minutes and needs torch.
+        tuned: Whether it has settings, of which validation users choose one among ``EFFORT``.
+        ours: Whether it is FaLA as the SDK ships it.
+        baseline: Whether it is compared with FaLA; Table 2 tests against the best baseline.
+        headline: Whether it has a row in the headline.
+        with_words: Whether its vendor model has lexical features.
+        all_tasks: Whether it also supports ratings and tags.
+        look: How it is drawn in plots. Within a family, colours can be told apart by users with
+            colour blindness (Okabe and Ito's, darkened to 3:1 on white and on black); markers
+            distinguish the rest.
     """
 
     name: ClassVar[str]
@@ -63,7 +64,7 @@ class Method(ABC):
     look: ClassVar[Look] = PLAIN
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """The settings from which validation users choose: none, or ``EFFORT`` of them."""
+        """Return the settings from which validation users choose: none, or ``EFFORT`` of them."""
         return ({},)
 
     @abstractmethod
@@ -71,14 +72,15 @@ class Method(ABC):
         """Replace the backbone for one user, and count the cost in ``situation.meter``.
 
         Raises:
-            fala.DataError: If the method cannot be used on this data; says why.
+            fala.DataError: The method cannot be used on this data; the error says why.
         """
 
     def search(self, situation: Situation) -> Iterator[tuple[MethodSettings, Scores]]:
-        """Fit every setting of the grid; override it to share work between settings."""
+        """Fit every setting of the grid; override this method to share work between settings."""
         for settings in self.grid(situation):
             yield settings, self.fit(situation, settings)
 
 
-#: How many settings each tuned method may try on the validation users: the same effort for all.
+#: Number of settings that each tuned method may try on the validation users: the same effort for
+#: all.
 EFFORT = 12

@@ -14,7 +14,7 @@ from types import ModuleType
 from fala import DataError
 from fala_sim.methods.method import Method
 
-#: A method's name, which stands between commas on the command line.
+#: The form of a method's name, which stands between commas on the command line.
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -23,8 +23,8 @@ class MethodFile:
     """A file's name and content, which a job's process reads on any machine.
 
     Attributes:
-        name: The file's name, without its folder.
-        content: Its bytes.
+        name: Name of the file, without its folder.
+        content: Bytes of the file.
     """
 
     name: str
@@ -35,7 +35,7 @@ class MethodFile:
         """Read a file.
 
         Raises:
-            DataError: It is not a Python file, or cannot be read.
+            DataError: The file is not a Python file, or cannot be read.
         """
         if path.suffix != ".py":
             raise DataError(f"{path}: a method is a Python file, whose name ends in .py")
@@ -46,23 +46,23 @@ class MethodFile:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, as hexadecimal digits."""
+        """SHA-256 of the content, in hexadecimal digits."""
         return sha256(self.content).hexdigest()
 
     @property
     def origin(self) -> dict[str, str]:
-        """What a record's provenance says of the file."""
+        """What a record's provenance says about the file."""
         return {"file": self.name, "sha256": self.digest}
 
     def method(self) -> type[Method]:
         """Run the file, and return the method that it defines.
 
         Raises:
-            DataError: It cannot be run, or does not define exactly one whole method.
+            DataError: The file cannot be run, or does not define exactly one complete method.
         """
         module = ModuleType(f"fala_sim_method_{self.digest[:16]}")
         module.__file__ = self.name
-        sys.modules[module.__name__] = module  # as dataclasses need it
+        sys.modules[module.__name__] = module  # dataclasses need the module to be registered
         try:
             exec(compile(self.content, self.name, "exec"), vars(module))
         except (Exception, SystemExit) as error:
@@ -103,7 +103,7 @@ class MethodFile:
 
 
 def _line(error: BaseException, name: str) -> str:
-    """The line of the file at which an error arose."""
+    """Return the line of the file at which an error arose."""
     if isinstance(error, SyntaxError) and error.filename == name:
         return f", line {error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)

@@ -16,12 +16,12 @@ from fala_sim.records.meter import Stage
 
 
 class Procrustes(Alignment):
-    """The rotation R that maps new embeddings X closest to the old ones Y.
+    """The rotation R that maps new embeddings X closest to the old embeddings Y.
 
     R = U V' of the singular value decomposition X'Y = U S V' (Schönemann, "A generalized solution
-    of the orthogonal Procrustes problem", Psychometrika 31, 1966). The smaller
-    space is padded with zeros, which is the thin decomposition: R then has orthonormal columns (or
-    rows, if the old space is the larger).
+    of the orthogonal Procrustes problem", Psychometrika 31, 1966). The smaller space is padded with
+    zeros, which gives the thin decomposition: R then has orthonormal columns (or rows, if the old
+    space is the larger one).
     """
 
     name = "procrustes"
@@ -31,7 +31,7 @@ class Procrustes(Alignment):
     headline = False
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """With and without centring, with and without unit length, and three scales.
+        """Return settings with and without centring and unit length, with three scales each.
 
         ``"diagonal"`` scales each old coordinate, as Drift-Adapter does after its maps; ``"one"``
         scales all by the same factor.
@@ -44,9 +44,9 @@ class Procrustes(Alignment):
         ]
 
     def fit_map(self, new: Floats, old: Floats, settings: MethodSettings, stage: Stage) -> SpaceMap:
-        """Fit R, and the scale after it by least squares."""
+        """Fit R, and then the scale by least squares."""
         if unit := bool(settings["unit"]):
-            # The old head expects the old lengths: use their mean.
+            # The old head expects embeddings of the old length, so their mean length is used.
             new, old = unit_rows(new), unit_rows(old) * np.linalg.norm(old, axis=1).mean()
         new_mean, old_mean = np.zeros(new.shape[1]), np.zeros(old.shape[1])
         if settings["centre"]:
@@ -61,7 +61,7 @@ class Procrustes(Alignment):
 
 
 def _scale(kind: str, rotated: Floats, old: Floats) -> float | Floats:
-    """Least squares factors of rotated embeddings: 1, one for all, or one for each coordinate."""
+    """Return least squares factors of rotated embeddings: 1, one for all, or one per coordinate."""
     if kind == "none":
         return 1.0
     axis = None if kind == "one" else 0

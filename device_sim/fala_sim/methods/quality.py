@@ -13,23 +13,23 @@ from fala_export.people import score as metrics
 from fala_sim.data.users import UserLabel
 from fala_sim.prepare.measured import LogitArray
 
-#: How the tables' errors, flips and F1 are decided, for captions.
+#: How decisions are made for the tables' errors, flips and F1, for captions.
 DECIDED = (
     "All methods decide as a device's predict does: for the most probable label, which of two "
     "labels has a probability above 1/2; errors, flips and F1 are of these decisions."
 )
 
 Figures = dict[str, float | None]
-#: Of labels among all.
+#: Positions of labels among all labels.
 LabelPositions = NDArray[np.int64]
 
 
 def figures_of(head: Head, logits: LogitArray, truth: Sequence[UserLabel]) -> Figures:
-    """Metrics of logits: ``label_figures``, or ``rmse`` and ``rank_correlation`` for a rating.
+    """Return metrics of logits: ``label_figures``, or ``rmse`` and ``rank_correlation`` of ratings.
 
     Args:
         head: The head of these logits. For tags, the figures are means over the tags.
-        logits: Shape (n, C).
+        logits: Logits, shape (n, C).
         truth: n labels.
     """
     if head.link.kind == "rating":
@@ -43,19 +43,19 @@ def figures_of(head: Head, logits: LogitArray, truth: Sequence[UserLabel]) -> Fi
 
 
 def positions(labels: Iterable[UserLabel], every: Sequence[HeadLabel]) -> LabelPositions:
-    """Positions of some labels among every one, shape (n,)."""
+    """Return the positions of some labels among all labels, shape (n,)."""
     position = {str(label): index for index, label in enumerate(every)}
     return np.array([position[str(label)] for label in labels], dtype=np.int64)
 
 
 def label_figures(logits: LogitArray, truth: LabelPositions) -> Figures:
-    """AUC, F1, accuracy and loss.
+    """Return AUC, F1, accuracy and loss.
 
-    Decisions are those of ``Device.predict``: the most probable label. With two labels AUC and F1
-    are the second label's; with more they are means over the labels.
+    Decisions are those of ``Device.predict``: the most probable label. With two labels, AUC and F1
+    refer to the second label; with more, they are means over the labels.
 
     Args:
-        logits: Shape (n, C).
+        logits: Logits, shape (n, C).
         truth: Positions of n labels, shape (n,).
 
     Returns:
@@ -76,16 +76,16 @@ def label_figures(logits: LogitArray, truth: LabelPositions) -> Figures:
 
 
 def f1_score(logits: LogitArray, truth: LabelPositions) -> float:
-    """The F1 of ``label_figures``, without labels that are neither true nor decided."""
+    """Return the F1 of ``label_figures``, without labels that are neither true nor decided."""
     return metrics.mean_f1(truth, decisions(logits), [1] if logits.shape[1] == 1 else None)
 
 
 def flips(logits: LogitArray, before: LogitArray, truth: LabelPositions) -> dict[str, int]:
-    """Decisions that a change of model made wrong (negative) or right (positive).
+    """Count the decisions that a change of model made wrong (negative) or right (positive).
 
     Args:
-        logits: The new model's, shape (n, C).
-        before: The logits of the other model, shape (n, C).
+        logits: Logits of the new model, shape (n, C).
+        before: Logits of the other model, shape (n, C).
         truth: Positions of n labels, shape (n,).
     """
     now, then = decisions(logits) == truth, decisions(before) == truth
@@ -95,7 +95,7 @@ def flips(logits: LogitArray, before: LogitArray, truth: LabelPositions) -> dict
 def decisions(logits: LogitArray) -> LabelPositions:
     """Return the position (n,) of the most probable label by logits (n, C), as ``Device.predict``.
 
-    Of two labels the second one is decided where its probability is above 1/2.
+    With two labels, the second one is decided if its probability is above 1/2.
     """
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).astype(np.int64)

@@ -1,7 +1,7 @@
 """All methods by name, for everything that runs, compares, draws or lists them.
 
-A new method is a class in its own file in this folder; its class attributes describe it. Another
-file's is added by ``add``.
+A new method is a class in its own file in this folder; its class attributes describe it. A method
+in another file is added by ``add``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class _Names(Collection[str]):
-    """The names of the methods with a property, in the order of tables, with those of ``add``."""
+    """Names of the methods with a property, in the order of tables, including those of ``add``."""
 
     def __init__(self, has: Callable[[type[Method]], bool]) -> None:
         self._has = has
@@ -44,7 +44,8 @@ def _classes(of: type[Any]) -> Iterator[type[Method]]:
 
 _MODULES = list(found(__name__.rpartition(".")[0]))
 
-#: The classes by name, in the order of tables. Those that train load torch when they are used.
+#: The classes by name, in the order of tables. The methods that train load torch on their first
+#: use.
 METHODS: dict[str, type[Method]] = {}
 #: The files of the methods that ``add`` added, by the method's name.
 FILES: dict[str, MethodFile] = {}
@@ -61,29 +62,29 @@ _register(_classes(Method))
 #: The method that tables and plots highlight: FaLA as it is shipped.
 SHIPPED = Shipped.name
 
-#: Those that train the transformer.
+#: The methods that train the transformer.
 TRAINED = _Names(lambda method: method.trained)
-#: Ours as the SDK ships it, by budget.
+#: FaLA as the SDK ships it, by budget.
 OURS = _Names(lambda method: method.ours)
-#: Those without settings.
+#: The methods without settings.
 FIXED = _Names(lambda method: not method.tuned)
-#: Those compared with ours.
+#: The methods with which FaLA is compared.
 BASELINES = _Names(lambda method: method.baseline)
-#: Those with a row in the headline.
+#: The methods with a row in the headline.
 HEADLINE = _Names(lambda method: method.headline)
-#: Those whose vendor model is the one with words.
+#: The methods whose vendor model has lexical features.
 WITH_WORDS = _Names(lambda method: method.with_words)
-#: Those that support ratings and tags, too.
+#: The methods that also support ratings and tags.
 ALL_TASKS = _Names(lambda method: method.all_tasks)
-#: The unchanged vendor's model: with words, or without if no record has one with words.
+#: The unchanged vendor model: with lexical features, or without them if no record has it with them.
 VENDOR = (GlobalWords.name, Global.name)
 
 
 def find_method(name: str) -> Method:
-    """A method by name.
+    """Return the method with this name.
 
     Raises:
-        DataError: If there is none of that name.
+        DataError: There is no method with this name.
     """
     if name not in METHODS:
         raise DataError(
@@ -96,7 +97,7 @@ def add(file: MethodFile) -> str:
     """Add the method of a file, and return its name; a file that was added is not run again.
 
     Raises:
-        DataError: It does not define one method, or one of another name is registered.
+        DataError: The file does not define one method, or a method of its name is registered.
     """
     for name, added in FILES.items():
         if added == file:

@@ -21,7 +21,7 @@ class DeviceEncoding(Protocol):
     """The new backbone on a user's device; every text costs a forward pass."""
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
-        """Embeddings (d,) by text, counted in the stage ``"forward"``."""
+        """Return embeddings (d,) by text, counted in the stage ``"forward"``."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,20 @@ class Situation:
 
     Attributes:
         user: The user whose model is replaced.
-        old: The old backbone with the vendor's plain head, as papers have it.
-        installed: The old backbone as FaLA's devices have it: with a head on embeddings and words.
+        old: The old backbone with the vendor's plain head, as in papers.
+        installed: The old backbone as FaLA's devices have it, with a head on embeddings and
+            n-grams.
         new: The new backbone with the vendor's plain head, from which every peer starts.
-        shipped: The new backbone as FaLA's devices get it: with the vendor's head on embeddings and
-            words, a bridge, and scales chosen on public annotators.
-        personal: The old personal model without words, fitted by a device's ``learn`` on all train
-            examples.
-        transformer: Hugging Face folder of the new backbone, for training; None if there is only
-            a bundle.
+        shipped: The new backbone as FaLA's devices get it, with the vendor's head on embeddings and
+            n-grams, a bridge, and prior variances chosen on public annotators.
+        personal: The old personal model without lexical features, fitted by a device's ``learn`` on
+            all train examples.
+        transformer: Hugging Face folder of the new backbone, for training; None if there is only a
+            bundle.
         encode: The new backbone on the device.
-        seed: Of every random choice.
+        seed: Seed of every random choice.
         meter: Counts the cost of this replacement.
-        words: The vendor's head on words alone; its one dense input is 0. None if not needed.
+        words: The vendor's head on n-grams alone, whose one dense input is 0; None if not needed.
     """
 
     user: User
@@ -64,13 +65,13 @@ class Situation:
 
     @property
     def exclusive(self) -> bool:
-        """Whether an example has one of several labels, and no rating or tags."""
+        """Whether an example has one of several labels, rather than a rating or tags."""
         return self.new.head.link.kind == "labels"
 
     def label_shares(self) -> NDArray[np.float64]:
-        """The train labels as class shares, shape (n, C); C is 1 for two classes."""
+        """Return the train labels as class shares, shape (n, C); C is 1 for two classes."""
         return self.new.head.label_shares(self.user.train_labels)
 
     def old_logits(self, examples: Sequence[UserExample] | None = None) -> LogitArray:
-        """The old personal model's logits (n, C); of the train examples by default."""
+        """Return the old personal model's logits (n, C), by default of the train examples."""
         return self.old.logits(self.personal, self.user.train if examples is None else examples)

@@ -15,9 +15,10 @@ from fala_sim.prepare.measured import EmbeddingByText
 
 
 class Top(FrozenMethod):
-    """The vendor's w and b, tuned on the user's labels by Adam.
+    """The vendor's w and b, tuned on the user's labels with Adam.
 
-    A matcher's attention query stays the vendor's. Without an example it is the vendor's model.
+    A matcher's attention query stays the vendor's. Without an example the result is the vendor's
+    model.
     """
 
     name = "top"
@@ -28,7 +29,7 @@ class Top(FrozenMethod):
     all_tasks = True
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """Four learning rates by three numbers of epochs.
+        """Return four learning rates with three numbers of epochs each.
 
         A rate is a multiple of the mean |w|: a matcher's w is about forty times a classifier's,
         because u * v is small, so one absolute grid would not suit both.

@@ -34,18 +34,18 @@ class Trained(Method):
         """Set which parameters of a ``transformers`` encoder train, and add the method's layers."""
 
     def grid(self, situation: Situation) -> Sequence[MethodSettings]:
-        """Every learning rate with every number of epochs."""
+        """Return every learning rate with every number of epochs."""
         epochs = range(1, EFFORT // len(self.rates) + 1)
         return [{"learning_rate": rate, "epochs": n} for rate in self.rates for n in epochs]
 
     def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
         """Train with one setting.
 
-        Stages: ``"load"`` (the model into memory) and ``"train"``. The meter's ``batch`` is one
-        batch of 16 texts of 128 tokens, or of the model's maximum if that is less.
+        The stages are ``"load"`` (the model into memory) and ``"train"``. The meter's ``batch`` is
+        one batch of 16 texts of 128 tokens, or of the model's maximum if that is less.
 
         Raises:
-            DataError: If there is no transformer to train, or the method cannot train it.
+            DataError: There is no transformer to train, or the method cannot train it.
         """
         training = self._begin(situation, float(settings["learning_rate"]))
         for _ in range(int(settings["epochs"])):
@@ -56,11 +56,11 @@ class Trained(Method):
     def search(self, situation: Situation) -> Iterator[tuple[MethodSettings, Scores]]:
         """Train once for each learning rate, and yield the model after each epoch.
 
-        The scores are of the current model: use them before the next ones, which train the same
-        model further. After n epochs they are those of ``fit`` with n epochs.
+        The scores are those of the current model, so use them before the next ones, which train the
+        same model further. After n epochs they equal the scores of ``fit`` with n epochs.
 
         Raises:
-            DataError: As ``fit``.
+            DataError: There is no transformer to train, or the method cannot train it.
         """
         training: UserTraining | None = None
         for settings in self.grid(situation):

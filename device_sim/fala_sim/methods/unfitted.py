@@ -1,4 +1,4 @@
-"""Models without a fit: the old personal ones, and the unchanged vendor's models."""
+"""Models without a fit: the old personal models, and the unchanged vendor's models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fala_sim.methods.situation import Situation
 
 
 class Old(Method):
-    """Old personal: what the user has before the vendor's new backbone arrives."""
+    """Old personal: the model that the user has before the vendor's new backbone arrives."""
 
     name = "old"
     title = "Old personal"
@@ -25,7 +25,7 @@ class Old(Method):
 
 
 class OldWords(Method):
-    """Old personal with words: FaLA's device before the replacement."""
+    """Old personal with lexical features: FaLA's device before the replacement."""
 
     name = "old-words"
     title = "Old personal with lexical features"
@@ -42,7 +42,7 @@ class OldWords(Method):
 
 
 class Global(Method):
-    """Global: the new backbone with the vendor's own head, for every user the same."""
+    """Global: the new backbone with the vendor's own head, the same for every user."""
 
     name = "global"
     title = "Global"
@@ -51,12 +51,12 @@ class Global(Method):
     all_tasks = True
 
     def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
-        """Take the release as it is."""
+        """Return the release's model as it is."""
         return vendor_scores(situation)
 
 
 class GlobalWords(Method):
-    """Vendor with words: the release that FaLA's devices get, for every user the same."""
+    """Vendor with lexical features: the release of FaLA's devices, the same for every user."""
 
     name = "global-words"
     title = "Vendor with lexical features"
@@ -67,5 +67,5 @@ class GlobalWords(Method):
     all_tasks = True
 
     def fit(self, situation: Situation, settings: MethodSettings) -> Scores:
-        """Take the release as it is."""
+        """Return the release's model as it is."""
         return shipped_scores(situation)

@@ -1,4 +1,4 @@
-"""A user's words alone: FaLA's one fit on n-grams, without any backbone."""
+"""A user's lexical features alone: FaLA's one fit on n-grams, without any backbone."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fala_sim.prepare.measured import LogitArray
 
 
 class Words(Method):
-    """Words alone: the vendor's head on n-grams, with the user's own labels on top.
+    """Lexical features alone: the vendor's head on n-grams, fitted further to the user's labels.
 
-    It needs no backbone, so any method may keep it and blend its logit with its own.
+    The model needs no backbone, so any method may keep it and blend its logit with its own.
     """
 
     name = "words"
@@ -34,7 +34,7 @@ class Words(Method):
         """Fit the user's own weights of n-grams.
 
         Raises:
-            DataError: If the vendor has no head on words alone.
+            DataError: The vendor has no head on n-grams alone.
         """
         head = situation.words
         if head is None:
@@ -54,5 +54,5 @@ class Words(Method):
 
 
 def _zeros(head: Head, examples: Sequence[UserExample]) -> Vectors:
-    """The dense inputs of a head on words alone, shape (n, D)."""
+    """Return the dense inputs of a head on n-grams alone, shape (n, D)."""
     return np.zeros((len(examples), head.weight.shape[1]), dtype=np.float32)

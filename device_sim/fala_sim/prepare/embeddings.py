@@ -22,25 +22,25 @@ TOKENIZER = "backbone/tokenizer.json"
 
 
 def embedder_of(work: Path) -> Embedder:
-    """The embedder of a run's vendor, which embeds each text once."""
+    """Return the embedder of a run's vendor, which embeds each text once."""
     return fala_export.Embedder(work / "embeddings")
 
 
 def embed_all(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> Embeddings:
-    """Embeddings (d,) of distinct texts; those without a cached embedding are encoded.
+    """Return embeddings (d,) of distinct texts; texts without a cached embedding are encoded.
 
     Args:
-        bundle: Embeds them.
-        name: The backbone's, for progress.
+        bundle: The bundle that embeds the texts.
+        name: Name of the backbone, for progress.
         texts: Distinct texts.
-        work: The run's work folder.
+        work: Work folder of the run.
     """
     label = f"embedding with {name}"
     return embedder_of(work).mapping(bundle.backbone(), bundle.backbone_digest, texts, label)
 
 
 def token_lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
-    """Lengths of texts in tokens, truncated as the backbone does; 0 for word vectors."""
+    """Return each text's length in tokens, truncated as the backbone does; 0 for word vectors."""
     if TOKENIZER not in bundle.manifest.files:
         return dict.fromkeys(texts, 0)
     tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode("utf-8"))
@@ -51,7 +51,7 @@ def token_lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
 
 
 def keep_embeddings(embeddings: Embeddings, work: Path) -> Embeddings:
-    """Embeddings as jobs get them, in a folder of the work folder that nothing is added to."""
+    """Return embeddings as jobs get them, in a part of the work folder that never changes."""
     texts = list(embeddings)
     folder = work / f"vectors-{digest_of_parts([embeddings.folder.name, *texts])[:16]}"
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Calls of the exporter, in this process or in one of its own, which frees its memory."""
+"""Calls of the exporter, in this process or in a process of its own, which frees its memory."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def run(*words: str, label: str = "", only: Sequence[str] = ("",)) -> dict[str, 
     """Run a command of the exporter in this process.
 
     Args:
-        words: The command.
-        label: Before each line of its progress.
+        words: The command's words.
+        label: Text before each line of its progress.
         only: Lines are shown if they contain one of these words.
 
     Returns:
         The command's summary.
 
     Raises:
-        DataError: If it fails.
+        DataError: The command fails.
     """
     with labelled(label, only):
         try:
@@ -40,10 +40,10 @@ def run(*words: str, label: str = "", only: Sequence[str] = ("",)) -> dict[str, 
 
 @contextmanager
 def labelled(label: str, only: Sequence[str] = ("",)) -> Iterator[None]:
-    """Show progress of the exporter that is written within, behind a label.
+    """Show the exporter's progress that is written in the context, with a label before each line.
 
     Args:
-        label: Before each line.
+        label: Text before each line.
         only: Lines are shown if they contain one of these words.
     """
     with redirect_stderr(_Lines(sys.stderr, label, only)):
@@ -54,7 +54,7 @@ def export_apart(function: Callable[..., object], *arguments: object) -> None:
     """Call a function in its own process, which frees its memory.
 
     Raises:
-        DataError: It raised an error of FaLA's, or its process ended.
+        DataError: The function raised a FaLA error, or its process ended.
     """
     running = Running(partial(_call, function, arguments), os.cpu_count() or 1)
     try:
@@ -67,7 +67,7 @@ def export_apart(function: Callable[..., object], *arguments: object) -> None:
 
 
 def portable(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary without the bundle's path, which is only meaningful on this machine."""
+    """Return a summary without the bundle's path, which is only meaningful on this machine."""
     return {name: value for name, value in summary.items() if name != "bundle"}
 
 
@@ -77,7 +77,7 @@ def _call(function: Callable[..., object], arguments: Sequence[object]) -> Itera
 
 
 class _Lines(io.TextIOBase):
-    """Shows some of the lines that are written, each behind a label."""
+    """Shows some of the lines that are written, with a label before each."""
 
     def __init__(self, shown: TextIO, label: str, only: Sequence[str]) -> None:
         self._shown, self._label, self._only = shown, label, only

@@ -1,4 +1,4 @@
-"""A vendor's release, with what the benchmarks know of it."""
+"""A vendor's release, with what the benchmarks know about it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ EmbeddingByText: TypeAlias = Mapping[str, Vectors]
 
 @dataclass(frozen=True)
 class MeasuredRelease:
-    """A vendor's release, with the laboratory's data about it.
+    """A vendor's release, with the benchmarks' data about it.
 
     Attributes:
-        name: The backbone's name.
-        path: The bundle, with its head.
+        name: Name of the backbone.
+        path: Path of the bundle, with its head.
         head: The vendor's global head.
         embeddings: Cached embeddings (d,) of all the data set's texts, for scoring, for searches
-            and where cost is not measured. ``Situation.encode`` has those that a device pays for.
+            and for runs that do not measure cost. ``Situation.encode`` has the embeddings that a
+            device pays for.
         flops: FLOPs of one forward pass by length in tokens, from the graph's shapes; empty for
             word vectors.
         tokens: Length of every text in tokens, truncated as the backbone does.
@@ -44,16 +45,16 @@ class MeasuredRelease:
     tokens: Mapping[str, int] = field(default_factory=dict)
 
     def forward_flops(self, texts: Iterable[str]) -> float:
-        """FLOPs of encoding some texts one by one, without padding."""
+        """Return the FLOPs of encoding some texts one by one, without padding."""
         if len(self.flops) < 3:
             return 0.0
-        # Exact: a transformer's cost is a quadratic of the length.
+        # The result is exact, because a transformer's cost is a quadratic function of the length.
         lengths = np.array([self.tokens[text] for text in texts], dtype=np.float64)
         curve = np.polyfit(list(self.flops), list(self.flops.values()), 2)
         return float(np.polyval(curve, lengths).sum())
 
     def learned(self, user: User) -> PersonalModel:
-        """The model of a device with this release that has learned a user's train labels."""
+        """Return the model of a device with this release that has learned a user's train labels."""
         with (
             TemporaryDirectory(prefix="fala-") as folder,
             Device.create(Path(folder) / "device", self.path) as device,
@@ -63,20 +64,20 @@ class MeasuredRelease:
             return device.model
 
     def inputs(self, examples: Sequence[UserExample]) -> Vectors:
-        """The head's inputs of n examples, shape (n, D)."""
+        """Return the head's inputs of n examples, shape (n, D)."""
         return self.head.inputs(examples, self.embeddings)
 
     def ngrams(self, examples: Sequence[UserExample]) -> SparseRows | None:
-        """The n-grams of n examples; None if the head has no lexical view."""
+        """Return the n-grams of n examples, or None if the head has no lexical features."""
         return self.head.ngrams(examples)
 
     def logits(self, model: PersonalModel, examples: Sequence[UserExample]) -> LogitArray:
-        """The logits (n, C) of a model on this release's head for n examples."""
+        """Return the logits (n, C) of a model on this release's head for n examples."""
         return model.logits(self.inputs(examples), self.ngrams(examples)).astype(np.float64)
 
 
 def forward_flops_of(bundle: Bundle) -> dict[int, float]:
-    """FLOPs of one forward pass by length in tokens, from a bundle's manifest."""
+    """Return the FLOPs of one forward pass by length in tokens, from a bundle's manifest."""
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
     return {int(length): float(value) for length, value in flops.items()}

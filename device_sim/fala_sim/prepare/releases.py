@@ -1,7 +1,7 @@
 """The vendor's part: bundles of both backbones, a global head for each, and all texts' embeddings.
 
 A run has one old and one new backbone. What is prepared from them for a data set is cached in the
-run's work folder, so that a run resumes at once.
+run's work folder, so that an interrupted run resumes immediately.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fala_sim.prepare.sources import SHORT, RunBackbone
 from fala_sim.prepare.tuning import tune_backbone
 from fala_sim.records.digests import digest_of_parts
 
-# The version of the prepared files; part of their digest.
+# The version of the prepared files, which is part of their digest.
 _FORM = 10
 
 
@@ -52,18 +52,19 @@ class PreparedReleases:
 
     Attributes:
         division: The users' and the public's examples.
-        old: The old backbone with a plain head, as papers have it.
-        installed: The old backbone as FaLA's devices have it: with a head on embeddings and words;
-            ``old`` for validation users.
+        old: The old backbone with a plain head, as in papers.
+        installed: The old backbone as FaLA's devices have it, with a head on embeddings and
+            n-grams; ``old`` for validation users.
         new: The new backbone with a plain head, from which every peer starts.
-        shipped: The new backbone as FaLA's devices get it: with a head on embeddings and words, and
-            with what the vendor learnt from the public for replacements; ``new`` for validation
+        shipped: The new backbone as FaLA's devices get it, with a head on embeddings and n-grams
+            and with what the vendor learnt from the public for replacements; ``new`` for validation
             users.
-        words: The vendor's head on words alone; its one dense input is 0.
-        transformer: See ``RunBackbone``; the new backbone's.
-        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"scales"``, ``"tuned"`` for a
-            backbone that it first trained; the scales of the old release in ``"installed"``.
-        digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
+        words: The vendor's head on n-grams alone, whose one dense input is 0.
+        transformer: Hugging Face folder of the new backbone; see ``RunBackbone``.
+        vendor: What the vendor learnt, or why it learnt nothing: ``"bridge"``, ``"scales"``, and
+            ``"tuned"`` for a backbone that it first trained; ``"installed"`` has the prior
+            variances of the old release.
+        digests: Digests of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
     division: UserDivision
@@ -91,18 +92,18 @@ def prepare_releases(
 
     Args:
         partition: The data set, and how it is divided.
-        work: The run's work folder.
+        work: Work folder of the run.
         old: The backbone that devices have.
-        new: The new backbone; one that is ``tuned`` is trained first.
+        new: The new backbone; if it is ``tuned``, it is trained first.
         role: Test or validation users.
-        log: Receives progress.
+        log: Function that receives lines of progress.
         earlier: More backbones from which the shipped release has bridges.
 
     Returns:
         The file for ``load_prepared``.
 
     Raises:
-        DataError: If the data cannot be read or divided.
+        DataError: The data cannot be read or divided.
     """
     data, users, seed = partition.name, partition.users, partition.seed
     digests = {"data": partition.digest(), "old": old.digest, "new": new.digest}
@@ -127,12 +128,13 @@ def prepare_releases(
         for side, source in (("old", old), ("new", new))
     )
     installed, shipped = first, second
-    # Validation users choose settings; ours has none, so they need no release for its devices.
+    # Validation users choose settings. FaLA has no settings, so they need no release for its
+    # devices.
     if role == "test":
         installed = _shipped(old, first, division, None, work / f"{digest}-installed.fala", log)
         shipped = _shipped(new, second, division, trained_on, work / f"{digest}-shipped.fala", log)
         vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
-        # The old release was fitted as carefully as the new one is.
+        # The old release was fitted as carefully as the new one.
         vendor["installed"] = _learn([], installed.path, division, None, log)
     log(f"{data}: fitting the head on words alone")
     words = fit_head(
@@ -147,7 +149,7 @@ def prepare_releases(
 
 
 def load_prepared(path: Path) -> PreparedReleases:
-    """The prepared division of a file that ``prepare_releases`` returned."""
+    """Return the prepared division from a file that ``prepare_releases`` returned."""
     prepared: PreparedReleases = pickle.loads(local_path(path).read_bytes())
     transformer = prepared.transformer
     return replace(
@@ -161,7 +163,7 @@ def load_prepared(path: Path) -> PreparedReleases:
 
 
 def _local(release: MeasuredRelease) -> MeasuredRelease:
-    """A release whose files are on this machine."""
+    """Return a release whose files are on this machine."""
     embeddings = release.embeddings
     if isinstance(embeddings, fala_export.Embeddings):
         embeddings = embeddings.moved(local_path(embeddings.folder))
@@ -169,11 +171,11 @@ def _local(release: MeasuredRelease) -> MeasuredRelease:
 
 
 def release_inputs(prepared: Sequence[Path], *, trains: bool) -> list[Path]:
-    """The files and folders that a job reads.
+    """Return the files and folders that a job reads.
 
     Args:
         prepared: Files of ``prepare_releases``.
-        trains: Whether the job trains the transformer, and reads its folder.
+        trains: Whether the job trains the transformer, and therefore reads its folder.
     """
     inputs = [file for path in prepared for file in _read_by(path)]
     if trains:
@@ -198,14 +200,14 @@ def _trained_by(path: Path) -> Path | None:
 def _release(
     source: RunBackbone, division: UserDivision, work: Path, path: Path, log: Log
 ) -> MeasuredRelease:
-    """A release with a plain head."""
+    """Make a release with a plain head."""
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
     embeddings = embed_all(bundle, source.name, texts, work)
     head = bundle.head()
-    # A bundle that was trained for this task keeps its head, as in fala-replace; peers have no
-    # words.
+    # A bundle that was trained for this task keeps its head, as in fala-replace. Peers have no
+    # lexical features.
     if _fits(head, division) and head.lexical is None:
         shutil.copyfile(source.bundle, path)
     else:
@@ -232,17 +234,17 @@ def _shipped(
     path: Path,
     log: Log,
 ) -> MeasuredRelease:
-    """The release of a backbone as FaLA's devices have it, by the exporter's own steps.
+    """Make the release of a backbone as FaLA's devices have it, by the exporter's own steps.
 
     Args:
         source: The backbone.
         plain: The release of the same backbone, from which the peers start.
-        division: A head on embeddings and words is fitted on its public rows, unless the bundle
-            has a head for this task.
-        trained_on: The rows that the laboratory trained the backbone on, which may have kept it as
-            it was; None if it did not.
-        path: Of the bundle.
-        log: Receives progress.
+        division: The division on whose public rows a head on embeddings and n-grams is fitted,
+            unless the bundle has a head for this task.
+        trained_on: The rows that the benchmarks used to train the backbone, which may have kept it
+            unchanged; None if it was not trained.
+        path: Path of the bundle.
+        log: Function that receives lines of progress.
     """
     embedder, bundle = embedder_of(path.parent), Bundle.open(source.bundle)
     if trained_on is not None and TrainingRecord.of(bundle).trained:
@@ -257,10 +259,10 @@ def _shipped(
 
 
 def fitted_head(path: Path) -> Head:
-    """The head of a release, as a device reads it.
+    """Return the head of a release, as a device reads it.
 
     Raises:
-        DataError: It has no head.
+        DataError: The release has no head.
     """
     head = Bundle.open(path).head()
     if head is None:
@@ -269,18 +271,18 @@ def fitted_head(path: Path) -> Head:
 
 
 def _public(division: UserDivision) -> Rows:
-    """A division's public rows, as the exporter takes them."""
+    """Return a division's public rows, as the exporter takes them."""
     link: Link = LABELS if division.exclusive else TAGS
     if division.rating is not None:
         link = rating_of(*division.rating)
     public = zip(division.public_users, division.public, division.public_labels, strict=True)
     rows = (Row(user, "public", example, label, 0) for user, example, label in public)
-    # In the data set's order, with the labels that only users have.
+    # The labels are in the data set's order, including labels that only users have.
     return replace(gather_public(rows, link), order=tuple(division.labels))
 
 
 def _fits(head: Head | None, division: UserDivision) -> TypeGuard[Head]:
-    """Whether a bundle's own head is for a division's task."""
+    """Return whether a bundle's own head is for a division's task."""
     return head is not None and (
         head.task == division.task and equal_labels(head.labels, division.labels)
     )
@@ -293,7 +295,7 @@ def _learn(
     trained_on: Rows | None,
     log: Log,
 ) -> dict[str, Any]:
-    """Add bridges and scales to a release."""
+    """Add bridges and prior variances to a release."""
     learnt: dict[str, Any] = {}
     embedder, texts = embedder_of(release.parent), distinct_texts(division.public)
     learners: dict[str, Callable[[], dict[str, Any]]] = {}

@@ -15,12 +15,12 @@ from fala_sim.records.digests import digest_of_parts, file_digest, folder_digest
 
 #: Prefix of a name: the vendor first trains this backbone on a data set's public rows.
 TUNED = "tuned:"
-#: Prefix of a name: the backbone has its own pooling, of the last layer, and not the exporter's
+#: Prefix of a name: the backbone has its own pooling, of the last layer, instead of the exporter's
 #: default, three layers.
 LAST = "last:"
-#: Digits of a digest in a file's name.
+#: Number of digits of a digest in a file's name.
 SHORT = 16
-_LAYERS = "layers:"  # of a digest: the same folder makes bundles of two poolings
+_LAYERS = "layers:"  # added to a digest, because the same folder makes bundles with two poolings
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class RunBackbone:
     """A backbone of a run.
 
     Attributes:
-        name: In records: a built-in's or a file's name.
-        digest: Of the bundle, or of the files that it is made from: identifies the content in
-            prepared files and in records, whatever the name.
-        bundle: The bundle; one that is made from a model does not exist before ``export``.
-        transformer: Its Hugging Face folder, for training; None if there is only a graph.
-        onnx: The ONNX file that the bundle is made from, and its tokenizer; None if there is none.
-        tuned: Whether it is first trained on a data set's public rows (``tuning.tune``): bundle
-            and folder are those before the training.
+        name: Name in records: that of a built-in backbone, or of a file.
+        digest: Digest of the bundle, or of the files from which it is made. It identifies the
+            content in prepared files and in records, whatever the name is.
+        bundle: Path of the bundle; a bundle made from a model does not exist before ``export``.
+        transformer: Hugging Face folder, for training; None if there is only a graph.
+        onnx: The ONNX file from which the bundle is made, and its tokenizer; None if there is none.
+        tuned: Whether it is first trained on a data set's public rows (``tuning.tune``); bundle and
+            folder are those before the training.
         last: Whether it has its own pooling, of the last layer.
     """
 
@@ -48,10 +48,10 @@ class RunBackbone:
     last: bool = False
 
     def trained_folder(self) -> Path:
-        """The Hugging Face folder, for a training.
+        """Return the Hugging Face folder, for a training.
 
         Raises:
-            DataError: If there is only a graph, or the backbone is tuned already.
+            DataError: There is only a graph, or the backbone is already tuned.
         """
         if self.transformer is None or self.tuned:
             raise DataError(
@@ -64,7 +64,7 @@ class RunBackbone:
         """Make the bundle from its model, if it does not exist yet.
 
         Raises:
-            DataError: If it cannot be made.
+            DataError: The bundle cannot be made.
         """
         if self.bundle.is_file():
             return
@@ -90,13 +90,13 @@ def export_int8(
     Args:
         model: The folder or the file.
         bundle: The file to write.
-        name: For its manifest.
+        name: Name for the bundle's manifest.
         tokenizer: The ``tokenizer.json`` of an ONNX file.
-        last: Whether it has its own pooling, of the last layer, and not the default.
+        last: Whether it has its own pooling, of the last layer, instead of the default.
         adapters: Whether its graph has inputs for adapters.
 
     Raises:
-        DataError: If it cannot be exported.
+        DataError: The model cannot be exported.
     """
     words = ["backbone", str(model), "--out", str(bundle), "--name", name, "--quantize", "int8"]
     words += ["--adapters"] * adapters + ["--pooling", "own"] * last
@@ -112,13 +112,14 @@ def find_source(name: str, work: Path) -> RunBackbone:
 
     Args:
         name: A built-in backbone of ``fala``, a pre-trained one of ``data.models.catalogue``, a
-            bundle, or a Hugging Face folder. ``RunBackbone.export`` makes the missing bundles, in
-            int8. After ``tuned:``, one with a folder, which is first trained for every data set;
-            after ``last:``, one with a folder, which pools its last layer.
+            bundle, or a Hugging Face folder; ``RunBackbone.export`` makes missing bundles, in int8.
+            The prefix ``tuned:`` names a backbone with a folder, which is first trained for every
+            data set. The prefix ``last:`` names a backbone with a folder, which pools its last
+            layer.
         work: Folder for the bundles of built-in and exported backbones.
 
     Raises:
-        DataError: If there is no such backbone, or it cannot be trained.
+        DataError: There is no such backbone, or it cannot be trained.
     """
     if name.startswith(TUNED):
         return _to_tune(name, work)
@@ -160,7 +161,7 @@ def _bundle(name: str, digest: str, work: Path) -> Path:
 
 
 def _write_built_in(name: str, work: Path) -> Path:
-    """Write the backbone of a sample release, if missing; the bytes are deterministic."""
+    """Write the backbone of a sample release if it is missing; the bytes are deterministic."""
     bundle = built_in(name)
     path = _bundle(name, bundle.digest, work)
     if not path.is_file():

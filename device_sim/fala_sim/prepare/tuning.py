@@ -1,8 +1,8 @@
 """Backbones that the vendor first trains on a data set's public rows (the paper's first phase).
 
-One training serves both divisions of a seed. Its rows are the public of the validation users'
-division, which has no test users, without what either division's users are tested on. So settings
-are searched on the same backbone that the replacements use.
+One training serves both divisions of a seed. Its rows are the public rows of the validation users'
+division, which has no test users, without the texts on which either division's users are tested.
+Settings are therefore searched on the same backbone that the replacements use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fala_sim.prepare.exporter import export_apart
 from fala_sim.prepare.sources import SHORT, RunBackbone
 from fala_sim.records.digests import digest_of_parts, file_digest
 
-# The version of the rows and of the training; part of the folder's digest.
+# The version of the rows and of the training, which is part of the folder's digest.
 _FORM = 2
 _ROLES: tuple[Role, ...] = ("test", "validation")
 
@@ -37,8 +37,8 @@ class Tuned:
     """A backbone that was trained for a data set.
 
     Attributes:
-        source: With the trained folder and its bundle. Its digest is still that of the untrained
-            backbone.
+        source: The backbone with the trained folder and its bundle. Its digest is still that of the
+            untrained backbone.
         rows: The training rows.
         details: The training's details in the manifest, and the bundle's digest.
     """
@@ -54,13 +54,13 @@ def tune_backbone(source: RunBackbone, partition: Partition, work: Path, log: Lo
     An interrupted training resumes from its last checkpoint.
 
     Args:
-        source: A backbone with ``tuned`` set; its folder is trained.
+        source: A backbone with ``tuned`` set, whose folder is trained.
         partition: The data set, and how it is divided.
-        work: The run's work folder.
-        log: Receives progress.
+        work: Work folder of the run.
+        log: Function that receives lines of progress.
 
     Raises:
-        DataError: If the data cannot be read or divided, or the training fails.
+        DataError: The data cannot be read or divided, or the training fails.
     """
     if source.transformer is None:
         raise DataError(f"{source.name}: has no Hugging Face folder to train")
@@ -75,13 +75,14 @@ def tune_backbone(source: RunBackbone, partition: Partition, work: Path, log: Lo
         folder.mkdir(parents=True, exist_ok=True)
         _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)  # three times the model's size; the training is done
+        # the training is done, and a checkpoint is three times the model's size
+        shutil.rmtree(checkpoint)
     details = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
     return Tuned(trained, rows, details)
 
 
 def _train(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -> None:
-    """Train a Hugging Face folder, and make a release in int8, without words.
+    """Train a Hugging Face folder, and make a release in int8, without lexical features.
 
     ``work`` holds the checkpoints of an interrupted training, and then the trained ``model``.
     """
@@ -98,21 +99,21 @@ def _train_here(folder: Path, rows: Rows, work: Path, bundle: Path, name: str) -
     settings, trained = TrainingSettings(), bundle.with_suffix(".part")
     fala_export.train(encoder, rows, settings, work, trained, options, lexical=False, resume=True)
     fala_export.save_model(encoder, work / "model")
-    trained.replace(bundle)  # last: its name says that the folder is whole
+    trained.replace(bundle)  # renamed last, because its name says that the folder is complete
 
 
 def public_rows(partition: Partition) -> Iterator[Row]:
-    """The rows that a backbone is trained on.
+    """Yield the rows that a backbone is trained on.
 
     The labels are from people who are neither test nor validation users. Texts on which one of
-    these is tested are left out, also from histories. A text that a user trains on may be among
-    them, with other people's labels.
+    these users is tested are left out, also from histories. A text that a user trains on may be
+    among the rows, with other people's labels.
 
     Args:
         partition: The data set, and how it is divided.
 
     Raises:
-        DataError: If the data cannot be read or divided.
+        DataError: The data cannot be read or divided.
     """
     tested, validated = (partition.divide(role) for role in _ROLES)
     if tested.task not in CLASSES:

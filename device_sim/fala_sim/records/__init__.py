@@ -1,1 +1,1 @@
-"""Records of jobs: appended with their provenance, digests and a frame of them."""
+"""Records of jobs, appended with their provenance and digests, and a data frame of them."""

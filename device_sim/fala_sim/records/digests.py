@@ -12,10 +12,10 @@ _CHUNK = 2**20  # bytes
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, as hexadecimal digits.
+    """Return the SHA-256 of a file, in hexadecimal digits.
 
     Raises:
-        DataError: If it cannot be read.
+        DataError: The file cannot be read.
     """
     digest = hashlib.sha256()
     try:
@@ -28,10 +28,10 @@ def file_digest(path: Path) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """SHA-256 of a folder's files and their names, without hidden files.
+    """Return the SHA-256 of a folder's files and their names, without hidden files.
 
     Raises:
-        DataError: If a file cannot be read.
+        DataError: A file cannot be read.
     """
     names = {path: path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
     visible = {
@@ -45,5 +45,5 @@ def folder_digest(folder: Path) -> str:
 
 
 def digest_of_parts(parts: Iterable[object]) -> str:
-    """SHA-256 of the strings of some values, in order."""
+    """Return the SHA-256 of the string forms of some values, in order."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

@@ -16,33 +16,33 @@ from fala_sim.records.store import RecordContent, RecordKind, read_records
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Objects whose keys are users, settings or stages: they stay one column each.
+#: Objects whose keys are users, settings or stages, so each of them stays one column.
 _WHOLE = ("cross", "settings", "stages")
 
 
 def frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
-    """The records of a folder as one pandas frame, one row per record.
+    """Return the records of a folder as one pandas frame, with one row per record.
 
-    The columns are a record's fields; a field within a field is named with a dot, such as
+    The columns are a record's fields. A field within a field is named with a dot, such as
     ``scores.auc`` or ``cost.total.forward_passes``. Lists stay in one cell each; logits are n lists
     of C numbers. ``settings``, ``cross`` (the scores on other users) and a cost's ``stages`` are
     objects in one cell. A field that a record does not have is missing (NaN).
 
     Columns computed from a record: ``cost.total.flops`` (forward and backward),
-    ``cost.memory_growth`` (bytes by which the peak is above the start), ``flips.old.share`` and
-    ``flips.vendor.share`` (negative flips as a share of the test examples), and beside each
-    accuracy ``error_rate``, such as ``scores.error_rate`` (the percentage of examples that are
-    decided otherwise than the user would).
+    ``cost.memory_growth`` (the bytes by which the peak exceeds the start), ``flips.old.share`` and
+    ``flips.vendor.share`` (negative flips as a share of the test examples), and ``error_rate``
+    beside each accuracy, such as ``scores.error_rate`` (the percentage of examples on which the
+    model disagrees with the user).
 
     Args:
         results: The folder that ``fala-sim --results`` names.
-        kinds: Kinds of record, such as ``"replacement"``; all where none is given.
+        kinds: Kinds of record, such as ``"replacement"``; all kinds if none is given.
 
     Returns:
-        The frame. Its ``to_parquet`` writes it as Parquet, which takes pyarrow.
+        The frame. Its method ``to_parquet`` writes it as Parquet, which requires pyarrow.
 
     Raises:
-        fala.DataError: If there is no record, or one cannot be read; names it.
+        fala.DataError: There is no record, or a record, which the error names, cannot be read.
     """
     records = read_frame(results, *kinds)
     if records.empty:
@@ -56,34 +56,35 @@ def frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
 
 
 def read_frame(results: Path | str, *kinds: RecordKind) -> pd.DataFrame:
-    """As ``frame``, but empty where there is no record.
+    """Return the frame as ``frame`` does, but an empty one if there is no record.
 
     Raises:
-        fala.DataError: If a record cannot be read; names it.
+        fala.DataError: A record, which the error names, cannot be read.
     """
     return framed(read_records(Path(results), *kinds))
 
 
 def framed(records: Iterable[RecordContent]) -> pd.DataFrame:
-    """Records as a frame; without records it has only the column ``kind``."""
-    import pandas as pd  # late: a command that needs no frame starts without it
+    """Return records as a frame, which has only the column ``kind`` if there are no records."""
+    import pandas as pd  # late, because a command that needs no frame starts faster without it
 
-    # Text as Python strings: tables read it cell by cell, which Arrow does ten times slower.
+    # Text stays Python strings, because tables read it cell by cell and Arrow does that ten times
+    # more slowly.
     with pd.option_context("future.infer_string", False):
-        # Copied, so that columns of a type are contiguous.
+        # The copy makes columns of the same type contiguous.
         return pd.DataFrame([flat(record) for record in records] or {"kind": []}).copy()
 
 
 def joined(*frames: pd.DataFrame) -> pd.DataFrame:
-    """The rows of several frames, renumbered."""
+    """Return the rows of several frames, renumbered."""
     import pandas as pd
 
-    # Copied as in ``framed``: a wide frame in many pieces is slow.
+    # The copy is made as in ``framed``, because a wide frame in many pieces is slow.
     return pd.concat(frames, ignore_index=True).copy()
 
 
 def exploded(runs: pd.DataFrame, column: str) -> pd.DataFrame:
-    """A row for each object of the lists in a column, its fields named ``column.field``."""
+    """Return a row for each object of the lists in a column, with fields named ``column.field``."""
     import pandas as pd
 
     rows = runs.explode(column, ignore_index=True)
@@ -92,19 +93,19 @@ def exploded(runs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def as_logits(recorded: ArrayLike) -> NDArray[np.float64]:
-    """Logits of a record as an array (n, C)."""
+    """Return the logits of a record as an array (n, C)."""
     array = np.asarray(recorded, dtype=np.float64)
     return array[:, None] if array.ndim == 1 else array
 
 
 def flat(record: RecordContent) -> RecordContent:
-    """A record with inner objects' fields flattened, named with a dot, and with computed fields."""
+    """Return a record with nested fields flattened and computed fields added."""
     fields: RecordContent = {}
     for name, value in record.items():
         _add(fields, name, value)
     if (flops := fields.get("cost.total.forward_flops")) is not None:
         fields["cost.total.flops"] = flops + fields["cost.total.backward_flops"]
-    if peak := fields.get("cost.total.peak_memory"):  # 0 where the system does not report it
+    if peak := fields.get("cost.total.peak_memory"):  # 0 if the system does not report it
         fields["cost.memory_growth"] = max(0, peak - fields["cost.start_memory"])
     if test := fields.get("test"):
         shares = {name.removesuffix("negative") + "share": count / test
@@ -116,12 +117,12 @@ def flat(record: RecordContent) -> RecordContent:
 
 
 def _shaped(logits: object) -> object:
-    """Logits in one shape for the whole column, as Parquet requires."""
+    """Return logits in one shape for the whole column, as Parquet requires."""
     return as_logits(logits).tolist() if isinstance(logits, list) else logits
 
 
 def _without_empty(value: object) -> object:
-    """An object without empty objects, which Parquet cannot write; None for an empty one."""
+    """Return an object without empty objects, which Parquet cannot write; None if it is empty."""
     if not isinstance(value, Mapping):
         return value
     filled = {name: _without_empty(inner) for name, inner in value.items()}
@@ -129,7 +130,7 @@ def _without_empty(value: object) -> object:
 
 
 def _add(fields: RecordContent, name: str, value: object) -> None:
-    # A record's objects are dicts; asking for a Mapping takes four times as long.
+    # The objects of a record are dicts; a check for a Mapping takes four times as long.
     if isinstance(value, dict) and name.rpartition(".")[2] not in _WHOLE:
         for inner, inner_value in value.items():
             _add(fields, f"{name}.{inner}", inner_value)

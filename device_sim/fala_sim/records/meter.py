@@ -1,4 +1,4 @@
-"""Counts and measures the cost of a replacement while it runs."""
+"""Measures the cost of a replacement while it runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Stage:
     """One stage of a replacement.
 
     Attributes:
-        seconds: Wall time.
-        cpu_seconds: Processor time of all the process's threads.
-        peak_memory: The process's high-water mark of resident memory at the stage's end, in bytes;
-            0 where the operating system does not report it.
-        forward_passes: Texts through the new backbone.
-        backward_passes: Texts whose gradients went back through the new backbone.
+        seconds: Wall time in seconds.
+        cpu_seconds: Processor time of all threads of the process, in seconds.
+        peak_memory: Largest resident memory of the process until the stage's end, in bytes; 0 if
+            the operating system does not report it.
+        forward_passes: Number of texts through the new backbone.
+        backward_passes: Number of texts whose gradients were propagated through the new backbone.
         forward_flops: Floating point operations of forward passes, selection and solving; a
-            multiply-add is two.
+            multiply-add counts as two.
         backward_flops: Floating point operations of gradients.
     """
 
@@ -41,12 +41,12 @@ class Meter:
     """The cost of one replacement, by stage.
 
     Attributes:
-        stages: In the order of their first start.
+        stages: The stages, in the order in which they first started.
         start_memory: Resident memory when the replacement began, in bytes: the interpreter, its
             libraries and the user's data.
         stored_bytes: Bytes stored on the device for this user, beside the vendor's release.
-        batch: The cost of one training batch, as the paper's Table 1 counts: forward and backward
-            FLOPs, and the number of examples; None if nothing is trained in batches.
+        batch: The cost of one training batch, as the paper's Table 1 counts it: forward and
+            backward FLOPs, and the number of examples; None if nothing is trained in batches.
     """
 
     stages: dict[str, Stage] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Meter:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
-        """Time a stage; entering it again adds to it."""
+        """Time a stage; entering the same stage again adds to it."""
         stage = self.stages.setdefault(name, Stage())
         if not self.start_memory:
             self.start_memory = memory_now("VmRSS")
@@ -69,7 +69,7 @@ class Meter:
             stage.peak_memory = max(stage.peak_memory, memory_now("VmHWM"))
 
     def fields(self) -> dict[str, Any]:
-        """The cost as a record contains it, with totals."""
+        """Return the cost as a record contains it, with totals."""
         stages = {name: asdict(stage) for name, stage in self.stages.items()}
         total: dict[str, float] = {
             name: sum(stage[name] for stage in stages.values())
@@ -86,18 +86,19 @@ class Meter:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of the files in a folder; 0 if there is none."""
+    """Return the total size of the files in a folder, in bytes; 0 if there is no such folder."""
     total = 0
     for file in folder.rglob("*"):
-        with suppress(OSError):  # a journal may be deleted meanwhile
+        with suppress(OSError):  # a journal may be deleted in the meantime
             total += file.stat().st_size if file.is_file() else 0
     return total
 
 
 def memory_now(name: str) -> int:
-    """A memory figure of this process from Linux's ``/proc``, in bytes; 0 on other systems.
+    """Return a memory figure of this process from Linux's ``/proc``, in bytes; 0 elsewhere.
 
-    ``VmHWM`` starts at zero in a new process; ``getrusage`` would inherit its parent's peak.
+    ``VmHWM`` starts at zero in a new process, whereas ``getrusage`` would inherit its parent's
+    peak.
     """
     if sys.platform != "linux":
         return 0

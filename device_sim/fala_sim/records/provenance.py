@@ -18,33 +18,34 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-#: Files of a container's limit of memory, in bytes.
+#: Files that hold the memory limit of a container, in bytes.
 _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 
 
-#: Instructions by which onnxruntime chooses its products in int8. Without those for whole products
-#: (VNNI, AMX), x86 adds pairs of them in 16 bits, which saturates, and answers differ.
+#: Instructions by which onnxruntime chooses its int8 products. Without instructions for whole
+#: products (VNNI, AMX), x86 adds pairs of products in 16 bits, which saturates, and the logits
+#: differ.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
 
 
-#: The code that a record is of; changes of tests and docs change no figure.
+#: The code that a record depends on; changes of tests and docs change no figure.
 _CODE = (":/sdk", ":/export", ":/device_sim/fala_sim", ":/device_sim/studies")
 
 
 @cache
 def provenance(node: str = "local") -> dict[str, Any]:
-    """The commit, the machine, its accelerator and the versions of a record.
+    """Return the commit, the machine, its accelerator and the versions that a record names.
 
     Args:
         node: The machine's name in a cluster.
 
     Returns:
-        Plain values; ``changed`` is whether the code differs from its commit, and ``untracked`` has
-        the paths of the code's files that are in no commit. Such a file is a change, too, because
-        whatever stands in a package is found and may be run.
+        Plain values. ``changed`` says whether the code differs from its commit, and ``untracked``
+        lists the paths of the code's files that are in no commit. Such a file also counts as a
+        change, because any module of a package is found and may be run.
     """
     commit = commit_of_source(Path(__file__))
     changes = _changes(Path(__file__).parent) if commit else []
@@ -67,9 +68,9 @@ def provenance(node: str = "local") -> dict[str, Any]:
 
 
 def commit_of_source(source: Path) -> str:
-    """The short commit of the repository that tracks a source file; "" if none does.
+    """Return the short commit of the repository that tracks a source file, or "" if none does.
 
-    A package may be installed within another project's repository, which does not track it: that
+    A package may be installed within another project's repository, which does not track it. That
     repository's commit says nothing about the package.
     """
     if not _git(source.parent, "ls-files", "--error-unmatch", "--", source.name):
@@ -78,15 +79,15 @@ def commit_of_source(source: Path) -> str:
 
 
 def _changes(folder: Path) -> list[tuple[str, str]]:
-    """Git's status and path of each file of the code that differs from its commit."""
-    # Between NULs paths of any characters are as they are.
+    """Return git's status and path of each file of the code that differs from its commit."""
+    # With NUL as the separator, git does not quote any character of a path.
     changes = _git(folder, "status", "--porcelain", "--no-renames", "-z", "--untracked-files=all",
                    "--", *_CODE)  # fmt: skip
     return [(entry[:2], entry[3:]) for entry in changes.split("\0") if entry]
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Git's output in a folder; "" if it fails."""
+    """Return git's output in a folder, or "" if it fails."""
     try:
         process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
     except OSError:
@@ -99,13 +100,13 @@ def _cpu() -> str:
 
 
 def _instructions() -> list[str]:
-    """Those of ``_INSTRUCTIONS`` that the processor has; none where the system does not say."""
+    """Return the ``_INSTRUCTIONS`` that the processor has; none if the system does not say."""
     known = {*_told("flags").split(), *_told("Features").split()}
     return [name for name in _INSTRUCTIONS if name in known]
 
 
 def _told(field: str) -> str:
-    """A field of Linux's description of the first core; "" without one."""
+    """Return a field of Linux's description of the first core, or "" if there is none."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -115,22 +116,23 @@ def _told(field: str) -> str:
 
 
 def memory() -> int:
-    """Bytes of memory that processes may use here; 0 where the system does not say."""
+    """Return the bytes of memory that processes may use here, or 0 if the system does not say."""
     try:
         sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):
         sizes = []
     for limit in _CONTAINER_LIMITS:
-        with suppress(OSError, ValueError):  # none, or "max"
+        with suppress(OSError, ValueError):  # no such file, or its content is "max"
             sizes.append(int(limit.read_text()))
     return min(sizes, default=0)
 
 
 @cache
 def gpus() -> tuple[str, ...]:
-    """Names of the machine's GPUs on which torch trains: NVIDIA's by their number, or Apple's.
+    """Return the names of the machine's GPUs on which torch can train.
 
-    Asked without torch, which half of the jobs do not load.
+    NVIDIA's GPUs are listed by their number, or else Apple's GPU. Torch is not asked, because half
+    of the jobs do not load it.
     """
     if platform.system() == "Darwin":
         return (f"{_cpu()} (MPS)",) if platform.machine() == "arm64" else ()

@@ -1,8 +1,8 @@
 """Records: the results of jobs, appended once and never rewritten.
 
-A run's folder has one SQLite file, ``records.sqlite``, in which a job's key is unique.
-``fala-sim pack`` writes them as ``records.jsonl.gz``, one record per line, small enough to be
-kept with the code. Readers see both alike.
+A run's folder has one SQLite file, ``records.sqlite``, in which the key of each job is unique.
+``fala-sim pack`` writes the records as ``records.jsonl.gz``, one record per line, which is small
+enough to be kept with the code. Readers treat both files alike.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fala.base.errors import counted
 from fala_sim.records.provenance import provenance
 
 RecordContent: TypeAlias = "dict[str, Any]"
-#: What was run: a word of the family of experiments that makes the record.
+#: What was run, as named by the family of experiments that makes the record.
 RecordKind: TypeAlias = str
 
-#: The file of a run's records, and the file that ``pack`` makes of them.
+#: The file of a run's records, and the file that ``pack`` makes from them.
 DATABASE, PACKED = "records.sqlite", "records.jsonl.gz"
 
 
@@ -37,11 +37,11 @@ class RecordKey:
 
     Attributes:
         kind: What was run.
-        data: The data set.
-        method: The method's name.
-        user: The user, or ``"all"``.
-        seed: Of the division and of every random choice.
-        variant: Distinguishes jobs of the same method, or "".
+        data: Name of the data set.
+        method: Name of the method.
+        user: Name of the user, or ``"all"``.
+        seed: Seed of the division and of every random choice.
+        variant: Distinguishes jobs of the same method; otherwise "".
     """
 
     kind: RecordKind
@@ -52,26 +52,26 @@ class RecordKey:
     variant: str = ""
 
     def __str__(self) -> str:
-        """For progress and errors."""
+        """Return the key as progress lines and errors show it."""
         names = (self.kind, self.data, self.method, self.variant, self.user, f"seed {self.seed}")
         return " ".join(filter(None, names))
 
     def of(self, variant: object) -> RecordKey:
-        """The key of one of a job's several records."""
+        """Return the key of one of a job's several records."""
         return replace(self, variant=str(variant))
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The sort key in which records are read."""
+        """The sort key of the order in which records are read."""
         method = f"{self.method}@{self.variant}" if self.variant else self.method
         return self.kind, self.data, method, f"{self.user}-{self.seed}"
 
 
 def key_of(record: Mapping[str, Any]) -> RecordKey:
-    """The key of a record.
+    """Return the key of a record.
 
     Raises:
-        DataError: If it is not a record.
+        DataError: The content is not a record.
     """
     try:
         return RecordKey(**{name: record[name] for name in RecordKey.__dataclass_fields__})
@@ -83,20 +83,20 @@ class RecordStore:
     """The records of a run's folder.
 
     Attributes:
-        keys: Of all records, without those that another process appends later.
+        keys: Keys of all records, without the records that another process appends later.
     """
 
     def __init__(self, results: Path) -> None:
-        """Read and create nothing yet.
+        """Create the store; no file is read or created yet.
 
         Args:
-            results: The run's folder.
+            results: Folder of the run.
         """
         self._results = results
 
     @cached_property
     def keys(self) -> set[RecordKey]:
-        """See the class."""
+        """The keys of all records; see the class."""
         return {key_of(record) for record in self.read()}
 
     def append(
@@ -105,12 +105,12 @@ class RecordStore:
         """Append a record; if several processes append the same one, only one succeeds.
 
         Args:
-            key: The job.
-            content: Its result, plain values.
-            origin: Its provenance, if it ran on another machine.
+            key: Key of the job.
+            content: Result of the job, as plain values.
+            origin: Provenance of the job, if it ran on another machine.
 
         Raises:
-            DataError: If the key is recorded already, or the record cannot be written.
+            DataError: The key is recorded already, or the record cannot be written.
         """
         record = {
             **asdict(key),
@@ -137,10 +137,10 @@ class RecordStore:
         self.keys.add(key)
 
     def read(self, *kinds: RecordKind) -> list[RecordContent]:
-        """The records of some kinds, or of all, in the order of their keys.
+        """Return the records of some kinds, or of all, in the order of their keys.
 
         Raises:
-            DataError: If one cannot be read; names it.
+            DataError: A record, which the error names, cannot be read.
         """
         appended = self._appended("kind", kinds) if kinds else self._appended()
         by_key = {key_of(record): record for record in (*self._packed(), *appended)}
@@ -148,22 +148,22 @@ class RecordStore:
         return [by_key[key] for key in sorted(keys, key=lambda key: key.order)]
 
     def get(self, key: RecordKey) -> RecordContent | None:
-        """One job's record, or None where it was not run.
+        """Return the record of one job, or None if the job was not run.
 
         Raises:
-            DataError: If it cannot be read.
+            DataError: The record cannot be read.
         """
         appended = self._appended("key", [_text_of(key)])
-        user = f'"user":{json.dumps(key.user)}'  # a line without it is another job's
+        user = f'"user":{json.dumps(key.user)}'  # a line without it belongs to another job
         records = (record for part in (appended, self._packed(user)) for record in part)
         return next((record for record in records if key_of(record) == key), None)
 
     def pack(self) -> Path:
-        """Write all records as one small file; its bytes are deterministic.
+        """Write all records as one small file, whose bytes are deterministic.
 
         Raises:
-            DataError: If there are none, one was made with uncommitted changes of the code or
-                cannot be read, or the file cannot be written.
+            DataError: There are no records, a record was made with uncommitted changes of the code
+                or cannot be read, or the file cannot be written.
         """
         from fala.base.files import write_atomically
 
@@ -195,9 +195,10 @@ class RecordStore:
         return path
 
     def _appended(self, column: str = "", values: Sequence[str] = ()) -> Iterator[RecordContent]:
-        """The records in the database: all, or those of some values of a column."""
+        """Yield the records in the database: all, or those with some values of a column."""
         path = self._results / DATABASE
-        if not path.is_file() or not path.stat().st_size:  # 0: killed before the table was created
+        # empty if the process was killed before the table was created
+        if not path.is_file() or not path.stat().st_size:
             return
         try:
             with self._database() as database:
@@ -209,7 +210,7 @@ class RecordStore:
             raise DataError(f"{path}: damaged: {error}; bring it back from a copy") from error
 
     def _packed(self, part: str = "") -> Iterator[RecordContent]:
-        """The records in the packed file, of the lines with some part."""
+        """Yield the records in the packed file from the lines that contain a given part."""
         path, number = self._results / PACKED, 0
         if not path.is_file():
             return
@@ -234,7 +235,7 @@ class RecordStore:
 
 
 def read_records(results: Path, *kinds: RecordKind) -> list[RecordContent]:
-    """The records of a run's folder; see ``RecordStore.read``."""
+    """Return the records of a run's folder; see ``RecordStore.read``."""
     return RecordStore(results).read(*kinds)
 
 
@@ -242,7 +243,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, kind TEXT, r
 
 
 def _text_of(key: RecordKey) -> str:
-    """A key in the database."""
+    """Return the text of a key in the database."""
     return json.dumps(list(asdict(key).values()))
 
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 MB = 1e6
 
-#: Metrics by name with their titles.
+#: Metrics by name, with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
 
-#: What a user feels first, then how sure a model is, then how it ranks, by title.
+#: Metrics by title: first what a user notices, then how well calibrated a model is, then how well
+#: it ranks.
 FELT = {"error rate (%)": "scores.error_rate", "log loss": "scores.loss", "AUC": "scores.auc"}
 
 
@@ -39,17 +40,17 @@ class Setting(NamedTuple):
 
 
 def of(records: pd.DataFrame, *kinds: RecordKind) -> pd.DataFrame:
-    """The records of some kinds."""
+    """Return the records of some kinds."""
     return records[records["kind"].isin(kinds)]
 
 
 def of_tasks(
     records: pd.DataFrame, kind: RecordKind, tasks: Collection[LabelTask] = CLASSES
 ) -> pd.DataFrame:
-    """The records of a kind and of some tasks.
+    """Return the records of a kind and of some tasks.
 
     Raises:
-        DataError: If there are none.
+        DataError: There are no such records.
     """
     runs = having(of(records, kind), "task")
     runs = runs[runs["task"].isin(tasks)]
@@ -64,26 +65,26 @@ def of_tasks(
 def parts(
     runs: pd.DataFrame, by: str | list[str], *, sort: bool = True
 ) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """The groups of some columns, with their keys in the columns' types."""
+    """Yield the groups of some columns, with their keys in the columns' types."""
     yield from runs.groupby(by, sort=sort)
 
 
 def having(runs: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Some runs with columns that may be missing in records; a missing column is NaN."""
+    """Return runs with columns that may be missing in records; a missing column becomes NaN."""
     return runs.reindex(columns=[*runs, *(name for name in columns if name not in runs)])
 
 
 def by_setting(runs: pd.DataFrame) -> Iterator[tuple[Setting, pd.DataFrame]]:
-    """Each setting's runs, in the order of the settings' names."""
+    """Yield the runs of each setting, in the order of the settings' names."""
     for setting, group in parts(runs, list(Setting._fields)):
         yield Setting(*setting), group
 
 
 def by_data(runs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """The runs of each data set and new backbone, and of ``"all"`` data sets if there are several.
+    """Return the runs of each data set and new backbone, and of ``"all"`` data sets if several.
 
     Returns:
-        The data set, the new backbone, and the runs.
+        The data set, the new backbone, and the runs, for each pair.
     """
     sets = [(data, new, part) for (data, new), part in parts(runs, ["data", "new"])]
     several = [(new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
@@ -91,7 +92,7 @@ def by_data(runs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def by_method(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each method's runs, in the registry's order."""
+    """Yield the runs of each method, in the registry's order."""
     groups = dict(parts(runs, "method"))
     order = list(METHODS)
 
@@ -103,14 +104,14 @@ def by_method(runs: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def grouped(runs: pd.DataFrame) -> Iterator[tuple[Setting, str, pd.DataFrame]]:
-    """Each method's runs in each setting."""
+    """Yield the runs of each method in each setting."""
     for setting, part in by_setting(runs):
         for method, group in by_method(part):
             yield setting, method, group
 
 
 def title(method: str, runs: pd.DataFrame | None = None) -> str:
-    """A method's title in tables: its class's, or that of its records."""
+    """Return the title of a method in tables, from its class or else from its records."""
     if method in METHODS:
         return find_method(method).title
     titles = [] if runs is None or "title" not in runs else runs["title"].dropna().tolist()
@@ -118,31 +119,31 @@ def title(method: str, runs: pd.DataFrame | None = None) -> str:
 
 
 def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> dict[str, Cell]:
-    """Each metric over users, by its title."""
+    """Return the cell of each metric over users, by its title."""
     return {METRICS[metric]: mean_cell(runs, f"scores.{metric}") for metric in metrics}
 
 
 def mean_cell(runs: pd.DataFrame, figure: str) -> UserMean | str | None:
-    """A column's mean over users, or ``NOT_RUN``; None if no record has the figure."""
+    """Return a column's mean over users, ``NOT_RUN``, or None if no record has the figure."""
     return NOT_RUN if runs.empty else mean_over_users(runs, figure)
 
 
 def interval_only(cell: Cell) -> Cell:
-    """A mean over users without their deviation."""
+    """Return a mean over users without its standard deviation."""
     return replace(cell, deviation=None) if isinstance(cell, UserMean) else cell
 
 
 def plain_mean(runs: pd.DataFrame, figure: str, unit: float = 1.0) -> Cell:
-    """Like ``mean_cell``, only the number, in a unit."""
+    """Return ``mean_cell`` as a plain number in the given unit."""
     cell = mean_cell(runs, figure)
     return cell.mean / unit if isinstance(cell, UserMean) else cell
 
 
 def comparable(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the seeds that all methods of their setting have.
+    """Return the runs of the seeds that all methods of their setting have.
 
     Another seed is another division of the users' data, and methods that train a transformer may
-    have only the first.
+    have only the first one.
     """
     setting, method = list(Setting._fields), runs["method"]
     methods = method.groupby([runs[name] for name in setting]).transform("nunique")
@@ -154,13 +155,13 @@ def comparable(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the data sets, users and seeds that all other groups have, too."""
+    """Return the runs of the data sets, users and seeds that all other groups also have."""
     shared = set.intersection(*(set(splits(group)) for group in (runs, *others)))
     return runs[np.array([split in shared for split in splits(runs)], dtype=bool)]
 
 
 def described(runs: pd.DataFrame) -> str:
-    """The data, backbones, users and seeds of runs, for captions."""
+    """Describe the data, backbones, users and seeds of runs, for captions."""
     settings = []
     for (data, old, new, task), part in by_setting(runs):
         users = part["user"].nunique()
@@ -171,13 +172,13 @@ def described(runs: pd.DataFrame) -> str:
 
 
 def seeds_of(runs: pd.DataFrame) -> str:
-    """The seeds of some runs in words."""
+    """Describe the seeds of some runs in words."""
     seeds = sorted(runs["seed"].unique())
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 def origins(*groups: pd.DataFrame) -> str | None:
-    """The numbers of commits and kinds of processor that made some runs; None if it is one each."""
+    """Count the commits and kinds of processor behind runs, in words; None if it is one each."""
     columns = {"commit": "provenance.commit", "processor": "provenance.machine.cpu"}
     counts = {
         word: len(set().union(*(having(runs, column)[column].dropna() for runs in groups)))
@@ -188,7 +189,7 @@ def origins(*groups: pd.DataFrame) -> str | None:
 
 
 def measured(runs: pd.DataFrame) -> str:
-    """The dates, machines and versions of runs, for captions."""
+    """Describe the dates, machines and versions of runs, for captions."""
     fields = ["cpu", "cores", "memory"]
     origins = runs.reindex(columns=["date", "provenance.commit", "provenance.changed",
                                   *(f"provenance.machine.{name}" for name in fields)])  # fmt: skip

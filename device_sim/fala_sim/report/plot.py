@@ -24,25 +24,25 @@ from fala_sim.report.value import UserMean
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Width of a plot in inches: about half of a page, or all of a phone's screen.
+#: Width of a plot in inches: about half of a page, or the full width of a phone's screen.
 WIDTH = 4.4
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _STYLE = mpl.rc_params_from_file(Path(__file__).with_name("plot.mplstyle"), False, False)
 
-#: Text and axes, less important text, grid lines.
+#: Colours of text and axes, of less important text, and of grid lines.
 INK, MUTED, FAINT = (_STYLE[name] for name in ("text.color", "axes.edgecolor", "grid.color"))
 
 
 def look(name: str) -> Look:
-    """How a method is drawn; an unknown one is grey."""
+    """Return how a method is drawn; an unknown method is grey."""
     return METHODS[name].look if name in METHODS else PLAIN
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Apply the common style to everything drawn or saved within."""
+    """Apply the common style to everything that is drawn or saved in the context."""
     with mpl.rc_context(_STYLE):
         yield
 
@@ -52,11 +52,11 @@ class Plot:
     """A drawing, and its description in words.
 
     Attributes:
-        name: For files.
-        data: The data set.
-        title: One line.
+        name: Name used for files.
+        data: Name of the data set.
+        title: Title in one line.
         caption: What is shown, with units and the meaning of marks.
-        alt: The same for a reader who does not see it, with the numbers.
+        alt: Text alternative for users who do not see the drawing, with the numbers.
         figure: The drawing.
     """
 
@@ -68,7 +68,7 @@ class Plot:
     figure: Figure
 
     def svg(self) -> str:
-        """Return an SVG file's content, with text as text and the description within."""
+        """Return an SVG file's content, with text as text and the description inside."""
         file = io.StringIO()
         with house_style(), mpl.rc_context({"svg.hashsalt": self.name}):
             about = {"Date": None, **self._about()}
@@ -87,12 +87,12 @@ class Plot:
 
 
 def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> Figure:
-    """A figure with one pair of axes; height and width in inches."""
+    """Return a figure with one pair of axes; height and width are in inches."""
     with house_style():
         layout = ConstrainedLayoutEngine()
         figure = Figure(figsize=(width, height), layout=layout)
         paint(figure.add_subplot())
-        # Compute the layout once, not for each format.
+        # Compute the layout once instead of once per format.
         layout.execute(figure)
         figure.set_layout_engine(None)
     return figure
@@ -100,7 +100,7 @@ def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> 
 
 def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[UserMean], label: str,
          width: float = 1.5) -> None:  # fmt: skip
-    """A line of means with their intervals as a band, in a method's look."""
+    """Draw a line of means, with their intervals as a band, in a method's look."""
     colour, marker = look(name)
     axes.plot(x, [value.mean for value in values], marker=marker, color=colour, markersize=5,
               linewidth=width, label=label, zorder=3 if name == SHIPPED else 2)  # fmt: skip
@@ -109,21 +109,21 @@ def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[UserMean], 
 
 
 def ends(value: UserMean) -> tuple[float, float]:
-    """The ends of a mean's interval; the mean if it has none."""
+    """Return the ends of a mean's interval, or the mean twice if it has no interval."""
     if value.low is None or value.high is None:
         return value.mean, value.mean
     return value.low, value.high
 
 
 def matrix(axes: Axes, cells: pd.DataFrame, most: float, size: float, label: str) -> None:
-    """Differences in coloured cells, from ``-most`` to ``most``, with their numbers."""
+    """Draw differences as coloured cells, from ``-most`` to ``most``, with their numbers."""
     values = cells.to_numpy(dtype=float)
     mesh = axes.pcolormesh(
         np.ma.masked_invalid(values), cmap="RdBu", vmin=-most, vmax=most, edgecolors="none"
     )
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            # Dark cells need white text; the page's text colour may be dark or light.
+            # Dark cells need white text, because the page's text colour may be dark or light.
             colour = "#ffffff" if abs(value) > 0.62 * most else "#000000"
             axes.text(column + 0.5, row + 0.5, f"{value:+.3f}", ha="center", fontsize=size,
                       va="center_baseline", color=colour)  # fmt: skip
@@ -135,7 +135,7 @@ def matrix(axes: Axes, cells: pd.DataFrame, most: float, size: float, label: str
 
 
 def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
-    """Label one row per method, the first on top, ours in bold."""
+    """Label one row per method, with the first at the top and FaLA's in bold."""
     axes.set_yticks(range(len(titles)), titles)
     axes.set_ylim(len(titles) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
@@ -146,7 +146,7 @@ def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
 
 
 def log_axis(axes: Axes) -> None:
-    """A logarithmic x axis with powers of ten as text."""
+    """Set a logarithmic x axis with powers of ten as text."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(numticks=8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
@@ -154,7 +154,7 @@ def log_axis(axes: Axes) -> None:
 
 
 def power(value: float) -> str:
-    """A power of ten: 0.01 to 1,000 in full, others as 10 with an exponent."""
+    """Return the text of a power of ten: in full from 0.01 to 1,000, otherwise with an exponent."""
     if 1e-3 < value < 9999:
         return f"{value:,.10g}"
     exponent = int(f"{value:e}".partition("e")[2])
@@ -162,11 +162,11 @@ def power(value: float) -> str:
 
 
 def legend_below(axes: Axes) -> None:
-    """The legend under the axes, in columns that fit a phone."""
+    """Draw the legend under the axes, in columns that fit the screen of a phone."""
     axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2,
                        columnspacing=1.2, handletextpad=0.5, labelcolor=INK)  # fmt: skip
 
 
 def slug(text: str) -> str:
-    """A name for files and ids."""
+    """Return a text as a name for files and ids."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "data"

@@ -1,4 +1,4 @@
-"""Statistics of methods over a few users."""
+"""Statistics of methods over a small number of users."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fala_sim.report.value import UserMean
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Two methods are as good as each other if the interval of their difference in AUC is within this.
+#: Two methods are equally good if the interval of their difference in AUC lies within this margin.
 MARGIN = 0.01
 
-#: Difference in AUC from which a person counts as ahead, or behind.
+#: Difference in AUC beyond which a user counts as ahead or behind.
 AHEAD = 0.005
 
-#: Draws of a sign-flip test with too many users to enumerate.
+#: Number of draws of a sign-flip test with too many users to enumerate all signs.
 RESAMPLES = 9999
 
 Tested = TypeVar("Tested")
@@ -34,13 +34,13 @@ SPLIT = ["data", "user", "seed"]
 
 
 def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) -> UserMean:
-    """Mean, deviation and interval of n users' values, n at least 1.
+    """Return the mean, standard deviation and interval of n users' values, with n at least 1.
 
     The deviation is the sample's, with n - 1 in the denominator.
 
     Args:
-        values: Of the users.
-        missing: Users without a value.
+        values: One value per user.
+        missing: Number of users without a value.
     """
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     low, high = interval(values) or (None, None)
@@ -48,12 +48,13 @@ def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) ->
 
 
 def over_users(runs: pd.DataFrame, figure: str) -> dict[UserOfData, float]:
-    """A column's mean over each user's seeds, so that each user counts once; NaN without any."""
+    """Return a column's mean over each user's seeds, so that each user counts once; NaN if none."""
     return _by_user(runs, runs[figure] if figure in runs else [math.nan] * len(runs))
 
 
 def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[UserOfData, float]:
-    # Called a thousand times per table on a few rows: a groupby takes thirty times as long.
+    # This is called a thousand times per table on a few rows, where a groupby takes thirty times as
+    # long.
     seeds: dict[UserOfData, list[float]] = {}
     for data, user, value in zip(runs["data"], runs["user"], figures, strict=True):
         values = seeds.setdefault((data, user), [])
@@ -66,19 +67,19 @@ def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[UserOf
 
 
 def mean_over_users(runs: pd.DataFrame, figure: str) -> UserMean | None:
-    """A column's mean over users with its interval; None where no user has a value."""
+    """Return a column's mean over users with its interval, or None if no user has a value."""
     users = over_users(runs, figure)
     values = _finite(users)
     return describe(values, len(users) - len(values)) if values else None
 
 
 def user_values(runs: pd.DataFrame, figure: str) -> NDArray[np.float64]:
-    """A column's mean over each user's seeds, without users who have no value."""
+    """Return a column's mean over each user's seeds, without users who have no value."""
     return np.array(_finite(over_users(runs, figure)))
 
 
 def splits(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    """The data set, user and seed of each run, on which methods are compared."""
+    """Yield the data set, user and seed of each run, by which methods are matched."""
     return zip(*(runs[name] for name in SPLIT), strict=True)
 
 
@@ -88,40 +89,41 @@ def _finite(users: Mapping[UserOfData, float]) -> list[float]:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A method compared with another, over the users of both.
+    """A comparison of one method with another over the users of both.
 
     Attributes:
-        differences: Each user's, first minus second.
+        differences: Each user's difference, first method minus second.
     """
 
     differences: Sequence[float]
 
     @cached_property
     def difference(self) -> UserMean:
-        """The mean difference, with its interval."""
+        """The mean difference with its interval."""
         return describe(self.differences)
 
     @property
     def above(self) -> int:
-        """Users for whom the first is higher."""
+        """Number of users for whom the first method is higher."""
         return sum(difference > 0 for difference in self.differences)
 
     @property
     def ahead(self) -> int:
-        """Users for whom it is higher by more than ``AHEAD``."""
+        """Number of users for whom the first method is higher by more than ``AHEAD``."""
         return sum(difference > AHEAD for difference in self.differences)
 
     @property
     def behind(self) -> int:
-        """Users for whom it is lower by more than ``AHEAD``."""
+        """Number of users for whom the first method is lower by more than ``AHEAD``."""
         return sum(difference < -AHEAD for difference in self.differences)
 
     @property
     def verdict(self) -> str:
-        """The difference in AUC in words, by its interval.
+        """The difference in AUC in words, according to its interval.
 
-        As good as: the interval is within ``MARGIN`` of 0. Better, or worse: it is on one side
-        of 0. Else, and without an interval: not resolved.
+        The verdict is "as good as" if the interval lies within ``MARGIN`` of 0, and "better" or
+        "worse" if it lies on one side of 0. Otherwise, and without an interval, it is "not
+        resolved".
         """
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
@@ -132,13 +134,13 @@ class PairedTest:
 
     @cached_property
     def p(self) -> float:
-        """Of the two-sided sign-flip test.
+        """The p value of the two-sided sign-flip test.
 
-        The probability of a mean difference at least as far from zero if each user's difference had
-        a random sign. Up to thirteen users, all signs are enumerated; for more, they are drawn at
-        random.
+        This is the probability of a mean difference at least as far from zero if each user's
+        difference had a random sign. For up to thirteen users all signs are enumerated; for more
+        users they are drawn at random.
         """
-        from scipy import stats  # late: it takes longer to load than a table takes to write
+        from scipy import stats  # late, because it takes longer to load than a table takes to write
 
         if len(self.differences) < 2 or not any(self.differences):
             return 1.0
@@ -155,31 +157,32 @@ class PairedTest:
 
     @property
     def smallest_p(self) -> float:
-        """The smallest possible p with so many users."""
+        """The smallest p value that is possible with this many users."""
         return min(1.0, max(2 * 0.5 ** len(self.differences), 2 / (RESAMPLES + 1)))
 
 
 def paired_test(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> PairedTest | None:
-    """Compare a method with another on the same users; None if they share none.
+    """Compare a method with another on the same users; return None if they share none.
 
-    Only a user's common seeds count: another seed is another division of the user's data.
+    Only the seeds that both methods have for a user count, because another seed is another division
+    of the user's data.
 
     Args:
-        first: The method's runs, of one data set or of several.
-        second: The other's.
-        figure: The column that is compared.
+        first: Runs of the first method, on one data set or several.
+        second: Runs of the second method.
+        figure: Name of the column that is compared.
     """
     values = paired_differences(first, second, figure)
     return PairedTest(values) if values else None
 
 
 def paired_differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[float]:
-    """Differences of a column between two methods, by user, over common seeds.
+    """Return the differences of a column between two methods, by user, over common seeds.
 
     Args:
-        first: The method's runs, of one data set or of several.
-        second: The other's.
-        figure: The column that is compared.
+        first: Runs of the first method, on one data set or several.
+        second: Runs of the second method.
+        figure: Name of the column that is compared.
 
     Returns:
         A difference for every common user, averaged over seeds.
@@ -192,7 +195,7 @@ def paired_differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -
 
 
 def holm(p_values: Mapping[Tested, float]) -> dict[Tested, float]:
-    """Holm's correction: p values by what is tested, as if each were the only test (Holm, 1979)."""
+    """Return p values after Holm's correction (Holm, 1979), by what is tested."""
     corrected: dict[Tested, float] = {}
     largest = 0.0
     for rank, test in enumerate(sorted(p_values, key=p_values.__getitem__)):

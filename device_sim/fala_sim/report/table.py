@@ -1,4 +1,4 @@
-"""A table of numbers, with title, caption and notes."""
+"""A table of numbers, with a title, a caption and notes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Table:
     """A table of numbers.
 
     Attributes:
-        cells: The numbers; columns are named with their units, an empty cell is None.
-        data: Its data and backbones.
+        cells: The numbers. Columns are named with their units; an empty cell is None.
+        data: Description of the data and backbones.
         notes: Remarks on single cells, one sentence each.
-        measured: When and where, for a table with costs.
-        name: For files, such as ``"table-2"``.
-        title: One line.
+        measured: When and on which machine costs were measured, for a table with costs.
+        name: Name used for files, such as ``"table-2"``.
+        title: Title in one line.
         about: What is shown, and what differs from the paper.
     """
 
@@ -53,11 +53,11 @@ class Table:
     def of(
         cls, rows: Sequence[TableRow], data: str, notes: Sequence[str] = (), measured: str = ""
     ) -> Table:
-        """A table of rows by column; ``report.registry.table`` adds its name, title and caption.
+        """Return a table of rows; ``report.registry.table`` adds its name, title and caption.
 
-        NaN is an empty cell. A paper's column without any number is left out.
+        NaN becomes an empty cell. A column of a paper's numbers is left out if it has none.
         """
-        import pandas as pd  # late: the command line's help needs no pandas
+        import pandas as pd  # late, because the command line's help needs no pandas
 
         cells = pd.DataFrame([{name: _plain(cell) for name, cell in row.items()} for row in rows],
                              dtype=object)  # fmt: skip
@@ -73,7 +73,7 @@ class Table:
 
     @property
     def header(self) -> list[str]:
-        """The columns' names."""
+        """The names of the columns."""
         return self.cells.columns.tolist()
 
     @property
@@ -82,13 +82,13 @@ class Table:
         return list(self.cells.itertuples(index=False, name=None))
 
     def text(self) -> str:
-        """For a terminal: numbers aligned right, words left."""
+        """Return the table for a terminal, with numbers aligned right and words left."""
         parts = [self.title, textwrap.fill(self.caption, 100), "", self._drawn("simple")]
         parts += [textwrap.fill(note, 100, subsequent_indent="  ") for note in self.notes]
         return "\n".join(parts)
 
     def markdown(self) -> str:
-        """For a README: a pipe table under its title, with caption and notes."""
+        """Return a pipe table for a README, under its title, with caption and notes."""
         parts = [f"**{self.title}.** {self.caption}", "", self._drawn("pipe")]
         if self.notes:
             parts += ["", *(f"- {note}" for note in self.notes)]
@@ -104,7 +104,7 @@ class Table:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: a mean over users is an object, other cells are unchanged."""
+        """Return the table for JSON, in which a mean over users is an object."""
         return {
             "name": self.name,
             "title": self.title,
@@ -118,7 +118,7 @@ class Table:
         }
 
     def is_numeric(self, column: str) -> bool:
-        """Whether a column contains a number."""
+        """Return whether a column contains a number."""
         return any(isinstance(cell, UserMean | float | int) for cell in self.cells[column])
 
 
@@ -131,7 +131,7 @@ def _escaped(text: str) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as text, in a terminal and in Markdown."""
+    """Return a cell as text, for a terminal and for Markdown."""
     if cell is None:
         return EMPTY
     if isinstance(cell, float | int):

@@ -13,10 +13,10 @@ class UserMean:
     Attributes:
         mean: The mean.
         deviation: Standard deviation over users; None with one user.
-        low: Lower end of the mean's interval; None where there is no interval.
-        high: Its upper end.
-        n: Users in the mean.
-        missing: Users without the figure, such as an AUC with only one class.
+        low: Lower end of the mean's interval; None if there is no interval.
+        high: Upper end of the mean's interval; None if there is no interval.
+        n: Number of users in the mean.
+        missing: Number of users without the figure, such as an AUC with only one class.
     """
 
     mean: float
@@ -35,7 +35,7 @@ class UserMean:
                 return number_text(part)
             return f"{part:,.{decimals}f}"
 
-        # Three digits of the largest number, and the same number of decimals for the others.
+        # The largest number gets three digits, and the others get the same number of decimals.
         decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 3
         decimals = max(decimals, 3) if largest < 1 else decimals
         words = text(self.mean)
@@ -49,7 +49,7 @@ class UserMean:
 
 
 def number_text(value: float | int) -> str:
-    """Three significant digits, or three decimals; whole numbers in full up to a million."""
+    """Return a number with three significant digits; whole ones below a million in full."""
     size = abs(value)
     if size >= 1e6:
         return f"{value:.2e}"

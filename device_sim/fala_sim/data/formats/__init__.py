@@ -1,1 +1,1 @@
-"""The formats of data sets: a module for each reads its files."""
+"""The formats of data sets, with one module per format that reads its files."""

@@ -1,9 +1,9 @@
 """CREHate (Lee et al., NAACL 2024): English posts, hateful or not, by annotators of five countries.
 
 A folder has ``CREHate_raw_annotations.csv`` (``ID``, ``annotator_id``, ``annotation`` and more) and
-the texts (``ID``, ``Text`` and more) in ``CREHate_CP.csv`` and ``CREHate_SBIC.csv``; or one file
-``rows.csv`` of both (``annotator``, ``text``, ``hateful``). Annotation 2, "I don't know", is no
-label. What the annotators say about themselves is not read.
+the texts (``ID``, ``Text`` and more) in ``CREHate_CP.csv`` and ``CREHate_SBIC.csv``, or one file
+``rows.csv`` that joins both (``annotator``, ``text``, ``hateful``). Annotation 2, "I don't know",
+is no label. What the annotators say about themselves is not read.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def read_crehate(folder: Path, left_out: LeftOut) -> list[Document]:
     """Read the posts and their annotations.
 
     Args:
-        folder: Has the three files, or the joined one.
+        folder: Folder with the three files, or with the joined one.
         left_out: Counts annotations that are no label.
 
     Returns:
         The documents, labelled 1 (hateful) or 0 by annotator.
 
     Raises:
-        DataError: If a file cannot be read, or lacks a column.
+        DataError: A file cannot be read, or lacks a column.
     """
     documents = Documents()
     if (path := folder / _JOINED).is_file():

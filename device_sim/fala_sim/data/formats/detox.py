@@ -1,13 +1,13 @@
 """Wikipedia Detox (Wulczyn, Thain and Dixon, WWW 2017): aggression, attack or toxicity by worker.
 
-A folder of one has ``KIND_annotated_comments.tsv`` (``rev_id``, ``comment`` and more) and
-``KIND_annotations.tsv`` (``rev_id``, ``worker_id``, the worker's verdict and more), tables with the
-names of their columns in the first line. A comment has NEWLINE_TOKEN and TAB_TOKEN for
-line breaks and tabs, and no double quotes. The data's own split is not used, because it is not by
-user.
+A folder has one kind: ``KIND_annotated_comments.tsv`` (``rev_id``, ``comment`` and more) and
+``KIND_annotations.tsv`` (``rev_id``, ``worker_id``, the worker's verdict and more). Both are tables
+with the names of their columns in the first line. In a comment, NEWLINE_TOKEN and TAB_TOKEN stand
+for line breaks and tabs, and there are no double quotes. The data's own split is not used, because
+it is not by user.
 
-The paper binarises the aggression score (its section 4.1): a score below 0 means
-aggressive; 0 is neutral. Toxicity has a score of the same kind. Attack is 0 or 1.
+The paper binarizes the aggression score (its section 4.1): a score below 0 means aggressive, and 0
+is neutral. Toxicity has a score of the same kind. Attack is 0 or 1.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from fala_sim.data.tables import filled, keep_good, read_columns
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The column of the label, by kind.
+#: Name of the label's column, by kind.
 KINDS = {"aggression": "aggression_score", "attack": "attack", "toxicity": "toxicity_score"}
-_LARGEST_SCORE = 3  # the paper: from -3 to 3
+_LARGEST_SCORE = 3  # the paper's scores are from -3 to 3
 
 
 def read_detox(folder: Path, left_out: LeftOut) -> list[Document]:
     """Read one data set.
 
     Args:
-        folder: Has the two files of one kind.
+        folder: Folder with the two files of one kind.
         left_out: Counts damaged rows.
 
     Returns:
         The documents, labelled 1 (aggressive, an attack, toxic) or 0 by worker.
 
     Raises:
-        DataError: If the folder has no such files or those of several kinds, or a file cannot be
-            read, lacks a column, or has no line that can be used.
+        DataError: The folder has no such files or those of several kinds, or a file cannot be read,
+            lacks a column, or has no line that can be used.
     """
     kinds = [kind for kind in KINDS if (folder / f"{kind}_annotations.tsv").exists()]
     if len(kinds) != 1:
@@ -71,13 +71,14 @@ def read_detox(folder: Path, left_out: LeftOut) -> list[Document]:
         elif worker in (labels := by_revision[revision].labels):
             left_out.add("annotations by a worker who had labelled the same text")
         else:
-            labels[sys.intern(worker)] = label  # a worker has hundreds of annotations
+            # interned, because a worker has hundreds of annotations
+            labels[sys.intern(worker)] = label
     return documents.all()
 
 
 def _read_annotations(path: Path, column: str, left_out: LeftOut) -> Iterator[tuple[str, str, int]]:
-    """Revision, worker and label of each annotation."""
-    import pandas as pd  # slow to load
+    """Yield the revision, worker and label of each annotation."""
+    import pandas as pd  # imported late, because it is slow to load
 
     table = read_columns(path, ("rev_id", "worker_id", column))
     value = pd.to_numeric(table[column], errors="coerce")
@@ -101,7 +102,7 @@ def _is_number(identifiers: pd.Series[str]) -> pd.Series[bool]:
 
 
 def _numbers(identifiers: pd.Series[str]) -> pd.Series[str]:
-    """Identifiers without the ".0" with which some files write them."""
+    """Return identifiers without the ".0" that some files append to them."""
     return identifiers.str.removesuffix(".0")
 
 

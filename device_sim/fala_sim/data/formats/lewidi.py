@@ -1,16 +1,17 @@
 """The data sets of Learning with Disagreements (Le-Wi-Di), editions of 2023 and 2025.
 
-A folder of it has ``NAME_train.json``, ``NAME_dev.json`` and ``NAME_test.json``, each an object of
-documents by number; of a document this module reads ``text`` and the strings ``annotations``
-("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), in the same order. In the third edition (2025) the
-text may be an object of a ``post`` and its ``reply``, ``annotations`` an object of labels by
-annotator, and ``lang`` the document's language (English, where there is none); a data set is of one
-language. The task's own three-way split is not used, because it is not by user; all its documents
-are pooled.
+A folder has ``NAME_train.json``, ``NAME_dev.json`` and ``NAME_test.json``, each of which is an
+object of documents by number. This module reads a document's ``text`` and the strings
+``annotations`` ("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), which are in the same order. In the
+third edition (2025), the text may be an object of a ``post`` and its ``reply``, ``annotations`` is
+an object of labels by annotator, and ``lang`` is the document's language (English if it is
+missing). A data set has one language. The task's own three-way split is not used, because it is not
+by user; all its documents are pooled.
 
 HS-Brexit's annotators also labelled each document as aggressive and as offensive. With
-``lewidi-tags`` a label is the set of all tasks with annotation 1: tags, which are not exclusive.
-``annotation task`` is the first task's name, and ``other_info`` has the other tasks' annotations.
+``lewidi-tags``, a label is the set of all tasks with annotation 1, so labels are tags, which are
+not exclusive. ``annotation task`` is the first task's name, and ``other_info`` has the other tasks'
+annotations.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fala_sim.data.left_out import LeftOut
 
 PARTS = ("train", "dev", "test")
 
-_ENGLISH = "en"  # of the ``lang`` that a document may name
+_ENGLISH = "en"  # default of the ``lang`` that a document may name
 _LANGUAGES = {
     _ENGLISH: "English", "ar": "Arabic", "de": "German", "es": "Spanish", "fr": "French",
     "hi": "Hindi", "it": "Italian", "nl": "Dutch", "pt": "Portuguese",
@@ -44,8 +45,8 @@ def read_parts(folder: Path) -> dict[str, bytes]:
         Contents of the existing files by name: train, dev, test.
 
     Raises:
-        DataError: If the folder has no such file or those of several data sets, whose annotators
-            share their names, or if a file cannot be read.
+        DataError: The folder has no such file or those of several data sets, whose annotators share
+            their names, or a file cannot be read.
     """
     try:
         names = sorted(path.name for path in folder.iterdir())
@@ -77,13 +78,13 @@ def parse_documents(
         files: Contents by file name.
         left_out: Counts documents in other languages.
         tags: Whether labels are the sets of an annotator's tags.
-        language: Its two letters, as in ``lang``.
+        language: The two letters of the language, as in ``lang``.
 
     Returns:
         The documents in order of first appearance.
 
     Raises:
-        DataError: If a document cannot be used; names the first one and its file.
+        DataError: A document cannot be used; the error names the first one and its file.
     """
     documents = Documents()
     for name, content in files.items():
@@ -130,7 +131,8 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Conver
     tasks = {_string(entry, "annotation task"): labels}
     others = _other_tasks(entry)
     for task in others:
-        labels_text = _string(others, task).replace("No", "0")  # three times in HS-Brexit
+        # "No" occurs three times in HS-Brexit
+        labels_text = _string(others, task).replace("No", "0")
         tasks[task] = _by_annotator(annotators, labels_text.split(","))
     return text, {
         annotator: tuple(
@@ -141,7 +143,7 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Conver
 
 
 def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict[str, int]:
-    """One task's labels by annotator; only the first of an annotator's labels counts."""
+    """Return one task's labels by annotator; only the first label of an annotator counts."""
     if len(annotations) != len(annotators):
         raise DataError(
             f"{counted(len(annotations), 'annotation')} by {counted(len(annotators), 'annotator')}"
@@ -155,7 +157,7 @@ def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict
 
 
 def _other_tasks(entry: dict[str, object]) -> dict[str, object]:
-    """The annotations of the other tasks, by task."""
+    """Return the annotations of the other tasks, by task."""
     info = entry.get("other_info")
     others = info.get("other annotations") if isinstance(info, dict) else None
     if not isinstance(others, dict) or not others:
@@ -164,7 +166,7 @@ def _other_tasks(entry: dict[str, object]) -> dict[str, object]:
 
 
 def _text(entry: dict[str, object]) -> str:
-    """The text; a post and its reply are joined as paragraphs."""
+    """Return the text; a post and its reply are joined as paragraphs."""
     text = entry.get("text")
     if not isinstance(text, dict):
         return _string(entry, "text")
@@ -202,11 +204,11 @@ labelled it.
 FORMATS = {
     "lewidi": _format(_SUMMARY.format(labels="binary labels")),
     "lewidi-tags": _format(_SUMMARY.format(labels="the tags of all its tasks"), tags=True),
-    # Without commands of their own, which would be eight times the same.
+    # These sets have no commands of their own, which would be eight copies of the same command.
     **{f"lewidi-{code}": _format("", language=code) for code in _LANGUAGES if code != _ENGLISH},
 }
 
-# A fixed commit, so that the checksums below are valid.
+# The commit is fixed so that the checksums below stay valid.
 _PUBLISHED = (
     "https://raw.githubusercontent.com/Le-Wi-Di/le-wi-di.github.io/"
     "45d7b06e4c36b59472d6bdf9281f7f1e395eb0e0"

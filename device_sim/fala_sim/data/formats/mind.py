@@ -6,12 +6,12 @@ An article's text is its title, in histories as well, so that a device embeds it
 what its user had opened before the log began; it does not grow.
 
 An impression is what was shown at one moment: ids with -1 (opened) or -0. As in the paper, an
-opened candidate comes with four that were not, drawn from the same impression; also in test rows,
-so that probabilities have the same meaning. An impression in which no known article was opened
-gives four rows: not opening is a label, too. Users' impressions are sorted by time, then by their
+opened candidate comes with four unopened ones from the same impression, also in test rows, so that
+probabilities have the same meaning. An impression in which no known article was opened gives four
+rows, because not opening is also a label. Users' impressions are sorted by time, then by their
 order in the file.
 
-The log of the whole data set has millions of lines. It is not held in memory, but read twice: first
+The log of the whole data set has millions of lines. It is not held in memory but read twice: first
 to find the busiest users, then to collect their impressions and a sample of the others'.
 """
 
@@ -31,8 +31,8 @@ from fala_sim.data.left_out import LeftOut
 from fala_sim.data.matching import Moment
 from fala_sim.data.tables import filled, keep_good, read_chunks, read_columns
 
-NEGATIVES = 4  # unopened candidates per opened one, as in the paper
-HISTORY = 50  # latest articles, as usual for MIND
+NEGATIVES = 4  # number of unopened candidates per opened one, as in the paper
+HISTORY = 50  # number of latest articles, as usual for MIND
 
 _NEWS = (
     "article", "category", "subcategory", "title", "abstract", "address", "title_entities",
@@ -46,11 +46,13 @@ _TIME = "%m/%d/%Y %I:%M:%S %p"
 
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """What one user was shown at one moment. Ids stay as strings, because there are many.
+    """What one user was shown at one moment.
+
+    Ids stay as strings, because there are many of them.
 
     Attributes:
         user: The user's name.
-        time: When.
+        time: Time of the impression.
         history: Ids of articles opened before, oldest first, with spaces between.
         shown: Ids with -1 or -0, with spaces between.
     """
@@ -61,7 +63,7 @@ class Impression:
     shown: str
 
     def candidates(self) -> Iterator[tuple[str, bool]]:
-        """The shown articles: id, and whether it was opened."""
+        """Yield the id of each shown article, and whether it was opened."""
         for token in self.shown.split():
             yield token[:-2], token[-1] == "1"
 
@@ -70,21 +72,21 @@ def read_news(path: Path, left_out: LeftOut) -> dict[str, str]:
     """Read titles by id.
 
     Raises:
-        DataError: If the file cannot be read, or has no line that can be used.
+        DataError: The file cannot be read, or has no line that can be used.
     """
     table = read_columns(path, _NEWS, header=False)
     table = keep_good(table, filled(table["title"]), "news without a title", path, left_out)
     titles = zip(table["article"], table["title"].str.strip(), strict=True)
-    return dict(reversed([*titles]))  # the first of each
+    return dict(reversed([*titles]))  # reversed, so that the first title of each id is kept
 
 
 def read_impressions(path: Path, left_out: LeftOut) -> Iterator[Impression]:
     """Read impressions one by one, in order of the file.
 
     Raises:
-        DataError: If the file cannot be read.
+        DataError: The file cannot be read.
     """
-    import pandas as pd  # slow to load
+    import pandas as pd  # imported late, because it is slow to load
 
     for chunk in read_chunks(path, _BEHAVIORS, header=False):
         history, shown = chunk["history"].str.strip(), chunk["shown"].str.strip()
@@ -116,19 +118,20 @@ def convert_impressions(
     Args:
         news: Titles by id.
         log: The impressions.
-        users: The users, each with two impressions of known news or more.
-        seed: Of the draws of candidates and of public rows.
-        public: The most public rows.
+        users: The users, each with at least two impressions of known news.
+        seed: Seed of the draws of candidates and of public rows.
+        public: Maximum number of public rows.
         negatives: Number of unopened candidates per opened one.
         history: Number of latest articles in a history.
         left_out: Counts what is left out.
 
     Raises:
-        DataError: If a user has too few impressions, or the public.
+        DataError: A user or the public has too few impressions.
     """
     draw = random.Random(f"mind {seed}")
     by_user: dict[str, list[Impression]] = {user: [] for user in users}
-    sample: list[Impression] = []  # of others' impressions; each has at least one row
+    # from other people's impressions, each of which gives at least one row
+    sample: list[Impression] = []
     count = 0
     for impression in log:
         if impression.user in by_user:
@@ -161,7 +164,7 @@ def convert_impressions(
 def busiest_readers(
     news: Mapping[str, str], log: Iterable[Impression], left_out: LeftOut
 ) -> list[str]:
-    """The people with two impressions of known news or more, those with most first.
+    """Return the people with at least two impressions of known news, busiest first.
 
     Ties are sorted by the number opened, then by name.
 
@@ -197,7 +200,7 @@ def _count_unknown(
 def _resolve(
     impression: Impression, news: Mapping[str, str], history: int, draw: random.Random
 ) -> Moment:
-    """An impression's known articles by title."""
+    """Return an impression's known articles as titles."""
     read = [news[article] for article in impression.history.split() if article in news]
     shown = [
         (news[article], opened) for article, opened in impression.candidates() if article in news
@@ -214,7 +217,8 @@ def _open(folder: Path, left_out: LeftOut) -> OpenedDataSet:
     people = busiest_readers(news, read_impressions(path, left_out), left_out)
 
     def divide(*, users: Sequence[str], seed: int, left_out: LeftOut, **options: int) -> Conversion:
-        # The log is too large to keep. Its damaged rows are counted already.
+        # The log is too large to keep, so it is read again. Its damaged rows have already been
+        # counted.
         log = read_impressions(path, LeftOut())
         return convert_impressions(news, log, users=users, seed=seed, left_out=left_out, **options)
 

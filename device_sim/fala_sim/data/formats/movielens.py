@@ -2,14 +2,14 @@
 
 A folder has ``movies.csv`` (``movieId``, ``title``, ``genres``) and ``ratings.csv`` (``userId``,
 ``movieId``, ``rating``, ``timestamp``). A film's text is its title and genres, "Alien (1979)
-[Horror, Sci-Fi]", in histories as well, so that a device embeds it once. ``tags.csv`` is not used:
-a tag is a user's opinion, often given with the rating to predict.
+[Horror, Sci-Fi]", in histories as well, so that a device embeds it once. ``tags.csv`` is not used,
+because a tag is a user's opinion, often given with the rating to predict.
 
 A rating of 4 or more is a like, which counts as opened. Each like comes with a film that was
-available and that this user never rated. It is drawn from everybody's ratings until then, so in
-proportion to its ratings; otherwise likes could be recognized as famous or new films. Lower
-ratings are left out: these films were opened, but not liked. Likes are sorted by time, then by
-their order in the file; the history is what the user had liked by then.
+available and that this user never rated. This film is drawn from everybody's ratings up to that
+time, and therefore in proportion to its ratings; otherwise likes could be recognized as famous or
+new films. Lower ratings are left out, because these films were opened but not liked. Likes are
+sorted by time, then by their order in the file. The history is what the user had liked by then.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from fala_sim.data.left_out import LeftOut
 from fala_sim.data.matching import Moment
 from fala_sim.data.tables import filled, keep_good, read_columns
 
-LIKED = 4.0  # stars
-#: Unrated films per liked film. The paper has four; here films of test rows are never trained on,
-#: so that fewer are left.
+LIKED = 4.0  # in stars
+#: Number of unrated films per liked film. The paper has four; here films of test rows are never
+#: used in training, so fewer are left.
 NEGATIVES = 1
-#: Latest films in a history. Every text costs a forward pass, and 10 and 50 predicted no better for
-#: the sixth to tenth busiest people of the small set, who are not users by default.
+#: Number of latest films in a history. Every text costs a forward pass, and 10 and 50 did not
+#: predict better for the sixth to tenth busiest people of the small set, who are not users by
+#: default.
 HISTORY = 20
-_TRIES = 1000  # draws for one like; rated films do not count
+_TRIES = 1000  # draws for one like; films that the user has rated do not count
 _LARGEST_RATING = 5.0
 
 
@@ -44,9 +45,9 @@ class FilmRating:
     """One user's rating of one film.
 
     Attributes:
-        time: Seconds since 1970.
+        time: Time in seconds since 1970.
         film: The film's text.
-        liked: Whether it got 4 stars or more.
+        liked: Whether the rating is 4 stars or more.
     """
 
     time: int
@@ -58,14 +59,14 @@ def read_movielens(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating
     """Read one data set.
 
     Args:
-        folder: Has the two files.
+        folder: Folder with the two files.
         left_out: Counts damaged rows.
 
     Returns:
         Ratings by user, oldest first, each film once.
 
     Raises:
-        DataError: If a file cannot be read, lacks a column, or has no line that can be used.
+        DataError: A file cannot be read, lacks a column, or has no line that can be used.
     """
     path = folder / "movies.csv"
     movies = read_columns(path, ("movieId", "title", "genres"), sep=",")
@@ -87,7 +88,7 @@ def read_movielens(folder: Path, left_out: LeftOut) -> dict[str, list[FilmRating
 
 
 def _read_ratings(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str, float, int]]:
-    import pandas as pd  # slow to load
+    import pandas as pd  # imported late, because it is slow to load
 
     table = read_columns(path, ("userId", "movieId", "rating", "timestamp"), sep=",")
     stars = pd.to_numeric(table["rating"], errors="coerce")
@@ -119,16 +120,16 @@ def convert_likes(
     """Make some people users, and the others the public.
 
     Args:
-        ratings: By user, oldest first, each film once.
-        users: The users.
-        seed: Of the draws of films and of public rows.
-        public: The most public rows.
+        ratings: Ratings by user, oldest first, each film once.
+        users: Names of the users.
+        seed: Seed of the draws of films and of public rows.
+        public: Maximum number of public rows.
         negatives: Number of unrated films per like.
         history: Number of latest liked films in a history.
         left_out: Counts what is left out.
 
     Raises:
-        DataError: If a user liked too few films, or the public.
+        DataError: A user or the public liked too few films.
     """
     likes = _likes(ratings)
     rated = sum(map(len, ratings.values()))
@@ -161,7 +162,7 @@ def convert_likes(
 
 
 def busiest_raters(ratings: Mapping[str, Sequence[FilmRating]]) -> list[str]:
-    """The people who like a film, those with most likes first; ties by name."""
+    """Return the people who like a film, those with most likes first; ties are sorted by name."""
     likes = _likes(ratings)
     return sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
 
@@ -174,7 +175,7 @@ def _likes(ratings: Mapping[str, Sequence[FilmRating]]) -> dict[str, list[FilmRa
 
 
 class _Offers:
-    """The available films at a time, in proportion to their ratings by then."""
+    """The films available at a time, in proportion to their ratings by then."""
 
     def __init__(self, ratings: Mapping[str, Sequence[FilmRating]], seed: int) -> None:
         everybody = sorted(

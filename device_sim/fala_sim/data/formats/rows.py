@@ -1,12 +1,13 @@
-"""The rows of ``fala-replace --data``, a JSON object a line, as a data set of the laboratory.
+"""The rows of ``fala-replace --data``, one JSON object per line, as a data set of the benchmarks.
 
-The users are the file's users: those with most rows first (ties by their order in the file). The
-public is the file's public; other users are left out, and not added to it.
+The users are the file's users, with the most rows first and ties in their order in the file. The
+public is the file's public; users who are not chosen are left out instead of being added to it.
 
-Division 0 is the file's own. Any other divides each user's rows again, 70:30: documents at random,
-the same for all users; matches by their order in the file, which is the order of time, because
-later histories contain what was opened before. Settings are chosen on another division than 0, so
-that validation users exist even if all users of a file are tested on the same documents.
+Division 0 is the file's own. Every other division splits each user's rows again, 70:30: documents
+at random, the same for all users, and matches by their order in the file, which is the order of
+time, because later histories contain what was opened before. Settings are chosen on another
+division than 0, so that validation users exist even if all users of a file are tested on the same
+documents.
 
 A row's label is the position of its name among the file's labels. Test documents are in nobody's
 train or public rows; rows that violate this are left out.
@@ -39,7 +40,7 @@ def load_judged(path: Path, left_out: LeftOut) -> Rows:
     """Read a file; train rows without a label are counted as left out.
 
     Raises:
-        DataError: If it cannot be read, or its rows are not a data set.
+        DataError: The file cannot be read, or its rows are not a data set.
     """
     loaded = load_rows(path)
     unlabelled = sum(
@@ -56,13 +57,13 @@ def convert_rows(
 
     Args:
         loaded: The file.
-        users: The users.
-        seed: 0 is the file's own division; see above for others.
+        users: Names of the users.
+        seed: Seed of the division; 0 is the file's own division (see the module).
         left_out: Counts what is left out.
         _others: Options of other formats; ignored.
 
     Raises:
-        DataError: If a user has too few rows that may be used.
+        DataError: A user has too few rows that may be used.
     """
     left_out.add("users beyond those asked for", count=len(loaded.users) - len(users))
     drawn = random.Random(f"rows {seed}")
@@ -86,7 +87,7 @@ def convert_rows(
 
 
 def busiest_users(loaded: Rows) -> list[str]:
-    """The file's users, those with most rows first."""
+    """Return the file's users, those with most rows first."""
     sizes = {user: len(of_user) for user, of_user in loaded.users.items()}
     return sorted(sizes, key=lambda user: -sizes[user])
 
@@ -109,7 +110,7 @@ def _row(row: Row, user: str, split: str, labels: Sequence[str]) -> ConvertedRow
 
 
 def _without_repeats(rows: Iterable[ConvertedRow], left_out: LeftOut) -> list[ConvertedRow]:
-    """Only the first row of each text that a user labelled several times in a split."""
+    """Return only the first row of each text that a user labelled several times in a split."""
     first_rows: dict[tuple[str, str, str], ConvertedRow] = {}
     count = 0
     for row in rows:

@@ -1,13 +1,13 @@
 """Film reviews by four writers (Pang and Lee, ACL 2005: scale data 1.0), each a user.
 
-A folder has one folder per writer, with ``subj.WRITER``, a review per line; the same line of
-``rating.WRITER`` has the writer's own rating from 0 to 1, and that of ``label.3class.WRITER`` its
-class: 0, 1 or 2.
+A folder has one folder per writer, with ``subj.WRITER``, which has one review per line. The same
+line of ``rating.WRITER`` has the writer's own rating from 0 to 1, and the same line of
+``label.3class.WRITER`` has its class: 0, 1 or 2.
 
 Here the annotators are the writers, and each has labelled only the writer's own reviews. Writers
 who are not users are the public. A file has one public, so by default two writers (those with most
-reviews) are users, and two are the public. In the laboratory they take turns:
-``--users 1 --seeds 4`` tests each of them, with the other three as the public.
+reviews) are users, and two are the public. In the benchmarks they take turns: ``--users 1 --seeds
+4`` tests each of them, with the other three as the public.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fala_sim.data.format import DataSet, Format
 from fala_sim.data.left_out import LeftOut
 from fala_sim.data.tables import read_lines
 
-#: The range of the writers' own ratings.
+#: Least and largest of the writers' own ratings.
 RATING = (0.0, 1.0)
 
 _CLASSES = {"0": 0, "1": 1, "2": 2}
@@ -33,7 +33,7 @@ def read_reviews(folder: Path, left_out: LeftOut, *, rated: bool = False) -> lis
     """Read the reviews of all writers.
 
     Args:
-        folder: Has the writers' folders.
+        folder: Folder with the writers' folders.
         left_out: Counts reviews without a text or a label.
         rated: Whether labels are the writers' ratings instead of classes.
 
@@ -41,8 +41,8 @@ def read_reviews(folder: Path, left_out: LeftOut, *, rated: bool = False) -> lis
         The documents, labelled by writer.
 
     Raises:
-        DataError: If there is no writer, a file cannot be read, or a writer's two files have
-            different numbers of lines.
+        DataError: There is no writer, a file cannot be read, or a writer's two files have different
+            numbers of lines.
     """
     try:
         writers = sorted(
@@ -82,7 +82,7 @@ def read_reviews(folder: Path, left_out: LeftOut, *, rated: bool = False) -> lis
 
 
 def _label(line: str, *, rated: bool) -> float | None:
-    """The label of a line; None if it is not a label."""
+    """Return the label of a line, or None if it is not a label."""
     if not rated:
         return _CLASSES.get(line.strip())
     try:

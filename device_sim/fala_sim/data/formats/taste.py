@@ -1,15 +1,15 @@
 """Anime and books that people rated from 1 to 10, as the project Case Recommender publishes them.
 
 Both are tables of tab-separated fields with the names of their columns in the first line:
-``anime_info.dat`` (``anime_ids``, ``name``, ``genre``, ``type`` and more) and
-``anime_ratings.dat`` (``User_ID``, ``Anime_ID``, ``Feedback``); ``items_info.dat`` (Book-Crossing:
-Ziegler et al., WWW 2005) and ``book_ratings.dat`` (``user``, ``item``, ``rating``).
+``anime_info.dat`` (``anime_ids``, ``name``, ``genre``, ``type`` and more) and ``anime_ratings.dat``
+(``User_ID``, ``Anime_ID``, ``Feedback``); ``items_info.dat`` (Book-Crossing: Ziegler et al., WWW
+2005) and ``book_ratings.dat`` (``user``, ``item``, ``rating``).
 
 A text is what a person can read before the choice: "Steins;Gate (TV) [Sci-Fi, Thriller]", or "The
 God of Small Things, by Arundhati Roy". No rating has a time, so nobody's history is known, and the
-rows are texts: liked or not among what the person has rated. A rating of 8 or more is a like; 8 is
-the median of each set's ratings. People differ: of the 200 busiest in anime a tenth like fewer than
-a sixth or more than nine tenths.
+rows are texts that a person has rated, liked or not. A rating of 8 or more is a like, because 8 is
+the median of each set's ratings. People differ: among the 200 busiest people in anime, a tenth like
+fewer than a sixth or more than nine tenths.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from fala_sim.data.left_out import LeftOut
 from fala_sim.data.matching import PUBLIC
 from fala_sim.data.tables import filled, keep_good, read_columns, read_lines
 
-#: The range of the ratings.
+#: Least and largest of the ratings.
 RATING = (1.0, 10.0)
 LIKED = 8.0
 
 
 @dataclass(frozen=True)
 class Items:
-    """What people rate.
+    """The items that people rate, and their files.
 
     Attributes:
-        info: The file of the items.
-        read: Yields the items' identifiers and texts.
-        ratings: The file of the ratings.
-        columns: Its columns: user, item, rating.
+        info: Name of the file of the items.
+        read: Function that yields the items' identifiers and texts.
+        ratings: Name of the file of the ratings.
+        columns: Columns of the ratings: user, item, rating.
     """
 
     info: str
@@ -58,8 +58,8 @@ def _read_anime(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str]]:
 
 
 def _read_books(path: Path, left_out: LeftOut) -> Iterator[tuple[str, str]]:
-    # The publisher's file has a tab for each semicolon, also for those of "&amp;", so that a row
-    # has any number of values; the year is the first number after the title and the author.
+    # The publisher's file has a tab in place of each semicolon, even in "&amp;", so a row has any
+    # number of values. The year is the first number after the title and the author.
     for number, line in enumerate(read_lines(path)[1:], start=1):
         fields = line.split("\t")
         year = next((at for at in range(4, len(fields)) if fields[at].isdigit()), 0)
@@ -82,22 +82,22 @@ def read_ratings(
     """Read one data set.
 
     Args:
-        folder: Has the two files.
+        folder: Folder with the two files.
         left_out: Counts damaged rows.
-        items: What people rate.
+        items: The items that people rate.
         rated: Whether labels are the ratings, instead of 1 (8 or more) and 0.
 
     Returns:
         The documents, labelled by user.
 
     Raises:
-        DataError: If a file cannot be read, lacks a column, or has no line that can be used.
+        DataError: A file cannot be read, lacks a column, or has no line that can be used.
     """
     documents = Documents()
     by_item: dict[str, Document] = {}
     for item, text in items.read(folder / items.info, left_out):
         by_item.setdefault(item, documents.find(text))
-    import pandas as pd  # slow to load
+    import pandas as pd  # imported late, because it is slow to load
 
     path = folder / items.ratings
     table = read_columns(path, items.columns)
@@ -112,7 +112,7 @@ def read_ratings(
         elif user in (labels := by_item[item].labels):
             left_out.add("ratings of what their user had rated")
         else:
-            # A user has hundreds of ratings.
+            # Names are interned, because a user has hundreds of ratings.
             labels[sys.intern(user)] = float(rating) if rated else int(rating >= LIKED)
     return documents.all()
 

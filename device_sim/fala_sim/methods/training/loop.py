@@ -27,9 +27,9 @@ from fala_sim.methods.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.methods.training.transformer import Adapt, open_encoder
 from fala_sim.prepare.measured import LogitArray
 
-_MEGABATCH = 20  # batches within which documents are sorted by length
-_WARMUP = 0.1  # of the first epoch
-#: Largest length of the gradient.
+_MEGABATCH = 20  # number of batches within which documents are sorted by length
+_WARMUP = 0.1  # share of the first epoch
+#: The largest length of the gradient.
 CLIP = 1.0
 
 _log = logging.getLogger("fala.sim.training")
@@ -40,8 +40,8 @@ class Network(nn.Module):
 
     Args:
         encoder: Embeds the texts, truncated as in the release.
-        head: Initial weights of the head. w and b train; a matcher's attention query stays the
-            vendor's, as on the device.
+        head: Head with the initial weights. w and b are trained; a matcher's attention query stays
+            the vendor's, as on the device.
     """
 
     query: Tensor
@@ -52,16 +52,16 @@ class Network(nn.Module):
         self.pad_id = encoder.pad_id
         self.weight = nn.Parameter(torch.tensor(head.weight))
         self.bias = nn.Parameter(torch.tensor(head.bias))
-        # Zeros weigh a history's texts equally, like a head without a query.
+        # Zeros give a history's texts equal weights, like a head without a query.
         query = torch.zeros(head.dimension) if head.query is None else torch.tensor(head.query)
         self.register_buffer("query", query)
 
     def forward(self, examples: Sequence[UserExample], tokens: dict[str, list[int]]) -> Tensor:
-        """Logits of n examples, shape (n, C); each of their texts is embedded once.
+        """Return logits of n examples, shape (n, C); each of their texts is embedded once.
 
         Args:
-            examples: Of the head's task.
-            tokens: Token ids of every text in them.
+            examples: Examples of the head's task.
+            tokens: Token ids of every text in the examples.
         """
         groups = by_length(examples, tokens)
         padded = [
@@ -77,10 +77,10 @@ class Network(nn.Module):
 def head_inputs(
     examples: Sequence[UserExample], vectors: Tensor, row: Mapping[str, int], query: Tensor
 ) -> Tensor:
-    """A head's inputs of n examples, shape (n, d).
+    """Return a head's inputs of n examples, shape (n, d).
 
     Args:
-        examples: Of one task.
+        examples: Examples of one task.
         vectors: Embeddings of texts, shape (m, d).
         row: The row of every text.
         query: A matcher's attention query, shape (d,).
@@ -95,7 +95,7 @@ def head_inputs(
 
 
 class UserBatches:
-    """One user's training examples in batches, the same in every training with a seed.
+    """One user's training examples in batches, which are the same in every training with a seed.
 
     Attributes:
         tokens: Token ids of every text.
@@ -110,18 +110,18 @@ class UserBatches:
         self.shares = torch.from_numpy(shares).to(torch_device())
 
     def of_epoch(self, number: int) -> tuple[int, list[NDArray[Any]]]:
-        """The seed of an epoch's dropout, and the rows of each of its batches.
+        """Return the seed of an epoch's dropout, and the rows of each of its batches.
 
         An epoch has a random stream of its own, independent of what happens between epochs.
 
         Args:
-            number: Counted from 0.
+            number: Number of the epoch, counted from 0.
         """
         order = np.random.default_rng([self._situation.seed, number])
         return int(order.integers(2**31)), self._divided(order)
 
     def _divided(self, order: np.random.Generator) -> list[NDArray[Any]]:
-        """The rows of every batch of an epoch.
+        """Return the rows of every batch of an epoch.
 
         Documents of similar length share a batch, so that there is little padding. A matcher's
         neighbours in time share most of their history, so they share a batch and its embeddings.
@@ -138,10 +138,13 @@ class UserBatches:
 
 
 def losses_of(head: Head, logits: Tensor, shares: Tensor) -> Tensor:
-    """The loss of each example in nats, as on the device: squared errors, or sums over tags."""
+    """Return the loss of each example in nats, as on the device.
+
+    For a rating it is the squared error, and for tags the sum over the tags.
+    """
     link = head.link
     if link.kind == "rating":
-        noise = 2 * link.spread  # of a rating
+        noise = 2 * link.spread  # noise of a rating
         return ((logits - shares) / noise).square().sum(dim=1) / 2
     if link.kind == "tags":
         losses = nn.functional.binary_cross_entropy_with_logits
@@ -150,25 +153,25 @@ def losses_of(head: Head, logits: Tensor, shares: Tensor) -> Tensor:
 
 
 def warm_up(step: int, batches: int) -> float:
-    """The share of the learning rate at a step, counted from 1, with some batches an epoch."""
+    """Return the share of the learning rate at a step, which is counted from 1."""
     return min(1.0, step / max(1.0, _WARMUP * batches))
 
 
 class UserTraining:
     """One training on the accelerator, with scores after each epoch.
 
-    AdamW; the rate rises linearly over the first tenth of the first epoch and then is constant, so
-    that n epochs are a prefix of more. Other uses of random numbers between epochs do not change
-    it.
+    The optimizer is AdamW. The rate rises linearly over the first tenth of the first epoch and is
+    then constant, so that n epochs are a prefix of a longer training. Other uses of random numbers
+    between epochs do not change the training.
 
     Args:
         situation: The user, the vendor's release and head, the seed and the meter.
-        folder: The transformer.
-        adapt: Sets which parameters train.
+        folder: Hugging Face folder of the transformer.
+        adapt: Function that sets which parameters train.
         rate: The learning rate.
 
     Raises:
-        DataError: If the folder is not a model that the method can train.
+        DataError: The folder is not a model that the method can train.
     """
 
     def __init__(self, situation: Situation, folder: Path, adapt: Adapt, rate: float) -> None:
@@ -197,7 +200,7 @@ class UserTraining:
         losses = []
         with situation.meter.stage("train") as stage, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self._network.to(torch_device()).train()  # scores end on the CPU
+            self._network.to(torch_device()).train()  # computing scores leaves it on the CPU
             tokens = self._batches.tokens
             for rows in batches:
                 examples = [situation.user.train[row] for row in rows]
@@ -218,7 +221,7 @@ class UserTraining:
         )
 
     def scores(self, examples: Sequence[UserExample]) -> LogitArray:
-        """Logits (n, C) of the current model."""
+        """Return logits (n, C) of the current model."""
         network, head = self._network.eval(), self._situation.new.head
         texts = distinct_texts(examples)
         vectors = self._encoder.encode(texts, self._encoder.longest)
@@ -258,7 +261,7 @@ class UserTraining:
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._trained, CLIP)
         self._optimizer.step()
-        return loss.detach()  # read after the epoch: each reading waits for a GPU
+        return loss.detach()  # read only after the epoch, because each reading waits for a GPU
 
     def _warm(self, batches: int) -> None:
         """Set the rate of the next step."""
@@ -268,10 +271,10 @@ class UserTraining:
 
 
 def by_length(examples: Sequence[UserExample], tokens: dict[str, list[int]]) -> list[list[str]]:
-    """The distinct texts of some examples in groups of similar length, the longest of each last.
+    """Return the distinct texts of some examples in groups of similar length, the longest last.
 
-    A batch of matches has histories and candidates; padded to the longest text, half of the work
-    would be padding.
+    A batch of matches has histories and candidates. If all were padded to the longest text, half of
+    the work would be padding.
     """
     texts = sorted(distinct_texts(examples), key=lambda text: len(tokens[text]))
     return [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]

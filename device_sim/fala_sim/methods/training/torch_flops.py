@@ -1,7 +1,7 @@
 """Floating point operations of transformers, forward and backward, by operator, without computing.
 
 A model runs on torch's meta device, where tensors have shapes and no numbers, under
-``torch.utils.flop_counter``. That counts matrix products, which dominate: a multiply-add is two
+``torch.utils.flop_counter``. It counts matrix products, which dominate: a multiply-add is two
 operations, and elementwise work (activations, norms, softmax, dropout, sums, the optimizer's step,
 embedding look-ups) is not counted. Attention counts as two products forward and four backward; a
 fused kernel that recomputes the scores in the backward pass needs five backward.
@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fala_sim.methods.training.transformer import Adapt, skeleton
 
-#: Texts and tokens of one training batch here; the paper does not state its own.
+#: Numbers of texts and of tokens of one training batch here; the paper does not state its own.
 BATCH, TOKENS = 16, 128
 
 
@@ -31,15 +31,15 @@ class Flops:
     """Operations of one batch, forward and backward.
 
     Attributes:
-        forward: By torch's name of the operator.
-        backward: Likewise; empty if nothing trains.
+        forward: Forward operations, by torch's name of the operator.
+        backward: Backward operations, by the same names; empty if nothing trains.
     """
 
     forward: Mapping[str, int]
     backward: Mapping[str, int]
 
     def totals(self) -> tuple[int, int]:
-        """Total forward and backward operations."""
+        """Return the total forward and backward operations."""
         return sum(self.forward.values()), sum(self.backward.values())
 
 
@@ -48,16 +48,17 @@ def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> F
 
     Args:
         model: A ``transformers`` encoder on the meta device; frozen layers need no gradient.
-        texts: In the batch.
-        tokens: In each, padding included.
-        logits: Rows of the head, whose weights train.
+        texts: Number of texts in the batch.
+        tokens: Number of tokens in each text, padding included.
+        logits: Number of rows of the head, whose weights train.
     """
     encoder: Any = model
     with torch.device("meta"):  # for tensors that the model creates itself
         weight = torch.zeros((logits, encoder.config.hidden_size), requires_grad=True)
         ids = torch.zeros((texts, tokens), dtype=torch.long)
         with FlopCounterMode(display=False) as forward:
-            # Vectors without a mask: models read the numbers of token ids and masks.
+            # Vectors are built without a mask, because models read the numbers of token ids and
+            # masks.
             vectors = encoder.get_input_embeddings()(ids)
             states = encoder(inputs_embeds=vectors).last_hidden_state
             result = (states.mean(1) @ weight.T).sum()
@@ -69,14 +70,15 @@ def count_flops(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> F
 class BatchFlops:
     """Totals for any batch of one model, from a few counts.
 
-    Every product of an encoder scales with a batch's texts or not, and with tokens, token pairs or
-    neither: so a total is a polynomial, linear in texts and quadratic in tokens, and six counts
-    determine it. A seventh validates it; a model that fails is counted batch by batch.
+    Each product of an encoder either scales with a batch's texts or not, and it scales with tokens,
+    token pairs or neither. A total is therefore a polynomial, linear in texts and quadratic in
+    tokens, which six counts determine. A seventh count validates it; a model that fails is counted
+    batch by batch.
 
     Args:
-        model: As ``count_flops`` takes it.
-        longest: Tokens of the longest text.
-        logits: As ``count_flops`` takes it.
+        model: Model as ``count_flops`` takes it.
+        longest: Number of tokens of the longest text.
+        logits: Number of logits as ``count_flops`` takes it.
     """
 
     def __init__(self, model: nn.Module, longest: int, logits: int = 1) -> None:
@@ -91,7 +93,7 @@ class BatchFlops:
         self._polynomial = self._predict(*check) == self._count(*check)
 
     def __call__(self, texts: int, tokens: int) -> tuple[int, int]:
-        """Forward and backward operations of a batch."""
+        """Return the forward and backward operations of a batch."""
         return self._predict(texts, tokens) if self._polynomial else self._count(texts, tokens)
 
     def _predict(self, texts: int, tokens: int) -> tuple[int, int]:
@@ -107,18 +109,18 @@ class BatchFlops:
 
 @cache
 def batch_flops(folder: Path, adapt: Adapt, longest: int, logits: int) -> BatchFlops:
-    """The totals of a folder's model as a method trains it; counted once per process.
+    """Return the totals of a folder's model as a method trains it, counted once per process.
 
     Raises:
-        fala.DataError: If the folder has no model, or the method cannot train it.
+        fala.DataError: The folder has no model, or the method cannot train it.
     """
     return BatchFlops(adapted(skeleton(folder), adapt), longest, logits)
 
 
 def adapted(model: nn.Module, adapt: Adapt) -> nn.Module:
-    """A model of ``skeleton`` as a method trains it."""
+    """Return a model of ``skeleton`` as a method trains it."""
     with torch.device("meta"):
-        return adapt(model).eval()  # without dropout, which is not counted
+        return adapt(model).eval()  # evaluation mode has no dropout, which is not counted
 
 
 def _terms(texts: int, tokens: int) -> list[int]:

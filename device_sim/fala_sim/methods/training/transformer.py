@@ -28,13 +28,13 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
 
     Args:
         folder: The Hugging Face folder, with model and tokenizer.
-        path: The bundle, which defines pooling and truncation.
+        path: Path of the bundle, which defines pooling and truncation.
 
     Raises:
-        DataError: If the pooling of the folder's model differs from the bundle's.
-        fala_export.ExportError: If the folder is not a model that the exporter can load, or not the
-            bundle's.
-        fala.BundleError: If the bundle cannot be opened.
+        DataError: The pooling of the folder's model differs from the bundle's.
+        fala_export.ExportError: The exporter cannot load the folder's model, or the bundle was made
+            from another one.
+        fala.BundleError: The bundle cannot be opened.
     """
     bundle = Bundle.open(path)
     encoder = fala_export.load(str(folder), like=bundle)
@@ -49,13 +49,13 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
 
 
 def skeleton(folder: Path) -> nn.Module:
-    """A folder's model on torch's meta device, which has shapes and operators but no numbers.
+    """Return a folder's model on torch's meta device, which has shapes but no numbers.
 
     Its attention uses plain products, with the same FLOPs as the fused kernel, which needs the
     mask's numbers.
 
     Raises:
-        DataError: If the folder has no model's configuration.
+        DataError: The folder has no model's configuration.
     """
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -65,7 +65,7 @@ def skeleton(folder: Path) -> nn.Module:
 
 
 def skeleton_of(config: PretrainedConfig) -> nn.Module:
-    """Like ``skeleton``, for a ``transformers`` configuration."""
+    """Return a model like that of ``skeleton`` for a ``transformers`` configuration."""
     with torch.device("meta"):
         model: nn.Module = AutoModel.from_config(config, attn_implementation="eager")
     fala_export.drop_pooler(model)
