@@ -3,7 +3,7 @@
 NumPy's wheel has an OpenBLAS with a pool of threads that wait by spinning, and SciPy, if an app
 has loaded it, has another. On matrices of a few hundred rows threads gain nothing, and two pools
 compete for the cores: on two cores a fit of 0.1 s took 4 s. One thread is the fastest there, and
-saves a phone's battery.
+takes the least processor time.
 
 Where threadpoolctl is missing, or cannot be loaded, there is no limit: on phones NumPy has mostly
 no threads of its own.
