@@ -6,6 +6,7 @@ line needs is in the annotation::
     layers: Count | None = None                           # --layers, at least 1
     dimension: Annotated[Count | None, "--dim"] = None    # by another name
     lexical: Annotated[bool, "--lexical/--no-lexical"] = True
+    user: Annotated[str | None, "COLUMN"] = None          # --user COLUMN in the help
     source: Annotated[str, Argument("DIR_OR_NAME")]       # an argument
     texts: tuple[File, ...]                               # may be given again
     data: Annotated[tuple[str, ...], NAMES]               # one text, which the type NAMES splits
@@ -252,7 +253,8 @@ def _parameter(
     for note in notes:
         if isinstance(note, PositionalArgument):
             return click.Argument([field.name], type=declared, metavar=note.metavar)
-    names = [note for note in notes if isinstance(note, str)]
+    words = [note for note in notes if isinstance(note, str)]
+    names = [word for word in words if word.startswith("-")]
     if several or needed:
         default = None
     elif splits and isinstance(default, tuple):
@@ -263,6 +265,7 @@ def _parameter(
         is_flag=True if kind is bool else None,
         multiple=several,
         nargs=values,
+        metavar=next((word for word in words if word not in names), None),
         required=needed,
         default=default,
         show_default=default is not False and default not in (None, ""),

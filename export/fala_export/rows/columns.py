@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeAlias
 
-import click
-
 from fala.base.errors import DataError
 from fala_export.rows.user_rows import label_of
 
@@ -40,12 +38,8 @@ _OTHER_FORMS = {"pair", "history", "candidate"}
 _LONGEST_NAME = 40
 
 
-class _ColumnName(click.ParamType):
-    name = "column"
-
-
 #: A column's name, as an option; None for a guess.
-Column: TypeAlias = Annotated[str | None, _ColumnName()]
+Column: TypeAlias = Annotated[str | None, "COLUMN"]
 
 
 @dataclass(frozen=True)
