@@ -46,7 +46,7 @@ def chosen_settings(results: Path, kind: RecordKind) -> Chosen:
 
 
 def _score(scores: Figures) -> float | None:
-    """Return AUC, or accuracy without an AUC; of ratings the RMSE below zero."""
+    """Return AUC, accuracy if there is no AUC, or minus the RMSE of ratings."""
     if (rmse := scores.get("rmse")) is not None:
         return -rmse
     return scores["accuracy"] if scores["auc"] is None else scores["auc"]

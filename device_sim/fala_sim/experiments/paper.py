@@ -3,11 +3,11 @@
 Shuo Huang, Lizhen Qu, Xingliang Yuan and Chunyang Chen, "FaLA: Fast Linear Adaptation for Replacing
 Backbone Models on Edge Devices".
 
-Each deviation is over the paper's five users. By our tasks: ``"matching"`` is its news
-recommendation (NR, MIND), ``"classification"`` its hate speech detection (HS, Wikipedia Detox).
-FaLA's F1 with BERT is 50.18 in Table 4 and 50.94 in Tables 2 and 6, as printed. Table 5 is with
-BERT and does not name its metrics; by their size and the text they are AUC for NR and accuracy for
-HS.
+Each deviation is over the paper's five users. In terms of our tasks, ``"matching"`` is its news
+recommendation (NR, MIND), and ``"classification"`` is its hate speech detection (HS, Wikipedia
+Detox). FaLA's F1 with BERT is 50.18 in Table 4 and 50.94 in Tables 2 and 6, as printed. Table 5 is
+with BERT and does not name its metrics; according to their size and the text, they are AUC for NR
+and accuracy for HS.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fala_sim.report.value import UserMean
 
 BACKBONES = ("BERT", "RoBERTa")
 
-#: For captions of tables with the paper's scores.
+#: Text for captions of tables with the paper's scores.
 DIFFERENCE = (
     "The paper's columns are of other data and backbones: our classification stands beside its "
     "hate speech (HS: Wikipedia Detox), our matching beside its news recommendation (NR: MIND), "
@@ -32,10 +32,10 @@ DIFFERENCE = (
 def reported(
     table: str, task: str, backbone: str, metric: str, row: str = ""
 ) -> UserMean | float | int | None:
-    """A number of the paper; None if it has none.
+    """Return a number of the paper, or None if it has none.
 
     Args:
-        table: The table's number.
+        table: Number of the table.
         task: ``"matching"`` or ``"classification"``.
         backbone: ``"BERT"``, ``"RoBERTa"``, or in Table 3 ``"GloVe"``.
         metric: A score, or another printed figure, such as ``"forward"`` or ``"clusters"``.
@@ -45,7 +45,7 @@ def reported(
 
 
 def paper_cells(table: str, task: str, row: str) -> dict[str, Cell]:
-    """The paper's scores with both backbones, by column."""
+    """Return the paper's scores with both backbones, by column."""
     return {
         f"{PAPER} {title}, {backbone}": reported(table, task, backbone, metric, row)
         for metric, title in METRICS.items()

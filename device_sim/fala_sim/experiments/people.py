@@ -30,11 +30,11 @@ class Participants:
     """The participants of a division, from its record.
 
     Attributes:
-        data: The data set.
-        seed: The division's.
-        role: Test or validation users.
-        task: Of their labels; see ``Division``.
-        users: The number of train examples by user.
+        data: Name of the data set.
+        seed: Seed of the division.
+        role: Whether they are test or validation users.
+        task: Task of their labels; see ``Division``.
+        users: Number of train examples by user.
     """
 
     data: str
@@ -48,21 +48,21 @@ class PeopleStudy:
     """A plan, with the divisions prepared for it.
 
     Attributes:
-        plan: The run's options.
-        store: The run's records.
-        methods: Those that can be run.
+        plan: Options of the run.
+        store: Records of the run.
+        methods: The methods that can be run.
         failures: A line for each data set that cannot be divided.
     """
 
     def __init__(self, plan: PeoplePlan, log: Log) -> None:
-        """Find the backbones; prepare nothing yet.
+        """Find the backbones; nothing is prepared yet.
 
         Args:
-            plan: The run's options.
-            log: Receives progress.
+            plan: Options of the run.
+            log: Function that receives lines of progress.
 
         Raises:
-            DataError: If a backbone cannot be used.
+            DataError: A backbone cannot be used.
         """
         if plan.old.startswith(TUNED):
             raise DataError(f"--old {plan.old}: only the new backbone, --new, can be tuned")
@@ -73,7 +73,7 @@ class PeopleStudy:
         self._sources: dict[str, RunBackbone] = {}
         self._paths: dict[tuple[str, int, Role, str, tuple[str, ...]], Path] = {}
         self._check_files()
-        self.source(plan.old)  # a mistake in a name ends here, before anything is prepared
+        self.source(plan.old)  # so that a mistake in a name fails before anything is prepared
         self.trainable = self.source(plan.new).transformer is not None
 
     def log(self, line: str) -> None:
@@ -106,7 +106,7 @@ class PeopleStudy:
         return self._divided(data, "validation", 1)
 
     def _check_files(self) -> None:
-        """Check that the records of an added method are of the same file."""
+        """Check that the records of an added method are from the same file."""
         added = {name: FILES[name].digest for name in self.plan.methods if name in FILES}
         for record in self.store.read() if added else ():
             name = record["method"]
@@ -118,7 +118,7 @@ class PeopleStudy:
                 )
 
     def source(self, name: str) -> RunBackbone:
-        """A backbone by name."""
+        """Return the backbone with this name."""
         if name not in self._sources:
             self._sources[name] = find_source(name, self.work)
         return self._sources[name]
@@ -131,17 +131,17 @@ class PeopleStudy:
         new: str | None = None,
         earlier: tuple[str, ...] = (),
     ) -> Path:
-        """The file of a prepared division, with the plan's new backbone or another.
+        """Return the file of a prepared division, with the plan's new backbone or another one.
 
         Args:
             data: The data set.
-            seed: Of the division.
-            role: Test or validation users.
+            seed: Seed of the division.
+            role: Whether to prepare test or validation users.
             new: The new backbone.
             earlier: More backbones from which its release has bridges.
 
         Raises:
-            FalaError: If it cannot be prepared.
+            FalaError: The division cannot be prepared.
         """
         key = (data, seed, role, new or self.plan.new, earlier)
         if key not in self._paths:
@@ -157,14 +157,15 @@ class PeopleStudy:
         return self._paths[key]
 
     def participants(self, data: str, role: Role, seed: int) -> Participants:
-        """The participants of a division of a data set.
+        """Return the participants of a division of a data set.
 
-        They are recorded, so that records can be read without the data, and so that records of
-        other data, other backbones, or another number of users are not mixed with this plan's.
+        They are recorded for two reasons: records can then be read without the data, and records of
+        other data, other backbones or another number of users are not mixed with this plan's
+        records.
 
         Raises:
-            OtherPlanError: If the folder has records of another plan.
-            fala.FalaError: If the data cannot be used.
+            OtherPlanError: The folder has records of another plan.
+            fala.FalaError: The data cannot be used.
         """
         key = RecordKey("division", data, role, "all", seed)
         if key not in self.store.keys:
@@ -206,12 +207,12 @@ class PeopleStudy:
         return [division for divisions in divided for division in divisions]
 
     def _options(self) -> dict[str, Any]:
-        """Recorded options; backbones by name, because folders may move before a run resumes."""
+        """Return the recorded options, with backbones by name, because folders may move later."""
         old, new = self.source(self.plan.old).name, self.source(self.plan.new).name
         return {"old": old, "new": new, "asked": self.plan.users}
 
     def _check(self, data: str, record: Mapping[str, Any]) -> None:
-        """Check that a division's record is of this plan."""
+        """Check that a division's record belongs to this plan."""
         expected = self._options()
         if changed := [name for name in expected if record[name] != expected[name]]:
             options = {"old": "--old", "new": "--new", "asked": "--users"}
@@ -242,24 +243,24 @@ class PeopleStudy:
 
 
 def _refused(vendor: Mapping[str, Any]) -> Iterator[str]:
-    """What the vendor could not learn from the public, a bridge first, and why."""
+    """Yield what the vendor could not learn from the public, a bridge first, with the reason."""
     for name, learnt in vendor.items():
         if "refused" in learnt:
             yield f"no {name}: {learnt['refused']}"
 
 
 def all_divisions(study: PeopleStudy) -> list[Participants]:
-    """All divisions of test users."""
+    """Return all divisions of test users."""
     return study.tested
 
 
 def first(study: PeopleStudy) -> list[Participants]:
-    """The first division of each group of people; all divisions where people take turns."""
+    """Return the first division of each group of people; all divisions if people take turns."""
     return list(_of_new_people(study.tested))
 
 
 def _of_new_people(divisions: Iterable[Participants]) -> Iterator[Participants]:
-    """The divisions none of whose people are in an earlier one."""
+    """Yield the divisions none of whose people are in an earlier one."""
     people: set[tuple[str, str]] = set()
     for division in divisions:
         tested = {(division.data, user) for user in division.users}
@@ -269,12 +270,15 @@ def _of_new_people(divisions: Iterable[Participants]) -> Iterator[Participants]:
 
 
 def first_of_classes(study: PeopleStudy) -> list[Participants]:
-    """Those of ``first`` whose labels are classes; only replacements use ratings and tags."""
+    """Return the divisions of ``first`` whose labels are classes.
+
+    Ratings and tags are used only in replacements.
+    """
     return [division for division in first(study) if division.task in CLASSES]
 
 
 def validated(study: PeopleStudy) -> list[Participants]:
-    """The divisions of validation users: an experiment on them is a search."""
+    """Return the divisions of validation users: an experiment on them is a search."""
     return study.validation
 
 
@@ -283,19 +287,20 @@ class Experiment:
     """A kind of record about people's replacements.
 
     Attributes:
-        kind: Of the records.
-        job: Makes those of one user and method: ``job(key, path)``, with the path of the prepared
-            division. With ``variants``, the key has none, and the argument ``done`` has the
-            recorded keys. With ``search``, the argument ``settings`` has the chosen settings, by
-            variant if the search has variants; it is empty for a method without settings.
-        methods: The methods to run; a search skips those with fixed settings.
-        divisions: The divisions on which the methods run; those that train a transformer only on
-            the first of each group of people.
+        kind: Kind of the records.
+        job: Function that makes the records of one user and method: ``job(key, path)``, with the
+            path of the prepared division. With ``variants``, the key has none, and the argument
+            ``done`` has the recorded keys. With ``search``, the argument ``settings`` has the
+            chosen settings, by variant if the search has variants; it is empty for a method without
+            settings.
+        methods: The methods to run; a search skips methods with fixed settings.
+        divisions: The divisions on which the methods run; methods that train a transformer run only
+            on the first division of each group of people.
         variants: Variants of the records, by a user's number of train examples.
-        search: Chooses the settings; None if the methods have none.
+        search: The experiment that chooses the settings; None if the methods have none.
         more: More arguments of the job, made just before it runs.
-        users: How many of a division's users; None for all.
-        alone: Whether it measures this machine: then its tasks run here, one by one, at the end.
+        users: Maximum number of a division's users; None for all.
+        alone: Whether it measures this machine. Its tasks then run here, one by one, at the end.
     """
 
     kind: RecordKind
@@ -311,7 +316,7 @@ class Experiment:
     def keys(
         self, study: PeopleStudy, methods: Iterable[str]
     ) -> Iterator[tuple[Participants, str, list[RecordKey]]]:
-        """The division, the method and the record keys of each job of some methods."""
+        """Yield the division, the method and the record keys of each job of some methods."""
         # Trained methods, which take longest, come first.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
             divisions = self.divisions(study)
@@ -325,7 +330,7 @@ class Experiment:
                         yield division, method, keys
 
     def jobs(self, study: PeopleStudy, methods: Iterable[str], chosen: Chosen) -> Iterator[Job]:
-        """The jobs of the methods whose settings are chosen or fixed."""
+        """Yield the jobs of the methods whose settings are chosen or fixed."""
         for division, method, keys in self.keys(study, methods):
             settings = chosen.get((division.data, method))
             if self.search is None or settings is not None or method in FIXED:
@@ -362,16 +367,16 @@ def run(plan: PeoplePlan, experiments: Sequence[Experiment], engine: Engine, log
     """Run the jobs of some experiments that are not recorded yet.
 
     Args:
-        plan: The run's options.
+        plan: Options of the run.
         experiments: The experiments.
-        engine: Runs the jobs.
-        log: Receives progress.
+        engine: Engine that runs the jobs.
+        log: Function that receives lines of progress.
 
     Returns:
         One line for each data set that cannot be used, and for each job that failed.
 
     Raises:
-        DataError: If a backbone cannot be used, or the folder has the records of another plan.
+        DataError: A backbone cannot be used, or the folder has the records of another plan.
     """
     study = PeopleStudy(plan, log)
     run_each = partial(run_jobs, store=study.store, log=log)
@@ -406,10 +411,10 @@ def run(plan: PeoplePlan, experiments: Sequence[Experiment], engine: Engine, log
 def _chosen(
     study: PeopleStudy, search: Experiment, methods: Sequence[str]
 ) -> tuple[Chosen, list[str]]:
-    """The settings that a search chose, and a line for each data set with missing settings.
+    """Return the settings that a search chose, and a line for each data set that lacks settings.
 
-    A method has no settings if the search failed on one validation user: settings from the others
-    alone would be final, because recorded jobs are not run again.
+    A method has no settings if the search failed on one validation user. Settings from the other
+    users alone would be final, because recorded jobs are not run again.
     """
     recorded = chosen_settings(study.plan.results, search.kind)
     complete: dict[tuple[str, str], bool] = {}

@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from fala_sim.engine.job import Engine, Log
     from fala_sim.records.store import RecordKind
 
-#: Makes the missing records of some kinds, or of all if none is named, by a plan; returns a line
-#: for each failure.
+#: Function that makes the missing records of some kinds, or of all kinds if none is named, by a
+#: plan. It returns a line for each failure.
 RunFamily: TypeAlias = "Callable[[Any, Sequence[RecordKind], Engine, Log], list[str]]"
 
 
 def data_sets() -> dict[str, str]:
-    """The titles of the named data sets, by name."""
+    """Return the titles of the named data sets, by name."""
     from fala_sim.data.catalogue import CATALOGUE
 
     return {name: data_set.title for name, data_set in CATALOGUE.items()}
 
 
 def pretrained() -> dict[str, str]:
-    """The titles of the pre-trained backbones, by name."""
+    """Return the titles of the pre-trained backbones, by name."""
     from fala_sim.data.models.catalogue import MODELS
 
     return {name: model.title for name, model in MODELS.items()}
 
 
 def old_backbones() -> dict[str, str]:
-    """Backbones that simulated devices may have."""
+    """Return the backbones that simulated devices may have."""
     from fala_sim.playground.releases import BUILT_IN
 
     return {**pretrained(), **BUILT_IN}
 
 
 def _new_backbones() -> dict[str, str]:
-    """Backbones that may replace them."""
+    """Return the backbones that may replace them."""
     return {
         **old_backbones(),
         "tuned:minilm": "minilm, first trained on each data set's public",
@@ -53,7 +53,7 @@ def _new_backbones() -> dict[str, str]:
 
 
 def _methods() -> dict[str, str]:
-    """The first line of each method's docstring, by name."""
+    """Return the first line of each method's docstring, by name."""
     from fala_sim.methods.registry import METHODS
 
     return {
@@ -62,7 +62,7 @@ def _methods() -> dict[str, str]:
 
 
 class _DataSets(Named):
-    """Names of data sets, those of folders with their absolute path."""
+    """Names of data sets; folders are given with their absolute path."""
 
     def convert(
         self,
@@ -70,7 +70,7 @@ class _DataSets(Named):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:  # noqa: ANN401
-        """The names."""
+        """Return the names."""
         from fala_sim.data.location import full_name
 
         return tuple(map(full_name, super().convert(value, param, ctx)))
@@ -82,7 +82,7 @@ NewBackbone: TypeAlias = Annotated[str, Named(_new_backbones, files=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The options of a run; those of a family are fields of a subclass.
+    """The options of a run; the options of a family are fields of a subclass.
 
     Attributes:
         results: The run's folder: records, tables, and a work folder that may be deleted.
@@ -91,8 +91,9 @@ class Plan:
     results: Path
 
     def work(self) -> Path:
-        """The folder of a run's intermediate files; it may be deleted."""
-        # Absolute: its files contain paths, and the run may be resumed from another folder.
+        """Return the folder of a run's intermediate files; it may be deleted."""
+        # The path is absolute, because files in the folder contain paths and the run may be resumed
+        # from another folder.
         work = self.results.absolute() / "work"
         work.mkdir(parents=True, exist_ok=True)
         (work / ".gitignore").write_text("*\n", encoding="utf-8")
@@ -107,9 +108,10 @@ class DataPlan(Plan):
         data: Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.
         data_dir: Folder of the named data sets (default: FALA_DATA, or the folder of `fala-sim data
             get`).
-        users: The busiest people, of the half of each data set's people that tables show, whose
-            models are compared.
-        seeds: How often everything is run, with another seed of divisions and trainings.
+        users: Number of users per data set whose models are compared: the busiest people in the
+            half of the data set's people that tables show.
+        seeds: Number of times that everything is run, each with another seed of divisions and
+            trainings.
     """
 
     data: DataNames = ()
@@ -123,13 +125,13 @@ class PeoplePlan(DataPlan):
     """The options of the experiments that replace people's backbone.
 
     Attributes:
-        seeds: How often everything is run, with another seed of divisions and trainings. Methods
-            that train a transformer run on the first only.
+        seeds: Number of times that everything is run, each with another seed of divisions and
+            trainings. Methods that train a transformer run with the first seed only.
         old: The backbone that devices have.
         new: The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3
             cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data set's
-            public rows; last:NAME, or last:FOLDER, pools its last layer, not three.
-        methods: Some methods only, by name.
+            public rows; last:NAME, or last:FOLDER, pools its last layer instead of three.
+        methods: Run only these methods, by name.
         method: Add the method that a file defines, and run it, beside --methods or beside fala.
     """
 
@@ -146,11 +148,11 @@ class Family:
     """Experiments with the same options.
 
     Attributes:
-        kinds: Of its records, in the order in which they are made; empty for the experiments on
-            people, which are found.
-        plan: The options. A family without any needs no data.
-        run: Makes the records.
-        fixed: Fields of the plan that are no options.
+        kinds: Kinds of its records, in the order in which they are made; empty for the experiments
+            on people, which are found.
+        plan: Dataclass of the options. A family without options needs no data.
+        run: Function that makes the records.
+        fixed: Fields of the plan that are not options.
     """
 
     kinds: tuple[RecordKind, ...]
@@ -159,21 +161,21 @@ class Family:
     fixed: tuple[str, ...] = ()
 
     def options(self) -> Iterator[click.Parameter]:
-        """The plan's fields on the command line, without the folder of the records."""
+        """Yield the plan's fields as command-line options, without the folder of the records."""
         hidden = {"results", *self.fixed}
         names = [field.name for field in fields(self.plan) if field.name not in hidden]
         return Options(self.plan, Only(*names)).parameters()
 
 
 def people_family(kind: RecordKind, run: RunFamily) -> Family:
-    """The family of an experiment on people whose methods are fixed."""
+    """Return the family of an experiment on people whose methods are fixed."""
     return Family((kind,), PeoplePlan, run, fixed=("methods", "method"))
 
 
 def run_of(module: str) -> RunFamily:
-    """The ``run`` of a module, which is imported when it is called.
+    """Return the ``run`` of a module, which is imported only when ``run`` is called.
 
-    So a command with a mistake fails at once.
+    A command with a mistake therefore fails before anything heavy is loaded.
     """
 
     def run(plan: Any, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:  # noqa: ANN401

@@ -1,7 +1,7 @@
 """All tables and figures by name, for the command line and its help.
 
-Each is a function of the records' frame; its decorator registers it. The functions are found in
-``fala_sim.experiments``: in a module there, or in ``tables`` and ``plots`` of a package.
+Each of them is a function of the records' frame, which its decorator registers. The functions are
+found in ``fala_sim.experiments``: in a module there, or in ``tables`` and ``plots`` of a package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fala_sim.report.table import Table
 
 Shown = TypeVar("Shown")
-#: Makes a table or a figure from the records' frame, and perhaps from options.
+#: Function that makes a table or a figure from the records' frame, and perhaps from options.
 Make: TypeAlias = "Callable[..., Shown]"
 
 
@@ -36,14 +36,15 @@ class Registered(Generic[Shown]):
     """A registered table or figure.
 
     Attributes:
-        what: ``"table"`` or ``"figure"``; of a study its name, too: the words before the table's.
-        name: On the command line.
-        about: One line.
-        make: Makes it from the records' frame.
+        what: The words before its name on the command line: ``"table"`` or ``"figure"``; for a
+            study's table, they include the name of the study.
+        name: Name on the command line.
+        about: Description in one line.
+        make: Function that makes it from the records' frame.
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
-        family: Makes the records; None for the experiments on people.
-        options: A dataclass, whose fields are options and arguments of ``make``; None for none.
+        family: Family that makes the records; None for the experiments on people.
+        options: Dataclass whose fields are options and arguments of ``make``; None for none.
     """
 
     what: str
@@ -56,7 +57,7 @@ class Registered(Generic[Shown]):
     options: type[DataclassInstance] | None = None
 
     def parameters(self) -> list[click.Parameter]:
-        """Its own options on the command line."""
+        """Return its own options on the command line."""
         return [] if self.options is None else list(Options(self.options).parameters())
 
     def of(self, results: Path, **options: Any) -> Shown:  # noqa: ANN401
@@ -67,7 +68,7 @@ class Registered(Generic[Shown]):
             options: Values of ``options``.
 
         Raises:
-            DataError: If records are missing, or one cannot be read.
+            DataError: Records are missing, or one cannot be read.
         """
         return self(read_frame(results, *self.needs, *self.reads), **options)
 
@@ -79,7 +80,7 @@ class Registered(Generic[Shown]):
             options: Values of ``options``.
 
         Raises:
-            DataError: If records are missing; says which, and how to make them.
+            DataError: Records are missing; the error says which, and how to make them.
         """
         if missing := self.lacks(records):
             raise DataError(
@@ -93,13 +94,13 @@ class Registered(Generic[Shown]):
         return f"{self.what} {self.name}"
 
     def lacks(self, records: pd.DataFrame) -> str:
-        """The needed kinds without a record, in words."""
+        """Return the needed kinds without a record, in words."""
         recorded = set(records["kind"])
         return " or ".join(repr(kind) for kind in self.needs if kind not in recorded)
 
 
 TABLES: dict[str, Registered[Table]] = {}
-#: Of each study.
+#: The tables of each study.
 STUDIES: dict[str, dict[str, Registered[Table]]] = {}
 FIGURES: dict[str, Registered[list[Plot]]] = {}
 
@@ -117,14 +118,14 @@ def table(
     """Register a function as a table; its docstring's first line is its help.
 
     Args:
-        name: On the command line; the number of a table of the paper.
-        title: Above the table.
+        name: Name on the command line; for a table of the paper, its number.
+        title: Title above the table.
         needs: Kinds of record that it needs.
         caption: What it shows, and how it was measured.
         reads: Optional kinds of record.
-        family: Makes the records; None for the experiments on people.
-        options: A dataclass of options, whose fields are arguments of the function.
-        study: The study that it is of, if it is of one.
+        family: Family that makes the records; None for the experiments on people.
+        options: Dataclass of options, whose fields are arguments of the function.
+        study: Name of the study to which it belongs, if any.
     """
     what = f"study {study}" if study else "table"
     entries = TABLES if not study else STUDIES.setdefault(study, {})
@@ -159,19 +160,19 @@ def _about(make: Callable[..., object], title: str) -> str:
 
 
 def tables() -> dict[str, Registered[Table]]:
-    """All tables, by name."""
+    """Return all tables, by name."""
     _find("tables")
     return dict(sorted(TABLES.items()))
 
 
 def figures() -> dict[str, Registered[list[Plot]]]:
-    """All figures, by name."""
+    """Return all figures, by name."""
     _find("plots")
     return dict(sorted(FIGURES.items()))
 
 
 def _find(part: str) -> None:
-    """Import what registers tables or figures."""
+    """Import the modules that register tables or figures."""
     for each in ("", part):
         list(found("fala_sim.experiments", each))
 
@@ -179,7 +180,7 @@ def _find(part: str) -> None:
 def shown_entries(
     entries: Iterable[Registered[Shown]], records: pd.DataFrame
 ) -> tuple[list[Shown], list[str]]:
-    """The entries that have records, and a line for each that has none, saying why."""
+    """Return the entries that have records, and for each other entry a line that says why not."""
     results: list[Shown] = []
     reasons: list[str] = []
     lacking: dict[str, list[str]] = {}

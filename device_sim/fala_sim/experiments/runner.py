@@ -1,4 +1,4 @@
-"""Runs jobs by an engine, and writes their records; nothing else does."""
+"""Runs jobs with an engine, and writes their records; nothing else writes records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Made:
     """A record, as a job yields it.
 
     Attributes:
-        key: Of the record.
+        key: Key of the record.
         content: Plain values.
         spent: Files and folders of the work folder to delete once this is recorded.
     """
@@ -36,7 +36,8 @@ class Made:
     spent: tuple[Path, ...] = ()
 
 
-#: A job's records: each is yielded as soon as it is complete, so that a later failure loses none.
+#: The records of a job. Each is yielded as soon as it is complete, so that a later failure loses
+#: none.
 Records: TypeAlias = "Iterator[Made]"
 
 
@@ -47,7 +48,7 @@ class OtherPlanError(DataError):
 def prepare_all(
     names: Iterable[str], prepare: Callable[[str], Subject], log: Log
 ) -> tuple[list[Subject], list[str]]:
-    """The prepared subjects of some data sets, and a line for each that cannot be prepared.
+    """Prepare the subjects of some data sets, and return a line for each data set that fails.
 
     Raises:
         OtherPlanError: The folder holds the records of another plan.
@@ -65,7 +66,7 @@ def prepare_all(
 
 
 def timed(job: Callable[Parameters, Records]) -> Callable[Parameters, Records]:
-    """Add the ``seconds`` that it took to each record of a job."""
+    """Return a job that adds to each of its records the ``seconds`` that the record took."""
 
     @wraps(job)
     def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> Records:
@@ -82,10 +83,10 @@ def run_jobs(jobs: Iterable[Job], store: RecordStore, *, engine: Engine, log: Lo
     """Run the jobs that are not recorded yet; see ``run_all``.
 
     Args:
-        jobs: They yield ``Made``.
-        store: The run's records.
-        engine: Runs the jobs.
-        log: Receives a line for each job that ends.
+        jobs: Jobs that yield ``Made``.
+        store: Records of the run.
+        engine: Engine that runs the jobs.
+        log: Function that receives a line for each job that ends.
     """
     return run_all(jobs, partial(_append, store), engine=engine, log=log)
 
@@ -103,12 +104,12 @@ def run_all(
 
     Args:
         jobs: The jobs.
-        keep: Stores one output of a job, with its origin; see ``engine.job.Output``.
-        engine: Runs the jobs.
-        log: Receives a line for each job that ends.
+        keep: Function that stores one output of a job, with its origin; see ``engine.job.Output``.
+        engine: Engine that runs the jobs.
+        log: Function that receives a line for each job that ends.
 
     Returns:
-        One line for each job that could not be prepared, or failed.
+        One line for each job that could not be prepared, or that failed.
     """
     jobs = list(jobs)
     waiting = [job for job in jobs if not job.done()]
@@ -148,12 +149,12 @@ def run_all(
 
 
 def time_left(elapsed: float, done: int, count: int) -> str:
-    """How long the other jobs take, in words, if they take as long as those that ended.
+    """Estimate in words how long the other jobs take, from the jobs that have ended.
 
     Args:
         elapsed: Seconds since the first job started.
-        done: How many jobs ended, at least one.
-        count: How many jobs there are.
+        done: Number of jobs that have ended, at least one.
+        count: Number of jobs in total.
 
     Returns:
         Words after a line of progress; none after the last job.
@@ -169,7 +170,7 @@ def time_left(elapsed: float, done: int, count: int) -> str:
 
 def _append(store: RecordStore, record: Made, origin: Mapping[str, Any] | None) -> None:
     """Append a record, then remove its spent files."""
-    if record.key not in store.keys:  # else an attempt recorded it before its machine was lost
+    if record.key not in store.keys:  # otherwise an attempt recorded it before its machine was lost
         if record.key.method in FILES:
             file = FILES[record.key.method]
             origin = {**(provenance() if origin is None else origin), "method": file.origin}

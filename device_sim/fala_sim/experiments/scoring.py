@@ -18,18 +18,19 @@ from fala_sim.prepare.measured import LogitArray
 def outcome(
     situation: Situation, scores: Scores, logits: LogitArray, *, words: bool = False
 ) -> dict[str, Any]:
-    """Figures and flips of a replacement.
+    """Return figures and flips of a replacement.
 
     Args:
-        situation: Its user's test examples are scored.
+        situation: The situation of the user, whose test examples are scored.
         scores: The model after the replacement.
-        logits: The model's, of the test examples, shape (n, C).
-        words: Whether the model has words; true of a device. Flips are then counted from the
-            vendor's model with words, and ``device`` are those from the device's old model.
+        logits: The model's logits of the test examples, shape (n, C).
+        words: Whether the model has lexical features, as a device has. Flips are then counted from
+            the vendor's model with lexical features, and ``device`` has the flips from the device's
+            old model.
 
     Returns:
-        ``scores`` and ``flips``. A device also has ``report``, and ``vendor``, the
-        figures of the shipped release's vendor model. Only classes have flips.
+        ``scores`` and ``flips``. A device also has ``report``, and ``vendor``, the figures of the
+        shipped release's vendor model. Only classes have flips.
     """
     test = situation.user.test
     vendor = (shipped_scores if words else vendor_scores)(situation)(test)
@@ -47,14 +48,14 @@ def outcome(
 
 
 def truth(situation: Situation) -> dict[str, Any]:
-    """Fields of a record about a user's test examples, so that logits can be blended later.
+    """Return fields of a record about a user's test examples, for later blends of logits.
 
     Args:
-        situation: The user's.
+        situation: The situation of the user.
 
     Returns:
-        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers;
-        for tags, lists of 0 and 1.
+        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers; for
+        tags, lists of 0 and 1.
     """
     head, labels = situation.new.head, situation.user.test_labels
     if situation.exclusive:
@@ -68,7 +69,7 @@ def truth(situation: Situation) -> dict[str, Any]:
 
 
 def rounded_logits(logits: LogitArray) -> list[Any]:
-    """Logits as a record stores them: n numbers, or n lists of C."""
+    """Return logits as a record stores them: n numbers, or n lists of C."""
     values: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
     return values
 

@@ -25,11 +25,11 @@ def search(key: RecordKey, path: Path) -> Records:
         logits = scores(subject.user.test)
         figures = scores_of(situation, logits)
         results.append({"settings": settings, "scores": figures, "logits": rounded_logits(logits)})
-    # For the choice of a blend's weights.
+    # The logits are recorded for the choice of a blend's weights.
     words = Words().fit(situation, {})(subject.user.test)
     content = {"title": method.title, "tried": results, "words_logits": rounded_logits(words)}
     yield Made(key, subject.about() | content | truth(situation))
 
 
-#: Chooses the settings of whole replacements.
+#: The search that chooses the settings of whole replacements.
 SEARCH = Experiment("search", search, divisions=validated)

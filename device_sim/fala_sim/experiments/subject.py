@@ -20,7 +20,7 @@ class Subject:
     Attributes:
         prepared: The prepared division.
         user: The user.
-        seed: Of every random choice.
+        seed: Seed of every random choice.
     """
 
     prepared: PreparedReleases
@@ -29,17 +29,17 @@ class Subject:
 
     @classmethod
     def of(cls, key: RecordKey, path: Path) -> Subject:
-        """The user of a key, in a division of ``prepare_releases``."""
+        """Return the user of a key, in a division of ``prepare_releases``."""
         prepared = load_prepared(path)
         user = next(user for user in prepared.division.users if user.name == key.user)
         return cls(prepared, user, key.seed)
 
     def situation(self, *, cached: bool) -> Situation:
-        """The moment at which the new backbone arrives.
+        """Return the situation in which the new backbone arrives.
 
         Args:
-            cached: Whether new embeddings come from the cache, where cost is not measured. Else the
-                new backbone runs, as on a device.
+            cached: Whether new embeddings come from the cache, for runs that do not measure cost.
+                Otherwise the new backbone runs, as on a device.
         """
         prepared, new = self.prepared, self.prepared.new
         return Situation(
@@ -56,7 +56,7 @@ class Subject:
         )
 
     def about(self) -> dict[str, Any]:
-        """Fields of every record about the user and the data."""
+        """Return the fields of every record about the user and the data."""
         return {
             "task": self.prepared.division.task,
             "old": self.prepared.old.name,

@@ -1,4 +1,4 @@
-"""Trainings of a backbone on public rows, shared by the experiments that train one."""
+"""Trainings of a backbone on public rows, shared by the experiments that train a backbone."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def training_job(
     keys: Sequence[RecordKey] = (),
     last: RecordKey | None = None,
 ) -> Job:
-    """A training, or a job on a trained model.
+    """Return the job of a training, or a job on a trained model.
 
     Args:
-        store: The run's records.
-        key: Names the job; the key of its record if there are no ``keys``.
-        job: The job; with ``keys``, its argument ``done`` gets the recorded ones.
+        store: Records of the run.
+        key: Name of the job; it is the key of its record if there are no ``keys``.
+        job: The job; with ``keys``, its argument ``done`` gets the recorded keys.
         folders: The model's folder, and the job's work folder.
-        keys: Of its records, if there are several.
-        last: Of its last record, which marks it as done; without it, all ``keys`` do.
+        keys: Keys of its records, if there are several.
+        last: Key of its last record, which marks it as done; without it, all ``keys`` do.
     """
     model, folder = folders
     needed = [last] if last is not None else list(keys) or [key]
@@ -63,15 +63,15 @@ def training_job(
 
 
 def folder_name(key: RecordKey) -> str:
-    """The name of a key's training folder, in the folder of its data set."""
+    """Return the name of a key's training folder, in the folder of its data set."""
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
 
 
 def training_head(bundle: Bundle) -> Head:
-    """The head of a trained bundle.
+    """Return the head of a trained bundle.
 
     Raises:
-        DataError: It has no head.
+        DataError: The bundle has no head.
     """
     head = bundle.head()
     if head is None:
@@ -80,6 +80,6 @@ def training_head(bundle: Bundle) -> Head:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The rows of a prepared file."""
+    """Return the rows of a prepared file."""
     with path.open("rb") as lines:
         return read_rows(lines)

@@ -1,1 +1,1 @@
-"""``fala-replace``, its sample data and releases, and the demo."""
+"""The command ``fala-replace``, its sample data and releases, and the demo."""

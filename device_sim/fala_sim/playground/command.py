@@ -28,7 +28,7 @@ from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
 from fala_sim.playground.sample import sample_rows
 from fala_sim.playground.walk import conclusion, prepare_sides
 
-# With the mark at the start click does not rewrap the lines.
+# With this mark at the start, click does not rewrap the lines.
 _EXAMPLES = """\b
 Examples:
   fala-replace --old glove --new bert
@@ -56,10 +56,10 @@ class WalkOptions:
         columns: The columns of --data.
         rating: The labels of --data are numbers in this range, from the first to the second
             (default: the range of the release's head, if it is for ratings).
-        positive: The label whose F1 is shown (default: yes of no and yes, 1 of 0 and 1, true of
-            false and true, and the like; of other labels macro-F1, the mean over the labels).
-        device: Replace on this device folder, in place of simulated ones.
-        refine: With --device: continue its last replacement, in place of --new.
+        positive: The label whose F1 is shown (default: the conventional positive label, such as
+            yes, 1 or true; for other labels macro-F1, the mean over the labels).
+        device: Replace on this device folder instead of simulated devices.
+        refine: With --device: continue its last replacement instead of --new.
         trust: With --device: the vendor's key, whose signature must be beside --new.
         allow_older: With --device: accept a version below an earlier one of the device.
         budget: Forward passes through the new backbone per user (default: 100, or 20 over a
@@ -69,7 +69,7 @@ class WalkOptions:
         seed: Seed of the built-in sample, and of the division of --data without splits.
 
     Raises:
-        UsageError: Two of them exclude each other.
+        UsageError: Two of the options exclude each other.
     """
 
     old: BackboneName = None
@@ -178,7 +178,7 @@ def _walk(options: WalkOptions, as_json: bool) -> None:
         )
     positive = _positive(options.positive, rows)
     left_out = _left_out(rows, users)
-    # Before the fit, which takes minutes for many classes.
+    # This is checked before the fit, which takes minutes for many classes.
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     for bundle in (old_bundle, new_bundle):
@@ -224,7 +224,7 @@ def _walk(options: WalkOptions, as_json: bool) -> None:
 
 
 def _positive(chosen: str | None, rows: Rows) -> HeadLabel | None:
-    """The label whose F1 is shown; None for macro-F1, and for ratings."""
+    """Return the label whose F1 is shown, or None for macro-F1 and for ratings."""
     if chosen is None:
         return natural_positive(rows.labels) if rows.link == LABELS else None
     find = finder(rows.labels)
@@ -239,7 +239,7 @@ def _positive(chosen: str | None, rows: Rows) -> HeadLabel | None:
 
 
 def _left_out(rows: Rows, users: Sequence[str]) -> dict[str, int]:
-    """How many rows are left out, by reason."""
+    """Return how many rows are left out, by reason."""
     others = [rows.users[user] for user in rows.users if user not in users]
     count = sum(len(user.train) + len(user.test) for user in others)
     return {**rows.left_out, **({"of users beyond --users": count} if count else {})}
@@ -270,7 +270,7 @@ def _replace_on_device(options: WalkOptions, path: Path, as_json: bool) -> None:
 
 
 def _interrupted(device: Device, path: Path, *, changed: bool) -> str:
-    """The state of an interrupted device, and how to resume."""
+    """Describe the state of an interrupted device, and how to resume."""
     if not changed:
         return f"{path}: the active model is unchanged"
     return (
@@ -280,12 +280,12 @@ def _interrupted(device: Device, path: Path, *, changed: bool) -> str:
 
 
 def _backbone(name: str) -> Bundle:
-    """A built-in backbone, or a bundle's file."""
+    """Return a built-in backbone, or the bundle in a file."""
     return built_in(name) if name in BUILT_IN else Bundle.open(_release(name))
 
 
 def _release(name: str) -> Path:
-    """The file of a sample release, or of a bundle."""
+    """Return the file of a sample release, or of a bundle."""
     if name in BUILT_IN:
         return sample_release(name)
     if Path(name).is_file():

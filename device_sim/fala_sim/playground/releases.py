@@ -1,4 +1,4 @@
-"""The sample releases of the package, for the demo, the examples and the laboratory."""
+"""The sample releases of the package, for the demo, the examples and the benchmarks."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _RELEASE_DETAILS = frozenset({"head", "bridges", "probes"})
 
 
 def sample_release(name: str) -> Path:
-    """A release to try FaLA with: a head of the labels 0 and 1, with weights of words.
+    """Return a release to try FaLA with: a head of the labels 0 and 1, with lexical features.
 
-    The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)? It is not
-    for shipping: an app passes its own encoder and labels to ``Device.create``, or a release that
-    was made for its labels.
+    The task is that of the built-in synthetic sample: is a post unwelcome (1) or not (0)? The
+    release is not for shipping: an app passes its own encoder and labels to ``Device.create``, or a
+    release that was made for its labels.
 
     Args:
         name: ``"glove"``, word vectors; or ``"bert"``, a small transformer, with a bridge from
             ``"glove"``.
 
     Returns:
-        The release's file, for ``Device.create`` and ``Device.replace``. It is part of the
-        package: copy it before you change it.
+        The release's file, for ``Device.create`` and ``Device.replace``. It is part of the package,
+        so copy it before you change it.
 
     Raises:
-        DataError: There is no sample release of that name.
+        DataError: There is no sample release with this name.
 
     Examples:
         >>> fala_sim.sample_release("bert").name
@@ -48,22 +48,22 @@ def sample_release(name: str) -> Path:
 
 
 def built_in(name: str) -> Bundle:
-    """The backbone of a sample release, without its head, its words and its bridges.
+    """Return the backbone of a sample release, without its head, its n-grams and its bridges.
 
     Args:
-        name: See ``sample_release``.
+        name: Name of the release; see ``sample_release``.
 
     Returns:
         A bundle that is held in memory.
 
     Raises:
-        DataError: There is no sample release of that name.
+        DataError: There is no sample release with this name.
     """
     return backbone_alone(Bundle.open(sample_release(name), hold=True))
 
 
 def backbone_alone(release: Bundle) -> Bundle:
-    """The backbone of a release that is held in memory; see ``built_in``."""
+    """Return the backbone of a release that is held in memory; see ``built_in``."""
     manifest = replace(
         release.manifest,
         task=None,

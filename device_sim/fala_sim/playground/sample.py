@@ -1,11 +1,11 @@
-"""The synthetic sample of ``fala-replace``, and invented readers for the laboratory's fleets.
+"""The synthetic sample of ``fala-replace``, and invented readers for the benchmarks' fleets.
 
 Posts and labels are synthetic. Templates make short posts on ten topics in ten tones, and invented
-readers label unwelcome posts with 1. All readers dislike hostile posts. In addition each reader has
-a personal taste in topics, advertising, coarse words or grumbling. Some readers are close to the
-average: personalization cannot help them, and must not harm them.
+readers label unwelcome posts with 1. All readers dislike hostile posts. In addition, each reader
+has a personal taste in topics, advertising, coarse words or grumbling. Some readers are close to
+the average: personalization cannot help them, and must not harm them.
 
-The sample shows that the whole walk works. It does not show the quality on real people.
+The sample shows that all steps work. It does not show the quality for real people.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Post:
     """A post, with its properties.
 
     Attributes:
-        text: Its text.
-        topic: Its topic.
-        tone: Its tone.
+        text: The text of the post.
+        topic: Name of its topic.
+        tone: Name of its tone.
         coarse: Whether it has a coarse word.
     """
 
@@ -59,7 +59,7 @@ class SampleReader:
     """The taste of one reader, relative to the average reader.
 
     Attributes:
-        hostility: Weight of the average reader's dislike of a tone (1: as the average).
+        hostility: Weight of the average reader's dislike of a tone (1 for the average reader).
         topics: Extra dislike by topic; negative for a topic that the reader likes.
         tones: Extra dislike by tone.
         coarse: Extra dislike of coarse words.
@@ -73,7 +73,7 @@ class SampleReader:
     share: float
 
     def judge(self, posts: list[Post], rng: random.Random) -> list[int]:
-        """Label posts: 1 for the share that this reader dislikes most, with noise."""
+        """Label posts with noise: 1 for the share that this reader dislikes most."""
         dislike = [
             self.hostility * _WORDS["tones"][post.tone]["unwelcome"]
             + self.tones.get(post.tone, 0.0)
@@ -147,7 +147,7 @@ def _post(rng: random.Random) -> Post:
 
 
 def new_posts(count: int, rng: random.Random, used: set[str]) -> list[Post]:
-    """Draw posts with new texts, so that the texts of a test split are in no other."""
+    """Draw posts with new texts, so that the texts of a test split are in no other split."""
     posts: list[Post] = []
     while len(posts) < count:
         post = _post(rng)
@@ -167,7 +167,7 @@ def _rows(
 
 
 def sample_posts() -> tuple[list[str], list[int]]:
-    """Twenty posts and the labels of a reader who mutes politics (1: muted; ten posts)."""
+    """Return twenty posts, with the labels of a reader who mutes politics (1: muted; ten posts)."""
     muted, read = _WORDS["reader"]["muted"], _WORDS["reader"]["read"]
     return [*muted, *read], [1] * len(muted) + [0] * len(read)
 
@@ -178,8 +178,8 @@ def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
     The first users of a larger sample are those of a smaller one with the same seed.
 
     Args:
-        users: How many users, 1 to 50. Every fifth, from the third on, is near the average.
-        seed: The same seed gives the same rows, on every machine and in every process.
+        users: Number of users, 1 to 50. Every fifth user, from the third on, is near the average.
+        seed: Seed; the same seed gives the same rows, on every machine and in every process.
 
     Returns:
         2,000 public rows of 40 other readers, and 400 train and 170 test rows for each user, all
@@ -191,7 +191,8 @@ def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
     if not 1 <= users <= USERS_LIMIT:
         raise DataError(f"the built-in sample has 1 to {USERS_LIMIT} users, not {users}")
     used: set[str] = set()
-    # Seeded by text: random.Random hashes it itself, independent of PYTHONHASHSEED.
+    # The generator is seeded with text, which random.Random hashes itself, independent of
+    # PYTHONHASHSEED.
     rng = random.Random(f"fala sample, public, {seed}")
     rows: list[Row] = []
     for number in range(PUBLIC_READERS):

@@ -19,7 +19,7 @@ _TITLES = {
     "positive_flips": "wrong before, right now (%)", "cross_entropy": "log loss", "auc": "AUC",
     "f1": "F1", "macro_f1": "macro-F1", "rmse": "RMSE", "rank_correlation": "rank correlation",
 }  # fmt: skip
-#: Figures in percent.
+#: Figures that are shown in percent.
 _PERCENT = ("error_rate", "negative_flips", "positive_flips")
 _MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
 
@@ -45,7 +45,7 @@ correlation: Spearman's, of values and ratings."""
 def heading(
     old: Side, new: Side, rows: Rows, users: int, budget: Budget, left_out: Mapping[str, int]
 ) -> str:
-    """A walk's settings, before it starts."""
+    """Return the settings of a simulation, which are printed before it starts."""
     origin = f"fitted on {counted(len(rows.public), 'public row')}"
     passes = budget.passes(new.bridged)
     heads = [f"{side.name} {'its own' if side.has_head else origin}" for side in (old, new)]
@@ -60,11 +60,11 @@ def heading(
 
 
 def walk_table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -> str:
-    """The figures of a walk's users, their means, and a legend.
+    """Return a table of the users' figures, their means, and a legend.
 
     Args:
         users: Results of ``run_user``.
-        positive: The label whose F1 it is; None of macro-F1.
+        positive: The label whose F1 is shown; None for macro-F1.
     """
     width = max(6, *(len(user["user"]) for user in users))
     metrics = [metric for metric in _TITLES if metric in users[0]]
@@ -103,7 +103,7 @@ def walk_table(users: Sequence[Mapping[str, Any]], positive: HeadLabel | None) -
 
 
 def summary(report: Report) -> str:
-    """The result of a replacement, or of its refinement."""
+    """Return the result of a replacement, or of its refinement, in words."""
     title = f"{report.old} -> {report.new}" if report.replaced else report.new
     counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
@@ -151,7 +151,7 @@ def _figures(values: Mapping[str, float | None], metric: str) -> str:
 
 
 def _change(users: Sequence[Mapping[str, Any]], metric: str) -> str:
-    """A figure of the new personal model minus that of the old one, in the mean over users."""
+    """Return a figure of the new personal model minus the old one's, as a mean over users."""
     gains = changes(users, metric, "old_personal")
     if not gains:
         return "-"
@@ -168,7 +168,7 @@ def _figure(value: float | None, width: int, digits: int = 3) -> str:
 
 
 def _conclusion(result: Mapping[str, Any]) -> str:
-    """One line: whether the new personal model is better than the vendor's and than the old."""
+    """Return a line that says whether the new personal model is better than the other two."""
     is_rate = result["figure"] == "error_rate"
     digits, unit = (1, " %") if is_rate else (3, "")
     models = {

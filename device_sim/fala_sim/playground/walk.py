@@ -1,7 +1,7 @@
-"""The walk of ``fala-replace``: simulates a vendor and the users' devices.
+"""The simulation of ``fala-replace``: a vendor and the users' devices.
 
 The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user is
-played as a device; see ``fala_export.people.simulate``.
+simulated as a device; see ``fala_export.people.simulate``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fala_export.people.interval import interval
 from fala_export.people.simulate import Side, fits
 from fala_export.rows.table import Rows
 
-#: Texts that are encoded between two steps of progress.
+#: Number of texts that are encoded between two steps of progress.
 CHUNK = 256
 
 
@@ -39,19 +39,20 @@ def prepare_sides(
     folder: Path,
     show: Show,
 ) -> tuple[Side, Side]:
-    """Make two releases of two bundles, with a bridge from the old one in the new one.
+    """Make two releases from two bundles, with a bridge from the old one in the new one.
 
-    A bundle's head is used if it is for these labels. Else a head is fitted on the public rows, and
-    scales are chosen for it, if there are enough public annotators. The bundle's bridge from the
-    old backbone is used; else one is learned on the public texts, never on a user's.
+    A bundle's head is used if it is for these labels. Otherwise a head is fitted on the public
+    rows, and prior variances are chosen for it if there are enough public annotators. The bundle's
+    bridge from the old backbone is used; otherwise one is learned on the public texts, never on a
+    user's.
 
     Args:
-        old: A backbone, or a release.
-        new: The same.
+        old: The old backbone, or a release with it.
+        new: The new backbone, or a release with it.
         rows: The data.
         users: The simulated users.
         folder: Folder for a release that is not one of the two files.
-        show: Shows progress.
+        show: Function that shows progress.
 
     Raises:
         FalaError: A bundle or the rows cannot be used.
@@ -111,7 +112,7 @@ def _side(
         **kind_of(rows.link),
     )  # fmt: skip
     head, joint = fit_joint_head(public_rows)
-    # The penalties serve the heads that leave documents out, too.
+    # The penalties are also used for the heads that leave documents out.
     details = {"head": f"fitted on {rows.source}", "training": {"words": joint.details()}}
     write_release(release, bundle, head, details)
     scales = _add_scales(release, head, fitted, embeddings, show)
@@ -121,7 +122,7 @@ def _side(
 def _add_scales(
     release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
 ) -> str:
-    """Learn scales, and write the release again with them; returns a description."""
+    """Learn prior variances, and write the release again with them; return a description."""
     if reason := few_annotators(rows):
         return f"the SDK's: {reason}"
     bundle = Bundle.open(release)
@@ -140,8 +141,8 @@ def changes(users: Sequence[Mapping[str, Any]], figure: str, model: str) -> list
 
     Args:
         users: Results of ``run_user``.
-        figure: The figure's name.
-        model: The other model's.
+        figure: Name of the figure.
+        model: Name of the other model.
     """
     pairs = ((user[figure]["fala"], user[figure][model]) for user in users)
     return [new - old for new, old in pairs if new is not None and old is not None]
@@ -154,11 +155,11 @@ def conclusion(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         users: Results of ``run_user``.
 
     Returns:
-        ``figure``, ``"error_rate"`` or ``"rmse"``, of which less is better; its mean ``fala``
-        over the users; and for ``new_global`` and ``old_personal`` its mean ``value``, the mean
-        ``difference`` of the new personal model from it with Student's 95 % ``interval`` over the
-        users (None of fewer than three), and the ``verdict``: ``"better"`` or ``"worse"``, if the
-        interval does not have 0, else ``"not known"``.
+        ``figure``, ``"error_rate"`` or ``"rmse"``, both of which are better if lower; its mean
+        ``fala`` over the users; and for ``new_global`` and ``old_personal`` its mean ``value``, the
+        mean ``difference`` of the new personal model from it with Student's 95 % ``interval`` over
+        the users (None for fewer than three users), and the ``verdict``: ``"better"`` or
+        ``"worse"`` if the interval does not contain 0, else ``"not known"``.
     """
     figure = next(figure for figure in ("error_rate", "rmse") if figure in users[0])
 

@@ -1,4 +1,4 @@
-"""One user's rows of the paper's Tables 3 to 7."""
+"""Jobs for one user's rows of the paper's Tables 3 to 7."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from studies.ablation.variants import ablations, variants
 def ablation(
     key: RecordKey, path: Path, settings: MethodSettings, done: frozenset[RecordKey]
 ) -> Records:
-    """Every variant of one user."""
+    """Fit every variant for one user."""
     subject = Subject.of(key, path)
     situation = subject.situation(cached=True)
     for variant, scores, extra in ablations(situation, settings):
@@ -44,5 +44,5 @@ EXPERIMENTS = (
 
 
 def run(plan: PeoplePlan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the variants of a plan's people that are not recorded; see ``Family.run``."""
+    """Run the missing variants of a plan's people; see ``Family.run``."""
     return people.run(plan, EXPERIMENTS, engine, log)

@@ -15,7 +15,8 @@ from fala.model.losses import Floats
 from fala.solver.gaussian import LOGIT_WEIGHT
 from fala_sim.methods.matrix import Matrix
 
-#: Folds, and values of lambda times the features' mean squared length, of ``fit_left_out``.
+#: Number of folds, and values of lambda times the features' mean squared length, of
+#: ``fit_left_out``.
 FOLDS, GRID = 5, np.logspace(-4, 2, 13)
 
 
@@ -31,7 +32,7 @@ def fit_objective(
         shares: y, class shares (n, C); None leaves the second term out.
         lambda_: The penalty, above 0.
     """
-    from scipy.optimize import minimize  # slow to load
+    from scipy.optimize import minimize  # imported late, because it is slow to load
 
     if shares is None and logits is not None:
         return Matrix.solved(head, inputs, logits, lambda_)
@@ -70,10 +71,10 @@ def fit_left_out(head: Head, inputs: Vectors, shares: Floats, seed: int) -> Matr
     """Fit labels alone, with the penalty that predicts left-out folds best.
 
     Args:
-        head: See ``fit_objective``.
-        inputs: The same, of n examples.
-        shares: The same.
-        seed: Of the folds.
+        head: The vendor's head; see ``fit_objective``.
+        inputs: x of n examples, shape (n, d).
+        shares: y, class shares (n, C).
+        seed: Seed of the folds.
     """
     n = len(inputs)
     length = float(np.mean(np.sum(head.features(inputs) ** 2, axis=2))) or 1.0
@@ -89,5 +90,5 @@ def fit_left_out(head: Head, inputs: Vectors, shares: Floats, seed: int) -> Matr
             total += float(head.link.losses(shares[held], z).sum())
         return total
 
-    # Of several equal ones the strongest penalty.
+    # If several penalties are equally good, the strongest one is used.
     return fit_objective(head, inputs, None, shares, min(GRID[::-1] * length, key=left_out))

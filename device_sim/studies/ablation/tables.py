@@ -35,13 +35,13 @@ _MODELS = {
     "fala": "FaLA (paper), with global training",
 }
 
-#: The paper's data by our tasks.
+#: The paper's data, by our tasks.
 _TASKS = {"matching": "NR (MIND)", "classification": "HS (Wikipedia Detox)"}
 #: Table 5's metric, and Table 6's.
 _METRIC_5 = {"matching": "auc", "classification": "accuracy"}
 _METRIC_6 = {"matching": "auc", "classification": "f1"}
 
-#: Users with a column in Table 7, as in the paper.
+#: Number of users with a column in Table 7, as in the paper.
 _USERS = 5
 
 
@@ -55,7 +55,7 @@ _USERS = 5
     ),
 )
 def table_3(records: pd.DataFrame) -> Table:
-    """The old backbone, global and personal."""
+    """Show the old backbone, global and personal."""
     runs = _ablations(records, "3")
     rows: list[TableRow] = []
     for setting, setting_runs in by_setting(runs):
@@ -92,7 +92,7 @@ def table_3(records: pd.DataFrame) -> Table:
     caption=(f"The paper's FaLA, initialized in five ways. {_MEANS} {paper.DIFFERENCE}"),
 )
 def table_4(records: pd.DataFrame) -> Table:
-    """Ways to initialize the personal matrix."""
+    """Compare ways to initialize the personal matrix."""
     runs = _ablations(records, "4")
     rows: list[TableRow] = [
         {
@@ -120,9 +120,10 @@ def table_4(records: pd.DataFrame) -> Table:
     ),
 )
 def table_5(records: pd.DataFrame) -> Table:
-    """Objective terms by lambda."""
+    """Compare objective terms by lambda."""
     runs = _ablations(records, "5")
-    # Objective and lambda: "mse+ce-0.0001"; lambda may be written with an exponent.
+    # The variant names objective and lambda, "mse+ce-0.0001"; lambda may be written with an
+    # exponent.
     parts = runs["part"].str.split("-", n=1, expand=True)
     runs = runs.assign(objective=parts[0], strength=parts[1].astype(float))
     rows: list[TableRow] = []
@@ -163,7 +164,7 @@ def table_5(records: pd.DataFrame) -> Table:
     ),
 )
 def table_6(records: pd.DataFrame) -> Table:
-    """Models without global training, beside FaLA with it."""
+    """Compare models without global training with FaLA, which has it."""
     runs = _ablations(records, "6")
     rows: list[TableRow] = [
         {
@@ -204,7 +205,7 @@ def table_6(records: pd.DataFrame) -> Table:
     ),
 )
 def table_7(records: pd.DataFrame) -> Table:
-    """Clusters by user and top k."""
+    """Show the number of clusters by user and top k."""
     runs = _ablations(records, "7")
     runs = runs.assign(top_k=runs["part"].astype(int))
     columns = [f"user {number}" for number in range(1, _USERS + 1)]
@@ -241,7 +242,7 @@ def table_7(records: pd.DataFrame) -> Table:
 
 
 def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:
-    """A table's ablations; ``part`` is their variant without the table's name."""
+    """Return a table's ablations; ``part`` is their variant without the table's name."""
     runs = of(records, "ablation")
     names = runs["variant"].str.partition("-")
     runs = runs.assign(part=names[2])[names[0] == f"table{number}"]
@@ -254,5 +255,5 @@ def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:
 
 
 def _as_integer(count: float) -> Cell:
-    """A count as a whole number; a mean over seeds stays as it is."""
+    """Return a count as a whole number; a mean over seeds stays as it is."""
     return int(count) if count.is_integer() else count

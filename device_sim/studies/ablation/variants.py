@@ -22,7 +22,7 @@ from fala_sim.methods.method import MethodSettings, Scores
 from fala_sim.methods.situation import Situation
 from studies.ablation.objectives import fit_left_out, fit_objective
 
-#: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.
+#: Table 4: numbers of examples of k-means and of FaLA-K, the paper's best for BERT.
 EXAMPLES = 50
 #: Table 5.
 OBJECTIVES = ("ce", "mse", "mse+ce")
@@ -30,8 +30,8 @@ LAMBDAS = ("0.0001", "0.001", "0.01", "0.1", "0")
 #: Table 7.
 TOP_K = (10, 50, 100, 250)
 
-# Replaces Table 5's lambda of 0, as a multiple of the features' mean squared length: with fewer
-# than d examples, equation 1 has no unique solution without a penalty.
+# This value replaces Table 5's lambda of 0, as a multiple of the features' mean squared length.
+# With fewer than d examples, equation 1 has no unique solution without a penalty.
 _LIMIT = 1e-8
 
 _STARTS = ("random", "full", "kmeans", "fala-k", "fala")
@@ -40,7 +40,7 @@ Variant = tuple[str, Scores, dict[str, Any]]
 
 
 def variants() -> list[str]:
-    """The names of all rows, in the order of ``ablations``."""
+    """Return the names of all rows, in the order of ``ablations``."""
     return [
         "table3-old-global",
         "table3-old-personal",
@@ -53,21 +53,21 @@ def variants() -> list[str]:
 
 
 def ablations(situation: Situation, settings: MethodSettings) -> Iterator[Variant]:
-    """All rows of one user.
+    """Yield all rows of one user.
 
     Each start of the matrix (Table 4) and each objective (Table 5) is followed by the same gradient
-    tuning as in ``fala-paper``. The paper's figures show that Table 5 is tuned, too: its figure for
+    tuning as in ``fala-paper``. The paper's figures show that Table 5 is also tuned: its figure for
     news, BERT, MSE and lambda 0.0001 is that of FaLA in Tables 2 and 4.
 
     A user without examples has the vendor's model in every row of the new backbone.
 
     Args:
-        situation: The user's.
-        settings: Those chosen for ``fala-paper``.
+        situation: The situation of the user.
+        settings: Settings chosen for ``fala-paper``.
 
     Yields:
         A variant's name, its scores, and more fields of its record: ``clusters`` if there are any,
-        and ``examples``, how many the matrix was solved on.
+        and ``examples``, the number of examples on which the matrix was solved.
     """
     old = situation.old
     yield "table3-old-global", ModelScores(old, old.head.vendor_model()), {}
@@ -86,10 +86,10 @@ class _User:
     """A user's train examples on the new backbone.
 
     Attributes:
-        situation: The user's.
-        settings: Those chosen for ``fala-paper``.
-        inputs: Of the train examples, shape (n, D).
-        chosen: Positions of the examples that FaLA solves on.
+        situation: The situation of the user.
+        settings: Settings chosen for ``fala-paper``.
+        inputs: Inputs of the train examples, shape (n, D).
+        chosen: Positions of the examples on which FaLA solves.
     """
 
     situation: Situation
@@ -99,17 +99,17 @@ class _User:
 
     @classmethod
     def of(cls, situation: Situation, settings: MethodSettings) -> _User:
-        """The user with the representatives for the settings."""
+        """Return the user with the representatives for the settings."""
         inputs = situation.new.inputs(situation.user.train)
         chosen = medoids(situation, inputs, int(settings["top_k"]))
         return cls(situation, settings, inputs, chosen)
 
     def starts(self) -> Iterator[Variant]:
-        """Table 4: starts of the matrix."""
+        """Yield the rows of Table 4: starts of the matrix."""
         random = np.random.default_rng(self.situation.seed)
         head, n = self.situation.new.head, len(self.inputs)
-        # Uniform in [0, 1), as torch.rand; the paper does not specify it. Random signs would leave
-        # nothing of the vendor's head.
+        # The numbers are uniform in [0, 1), as with torch.rand, because the paper does not specify
+        # them. Random signs would leave nothing of the vendor's head.
         theta = random.random(head.weight.shape)
         yield "table4-random", self._tuned(Matrix(head, theta, head.bias)), {"examples": 0}
 
@@ -128,9 +128,9 @@ class _User:
             yield f"table4-{name}", scores, extra | clusters
 
     def objectives(self) -> Iterator[Variant]:
-        """Table 5: the objective by lambda, from theta0 = 0 with the vendor's b.
+        """Yield the rows of Table 5: the objective by lambda, from theta0 = 0 with the vendor's b.
 
-        All use the same representatives.
+        All rows use the same representatives.
         """
         situation, chosen, head = self.situation, self.chosen, self.situation.new.head
         examples = [situation.user.train[index] for index in chosen.tolist()]
@@ -151,16 +151,16 @@ class _User:
                 yield f"table5-{objective}-{name}", self._tuned(start), counts
 
     def without_the_vendor(self) -> Iterator[Variant]:
-        """Table 6: no global training, against FaLA.
+        """Yield the rows of Table 6: no global training, compared with FaLA.
 
-        The paper fine-tunes a backbone without task data. Here a head is fitted on the user's
-        labels with a frozen backbone: logistic, with a ridge to zero and its penalty by left-out
-        folds. b is the log-odds of the user's labels, and a matcher averages the history,
-        since weights, bias and attention would be the vendor's.
+        The paper fine-tunes a backbone without task data. Here a logistic head is fitted on the
+        user's labels with a frozen backbone, with a ridge to zero whose penalty is chosen by
+        left-out folds. b is the log-odds of the user's labels, and a matcher averages the history,
+        because weights, bias and attention would otherwise be the vendor's.
         """
         new = self.situation.new
         shares = self.situation.label_shares()
-        # Half an example more of each label, so that no odds are 0.
+        # Half an example is added to each label, so that no odds are 0.
         counts = shares.sum(axis=0) + 0.5
         if len(counts) == 1:
             counts = counts / (len(shares) + 1 - counts)
@@ -173,14 +173,14 @@ class _User:
         yield "table6-fala", scores, extra | {"clusters": len(self.chosen)}
 
     def neighbours(self) -> Iterator[Variant]:
-        """Table 7: a user's number of clusters, by top k."""
+        """Yield the rows of Table 7: a user's number of clusters, by top k."""
         for top_k in TOP_K:
             chosen = medoids(self.situation, self.inputs, top_k)
             scores, extra = self._solved(chosen)
             yield f"table7-{top_k}", scores, extra | {"clusters": len(chosen)}
 
     def _solved(self, chosen: NDArray[np.int64]) -> tuple[Scores, dict[str, Any]]:
-        """Equation 1 on some examples, then the tuning."""
+        """Solve equation 1 on some examples, then tune."""
         start = solve(self.situation, self.inputs, chosen, float(self.settings["lambda"]))
         return self._tuned(start), {"examples": len(chosen)}
 
@@ -191,14 +191,14 @@ class _User:
 
 
 def select_by_means(inputs: Vectors, count: int, seed: int) -> NDArray[np.int64]:
-    """Choose min(count, n) examples, shape (count,): of each cluster of k-means the medoid first.
+    """Choose min(count, n) examples, shape (count,), starting with each k-means cluster's medoid.
 
     Args:
-        inputs: One row an example, (n, dim); only directions matter.
-        count: How many.
-        seed: Of every draw.
+        inputs: One row per example, (n, dim); only directions matter.
+        count: Number of examples.
+        seed: Seed of every draw.
     """
-    from sklearn.cluster import KMeans  # slow to load
+    from sklearn.cluster import KMeans  # imported late, because it is slow to load
 
     if count >= len(inputs):
         return np.arange(len(inputs))
@@ -209,7 +209,7 @@ def select_by_means(inputs: Vectors, count: int, seed: int) -> NDArray[np.int64]
 
 
 def _filled(chosen: NDArray[np.int64], n: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """The first 50 medoids, filled up to 50 with random other examples."""
+    """Return the first 50 medoids, filled up to 50 with random other examples."""
     first = chosen[:EXAMPLES]
     rest = np.setdiff1d(np.arange(n), first)
     drawn = random.choice(rest, min(len(rest), EXAMPLES - len(first)), replace=False)

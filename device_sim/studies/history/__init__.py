@@ -1,4 +1,5 @@
 """What does a history of releases cost?
 
-Successive releases of a vendor on one user's device. See ``README.md`` for the answer.
+The study takes one user's device through successive releases of a vendor. See ``README.md`` for the
+answer.
 """

@@ -1,4 +1,4 @@
-"""One user's device through a vendor's releases, while labels arrive."""
+"""Jobs for one user's device through a vendor's releases, while labels arrive."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ PASSES = {"0": 0, "20": 20, "all": sys.maxsize}
 def history(
     key: RecordKey, path: Path, through: Sequence[Path], done: frozenset[RecordKey]
 ) -> Records:
-    """A device that goes through all releases, and for comparison one that begins at each.
+    """Run a device through all releases, and for comparison a device that begins at each release.
 
     A part of the user's labels is learned before each release. Devices are compared with the same
     labels.
 
     Args:
-        key: Of the records, without their variant.
+        key: Key of the records, without their variant.
         path: The division prepared with the first release as ``old``.
         through: The division prepared with each next release as ``new``, with bridges from all
             earlier ones.
@@ -66,12 +66,12 @@ class _Life:
     releases: Sequence[MeasuredRelease]
 
     def begun(self, first: int, last: int, passes: int = 0) -> dict[str, float | None]:
-        """Figures of a device that begins at one release and goes directly to another.
+        """Return the figures of a device that begins at one release and goes directly to another.
 
         Args:
             first: Number of the first release; the device has the labels of the last one.
             last: Number of the last release; there is no replacement if it is the first.
-            passes: Forward passes of the replacement.
+            passes: Number of forward passes of the replacement.
         """
         with (
             TemporaryDirectory(prefix="fala-") as folder,
@@ -84,10 +84,10 @@ class _Life:
             return self._figures(last, device.model)
 
     def carried(self, passes: int, begun: Sequence[object]) -> dict[str, Any]:
-        """Figures after each release, of a device that goes through all of them.
+        """Return the figures after each release of a device that goes through all of them.
 
         Args:
-            passes: Forward passes of each replacement.
+            passes: Number of forward passes of each replacement.
             begun: The figures of ``begun`` for each release.
         """
         steps: list[dict[str, Any]] = []
@@ -109,7 +109,7 @@ class _Life:
                             "vendor": self._figures(number, release.head.vendor_model()),
                             "forward_passes": spent,
                             "decision": decision,
-                            # Beside the bundles, which are the vendor's.
+                            # The bundles are not counted, because they are the vendor's.
                             "stored_bytes": sum(
                                 file.stat().st_size for file in folder.glob("store.*")
                             ),
@@ -136,7 +136,7 @@ class _Life:
             )
 
     def _parts(self) -> list[range]:
-        """The user's examples in their order, in as many parts as there are releases."""
+        """Return the user's examples in their order, in as many parts as there are releases."""
         count, parts = len(self.user.train), len(self.releases)
         return [range(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
@@ -167,10 +167,10 @@ EXPERIMENTS = (
 
 
 def run(plan: PeoplePlan, _kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Run the lives of a plan's people that are not recorded; see ``Family.run``.
+    """Run the missing lives of a plan's people; see ``Family.run``.
 
     Raises:
-        DataError: If the plan's new backbone is not the last release.
+        DataError: The plan's new backbone is not the last release.
     """
     last = RELEASES[-1]
     if plan.new != last:

@@ -1,4 +1,4 @@
-"""The study's entry in the laboratory: its kind of record, and its options."""
+"""The study's entry in the benchmarks: its kind of record, and its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Successive releases: the quality and cost of a personal model that is carried through them."""
+"""Tables of the quality and cost of a personal model that goes through successive releases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     ),
 )
 def history_table(records: pd.DataFrame) -> Table:
-    """AUC after each of a vendor's releases, carried through all of them or begun there."""
+    """Compare the AUC after each release of a vendor, carried through all of them or begun there."""
     runs = of(records, "history")
     rows: list[TableRow] = []
     for setting, group in by_setting(runs):
@@ -65,12 +65,12 @@ def history_table(records: pd.DataFrame) -> Table:
 
 
 def _passes(variant: str) -> float:
-    """The passes of each replacement; "all" comes last."""
+    """Return the forward passes of each replacement; "all" comes last."""
     return math.inf if variant == "all" else int(variant)
 
 
 def _steps(lives: pd.DataFrame) -> pd.DataFrame:
-    """A row for each ``step`` of some lives, counted from 0."""
+    """Return a row for each ``step`` of some lives, counted from 0."""
     rows = exploded(lives.rename_axis("life").reset_index(), "steps")
     rows["step"] = rows.groupby("life").cumcount()
     return rows

@@ -6,8 +6,8 @@
   corpus's own files: label, two ids and two sentences. A tenth of the training pairs, drawn at
   random, is for validation; GLUE's own choice is in another file.
 
-A benchmark has no people. Its training rows are the public; one user has the validation rows as
-train rows, and the official development (CoLA) or test rows (MRPC) as test rows.
+A benchmark has no users. Its training rows are the public; one simulated user has the validation
+rows as train rows, and the official development rows (CoLA) or test rows (MRPC) as test rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ USER, PUBLIC = "glue", "public"
 COLA = ("train.tsv", "val.tsv", "dev.tsv")
 MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")
 
-_VALIDATION = 0.1  # of MRPC's training pairs; GLUE's own share
+_VALIDATION = 0.1  # share of MRPC's training pairs, which is GLUE's own share
 _COLUMNS = {"cola": 4, "mrpc": 5}
 _LABELS = ("0", "1")
 
@@ -41,9 +41,9 @@ class BenchmarkRows:
     """A task's rows, each a text (or ``fala.Pair``) with its label.
 
     Attributes:
-        training: For training.
-        validation: For choosing settings; if empty, drawn from the training rows.
-        test: For reporting.
+        training: Rows for training.
+        validation: Rows for choosing settings; if empty, they are drawn from the training rows.
+        test: Rows for reporting.
     """
 
     training: Sequence[_Labelled]
@@ -71,17 +71,17 @@ def read_mrpc(folder: Path, left_out: LeftOut) -> BenchmarkRows:
 
 
 def convert_benchmark(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut) -> Conversion:
-    """Make rows of a benchmark.
+    """Make rows from a benchmark.
 
     Test texts are in no other rows, and validation texts in no public rows.
 
     Args:
         benchmark: The task.
-        seed: Of the draw of validation rows if the task has none.
-        left_out: What the reader left out; more is added here.
+        seed: Seed of the draw of validation rows if the task has none.
+        left_out: Counts of what the reader left out; more is added here.
 
     Raises:
-        DataError: If a split is empty.
+        DataError: A split is empty.
     """
     training, validation = list(benchmark.training), list(benchmark.validation)
     if not validation:
@@ -91,7 +91,7 @@ def convert_benchmark(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut)
         training = [row for position, row in enumerate(training) if position not in chosen]
     judged: set[str] = set()
     parts: dict[str, list[ConvertedRow]] = {}
-    # Test rows first: a text in several splits stays in the most important one.
+    # Test rows come first, so that a text in several splits stays in the most important one.
     for split, part in (("test", benchmark.test), ("train", validation), ("public", training)):
         user = PUBLIC if split == "public" else USER
         split_rows = [ConvertedRow(user, split, text, label) for text, label in part]
@@ -108,9 +108,9 @@ class BenchmarkFiles:
     """The files of a benchmark.
 
     Attributes:
-        files: Their names.
-        read: Reads their folder.
-        page: The publisher's, where the terms are.
+        files: Names of the files.
+        read: Function that reads their folder.
+        page: Address of the publisher's page, with the terms.
     """
 
     files: tuple[str, ...]
@@ -118,7 +118,7 @@ class BenchmarkFiles:
     page: str
 
     def digest(self, folder: Path) -> str:
-        """SHA-256 of the files in a folder, as hexadecimal digits."""
+        """Return the SHA-256 of the files in a folder, in hexadecimal digits."""
         return digest_of_parts(
             f"{name}\0{file_digest(folder / name)}" for name in sorted(self.files)
         )
@@ -141,7 +141,7 @@ def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
     return rows
 
 
-#: The benchmarks by name, which is also that of their folder.
+#: The benchmarks by name, which is also the name of their folder.
 SOURCES = {
     "cola": BenchmarkFiles(COLA, read_cola, "https://nyu-mll.github.io/CoLA/"),
     "mrpc": BenchmarkFiles(
@@ -151,14 +151,14 @@ SOURCES = {
 
 
 def find(name: str, data_dir: Path | None) -> tuple[BenchmarkFiles, Path]:
-    """A benchmark's source, and the folder of its files.
+    """Return a benchmark's source, and the folder of its files.
 
     Args:
         name: One of ``SOURCES``.
-        data_dir: The folder of the data sets; None uses the default.
+        data_dir: Folder of the data sets; None uses the default.
 
     Raises:
-        DataError: If a file is missing; says where it is published.
+        DataError: A file is missing; the error says where it is published.
     """
     source, folder = SOURCES[name], data_folder(data_dir) / name
     for file in source.files:

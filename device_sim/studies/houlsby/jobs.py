@@ -1,4 +1,4 @@
-"""Jobs: one training, or one adapter with layers left out."""
+"""Jobs, each of which is one training, or one adapter with layers left out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from studies.houlsby.training import Method, train_method
 
 #: The span that leaves nothing out.
 WHOLE = "none"
-#: A method's default learning rate.
+#: The name of a method's default learning rate.
 USUAL = ""
 
 
@@ -44,13 +44,13 @@ class Benchmark:
     """A benchmark on a backbone.
 
     Attributes:
-        data: The benchmark's name.
-        folder: Of the trainings, in the run's work folder.
-        rows: Its rows, with their own splits.
+        data: Name of the benchmark.
+        folder: Folder of the trainings, in the run's work folder.
+        rows: Rows of the benchmark, with their own splits.
         base: Bundle of the backbone, with inputs for adapters.
-        transformer: The Hugging Face folder that it was exported from.
-        new: The backbone's name.
-        digests: Of the ``"data"`` and of the ``"new"`` backbone.
+        transformer: The Hugging Face folder from which it was exported.
+        new: Name of the backbone.
+        digests: Digests of the ``"data"`` and of the ``"new"`` backbone.
     """
 
     data: str
@@ -63,7 +63,7 @@ class Benchmark:
 
 
 def spans(layers: int) -> dict[str, tuple[int, int]]:
-    """First and last layer of every span of layers, by name, and of the empty span."""
+    """Return the first and last layer of every span of layers, by name, and of the empty span."""
     splits = {
         f"{first}-{last}": (first, last) for first in range(layers) for last in range(first, layers)
     }
@@ -79,10 +79,10 @@ def validate_rate(
 
     Args:
         task: The benchmark on its backbone.
-        key: Of the record.
+        key: Key of the record.
         trained: Key of the training.
         method: What is trained.
-        rate: Its learning rate; ``USUAL`` for the method's default.
+        rate: The learning rate; ``USUAL`` for the method's default.
     """
     # A run at the usual rate may have measured and deleted a full model.
     _, report = _trained(task, trained, method, rate, needed=False)
@@ -103,9 +103,9 @@ def train_benchmark(task: Benchmark, key: RecordKey, method: Method, rate: str =
 
     Args:
         task: The benchmark on its backbone.
-        key: Of the record.
+        key: Key of the record.
         method: What is trained.
-        rate: Its learning rate; see ``validate_rate``.
+        rate: The learning rate; see ``validate_rate``.
     """
     bundle, report = _trained(task, key, method, rate)
     start = time.perf_counter()
@@ -130,7 +130,7 @@ def train_benchmark(task: Benchmark, key: RecordKey, method: Method, rate: str =
         "truth": truth.tolist(),
         "seconds": report["seconds"] + time.perf_counter() - start,
     }
-    # A full model is not needed any more.
+    # A full model is no longer needed.
     yield Made(key, content, spent=() if key.method == "adapters" else (bundle,))
 
 
@@ -141,15 +141,15 @@ def leave_out(
     rate: str = USUAL,
     done: frozenset[RecordKey] = frozenset(),
 ) -> Records:
-    """Yield an adapter's figures without the adapters, and norms, of every span of layers.
+    """Yield an adapter's figures without the adapters and norms of every span of layers.
 
-    Nothing is trained: these inputs of the graph are left out.
+    Nothing is trained, because these inputs of the graph are left out.
 
     Args:
         task: The benchmark on its backbone.
         trained: Key of the adapter's training; it is repeated if its bundle is missing.
         method: The adapters.
-        rate: Of the training; see ``validate_rate``.
+        rate: Learning rate of the training; see ``validate_rate``.
         done: Keys that are recorded already.
     """
     bundle, _ = _trained(task, trained, method, rate)
@@ -182,7 +182,7 @@ def leave_out(
 
 
 class _Evaluation:
-    """A trained bundle's predictions on the test rows, by the graph that ships."""
+    """A trained bundle's predictions on the test rows, with the graph that ships."""
 
     def __init__(self, task: Benchmark, bundle: Path, rows: Sequence[Row]) -> None:
         opened = Bundle.open(bundle)
@@ -196,7 +196,7 @@ class _Evaluation:
         self._texts = unique_texts(self._examples)
 
     def logits(self, adapter: AdapterWeights | None) -> LogitArray:
-        """The logits of the rows, shape (n, 1) of two labels."""
+        """Return the logits of the rows, shape (n, 1) for two labels."""
         if adapter is None:
             vectors = self._backbone.encode(self._texts)
         elif isinstance(self._backbone, OnnxEncoder):
@@ -212,7 +212,7 @@ class _Evaluation:
 def _trained(
     task: Benchmark, key: RecordKey, method: Method, rate: str, *, needed: bool = True
 ) -> tuple[Path, dict[str, Any]]:
-    """The bundle of a training and its summary; an earlier run's training is reused.
+    """Return the bundle of a training and its summary; an earlier run's training is reused.
 
     If the bundle is not ``needed``, it may have been deleted.
     """
@@ -226,7 +226,7 @@ def _trained(
             model=str(local_path(task.transformer)),
             task=task.data,
             out=bundle,
-            # The paper's head has no words.
+            # The paper's head has no lexical features.
             run=RunSettings(data=task.rows, work=work, resume=True, lexical=False),
             method=method if isinstance(method, AdapterMethod) else AdapterMethod(),
             training=TrainingSettings(learning_rate=float(rate) if rate else None, seed=key.seed),
@@ -236,12 +236,13 @@ def _trained(
             summary = exporter.portable(train_method(settings, method))
         summary["seconds"] = time.perf_counter() - start
         save([json.dumps(summary).encode()], said)
-    shutil.rmtree(work, ignore_errors=True)  # three times the model's size; the training is done
+    # the training is done, and its checkpoints are three times the model's size
+    shutil.rmtree(work, ignore_errors=True)
     return bundle, json.loads(said.read_text(encoding="utf-8"))
 
 
 def _layers(inputs: Mapping[str, Any]) -> int:
-    """The number of layers in names such as ``adapter.5.output.up.bias``."""
+    """Return the number of layers in names such as ``adapter.5.output.up.bias``."""
     return 1 + max(int(name.split(".")[1]) for name in inputs)
 
 
@@ -259,8 +260,8 @@ def _about(task: Benchmark, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _scored(logits: LogitArray, truth: LabelPositions) -> dict[str, Any]:
-    """``scores``: the laboratory's figures, and Matthews' correlation coefficient."""
-    # Late: it takes a second to load.
+    """Return ``scores``: the benchmarks' figures, and Matthews' correlation coefficient."""
+    # It is imported late, because it takes a second to load.
     from sklearn.metrics import matthews_corrcoef
 
     matthews = float(matthews_corrcoef(truth, decisions(logits)))
@@ -270,7 +271,7 @@ def _scored(logits: LogitArray, truth: LabelPositions) -> dict[str, Any]:
 def _majority(
     rows: Sequence[Row], truth: LabelPositions, labels: Sequence[HeadLabel]
 ) -> dict[str, Any]:
-    """The figures of always predicting the most frequent label of the training rows."""
+    """Return the figures of always predicting the most frequent label of the training rows."""
     public = [str(row.label) for row in rows if row.split == "public"]
     counts = [public.count(str(label)) for label in labels]
     sign = 1.0 if counts.index(max(counts)) else -1.0

@@ -1,8 +1,8 @@
 """The trainings on benchmarks, and their order.
 
-Several tasks on one backbone: adapters of several sizes and initial scales, compared with tuning
-all weights, the top layers and the norms; and adapters with a span of layers left out. Intervals
-are over seeds of the training; the rows are divided once.
+Several tasks share one backbone. Adapters of several sizes and initial scales are compared with
+tuning all weights, the top layers and the norms, and adapters are evaluated with a span of layers
+left out. Intervals are over seeds of the training, because the rows are divided once.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from studies.houlsby.training import Baseline
 
 #: The adapters' size for spans and initial scales (the paper, section 3.6).
 SIZE = 64
-#: Sizes of the comparison, and the curve's other sizes: the most informative ends first.
+#: Sizes of the comparison, and the curve's other sizes, with the most informative ends first.
 COMPARED, SIZES = (SIZE, 8), (2, 256, 16, 4, 32, 128)
 #: Numbers of trained top layers in the curve, if the model has more layers.
 TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
-#: Deviations of the initial weights beside the usual 0.01, the ends first, too.
+#: Deviations of the initial weights beside the usual 0.01, also with the ends first.
 SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
 
-# The version of the rows and of the training; part of the folder's digest.
+# The version of the rows and of the training, which is part of the folder's digest.
 _FORM = 1
-_SPLIT_SEED = 0  # of the draw of validation rows, for all seeds of the training
+_SPLIT_SEED = 0  # seed of the draw of validation rows, for all seeds of the training
 
 
 def houlsby_trials(kind: RecordKind, layers: int) -> list[RateTrial]:
-    """The trainings of a kind of record, the most useful first.
+    """Return the trainings of a kind of record, the most useful first.
 
     Args:
-        kind: Of record.
-        layers: Of the model.
+        kind: Kind of record.
+        layers: Number of layers of the model.
     """
     if kind == "adapter":
         sizes = [_adapters(kind, size) for size in COMPARED]
@@ -106,8 +106,8 @@ def _adapters(kind: RecordKind, size: int) -> RateTrial:
 def _trainings(
     plan: BenchmarksPlan, store: RecordStore, tasks: Sequence[Benchmark], kind: RecordKind
 ) -> Iterator[Job]:
-    """Every training of a kind, after the adapters that it is compared with."""
-    rate_of = cache(partial(chosen, store))  # it reads all records
+    """Yield every training of a kind, after the adapters with which it is compared."""
+    rate_of = cache(partial(chosen, store))  # cached, because it reads all records
     needed = [*houlsby_trials("adapter", 0)[:1], *houlsby_trials(kind, _layers(tasks))]
     for seed in range(plan.seeds):
         for trial in dict.fromkeys(needed):
@@ -121,7 +121,7 @@ def _trainings(
 
 
 def _spans(plan: BenchmarksPlan, store: RecordStore, tasks: Sequence[Benchmark]) -> Iterator[Job]:
-    """Tasks that leave every span of layers out, for every seed's adapters."""
+    """Yield tasks that leave every span of layers out, for every seed's adapters."""
     adapters = _adapters("adapter", SIZE)
     for seed in range(plan.seeds):
         for task in tasks:
@@ -136,7 +136,7 @@ def _spans(plan: BenchmarksPlan, store: RecordStore, tasks: Sequence[Benchmark])
 
 
 def _layers(tasks: Sequence[Benchmark]) -> int:
-    """The model's number of layers, by one of two keys of its configuration."""
+    """Return the model's number of layers, by one of two keys of its configuration."""
     if not tasks:
         return 0
     path = tasks[0].transformer / "config.json"
@@ -150,7 +150,7 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
 def _prepare(
     plan: BenchmarksPlan, store: RecordStore, name: str, *, model: RunBackbone, base: Path
 ) -> Benchmark:
-    """The rows of a benchmark, in a folder of the run's work."""
+    """Prepare the rows of a benchmark, in a folder of the run's work."""
     source, files = find(name, plan.data_dir)
     digests = {"data": source.digest(files), "new": model.digest}
     check_records(store, STUDY.family.kinds, name, digests)

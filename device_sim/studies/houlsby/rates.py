@@ -1,4 +1,4 @@
-"""The search for a task's learning rate: the one with the best epoch on validation rows.
+"""The search for a task's learning rate: the rate with the best epoch on validation rows.
 
 Houlsby et al. sweep it for every task (ICML 2019, section 3.1). Here the first seed is trained at
 every rate, and the task's other trainings use the best rate. The search uses no held-out rows.
@@ -31,7 +31,7 @@ class RateTrial:
     """One training.
 
     Attributes:
-        kind: Of its record.
+        kind: Kind of its record.
         trained: What is trained.
         variant: Distinguishes trainings of the same method.
     """
@@ -46,19 +46,19 @@ class RateTrial:
         return str(self.trained.recipe()["name"])
 
     def key(self, data: str, seed: int) -> RecordKey:
-        """The key of its record."""
+        """Return the key of its record."""
         return RecordKey(self.kind, data, self.method, "all", seed, self.variant)
 
 
 def searches(
     store: RecordStore, tasks: Sequence[Benchmark], trials: Sequence[RateTrial]
 ) -> Iterator[Job]:
-    """A task for every rate of every trial.
+    """Yield a task for every rate of every trial.
 
     Args:
-        store: The run's records.
+        store: Records of the run.
         tasks: The benchmarks.
-        trials: One for each method of ``RATES``.
+        trials: One trial for each method of ``RATES``.
     """
     for trial in trials:
         for rate in RATES[trial.method]:
@@ -70,15 +70,15 @@ def searches(
 
 
 def chosen(store: RecordStore, data: str, method: str) -> str | None:
-    """The rate for a method's trainings, as text.
+    """Return the rate for a method's trainings, as text.
 
     Args:
-        store: The run's records.
-        data: The benchmark.
-        method: If it is not in ``RATES``, its default is used.
+        store: Records of the run.
+        data: Name of the benchmark.
+        method: Name of the method; if it is not in ``RATES``, its default rate is used.
 
     Returns:
-        The earliest of the best; None if a rate is missing, or failed.
+        The earliest of the best rates, or None if a rate is missing or failed.
 
     Raises:
         DataError: There are records at another rate.

@@ -3,7 +3,7 @@
 N. Houlsby, A. Giurgiu, S. Jastrzebski, B. Morrone, Q. de Laroussilhe, A. Gesmundo, M. Attariyan and
 S. Gelly, "Parameter-Efficient Transfer Learning for NLP", ICML 2019: BERT-large, on GLUE's hidden
 test rows (``paper``). K. Whitenour and S. Schoch, UVA CS 6316, fall 2019: BERT-base, accuracy on
-the development rows (``slides``). Scores are shares; the paper has percent.
+the development rows (``slides``). Scores are shares; the paper has percentages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SCORES = {
 
 
 def reported_by_houlsby(source: str, method: str, variant: str, data: str) -> float | None:
-    """A score as a share; None if the source has none.
+    """Return a score as a share, or None if the source has none.
 
     Args:
         source: ``"paper"`` or ``"slides"``.

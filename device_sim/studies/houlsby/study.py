@@ -10,7 +10,7 @@ from fala_export.recipe.options import Count, FileOrFolder
 from fala_sim.experiments.plan import Family, NewBackbone, Plan, run_of
 from fala_sim.experiments.study import Study
 
-#: The benchmarks by name, which is also that of its folder in ``--data-dir``.
+#: The benchmarks by name, which is also the name of their folder in ``--data-dir``.
 BENCHMARKS = {
     "cola": "CoLA: sentences of linguists, acceptable or not",
     "mrpc": "MRPC: pairs of sentences, paraphrases or not",
@@ -23,10 +23,11 @@ class BenchmarksPlan(Plan):
     """The options of a run.
 
     Attributes:
-        data: Benchmarks, by name. Their files are in folders of these names.
+        data: Benchmarks, by name. Their files are in folders with these names.
         data_dir: Folder of the named data sets (default: FALA_DATA, or the folder of `fala-sim data
             get`).
-        seeds: How often everything is run, with another seed of divisions and trainings.
+        seeds: Number of times that everything is run, each with another seed of divisions and
+            trainings.
         new: The backbone to train: minilm, mpnet, or a Hugging Face folder.
     """
 
@@ -39,7 +40,8 @@ class BenchmarksPlan(Plan):
 STUDY = Study(
     "houlsby",
     Family(
-        # Rates are searched first; spans reuse the comparison's trainings; then come the curves.
+        # Rates are searched first, spans reuse the comparison's trainings, and the curves come
+        # last.
         ("adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init"),
         BenchmarksPlan,
         run_of("studies.houlsby.plan"),

@@ -1,4 +1,4 @@
-"""Tasks on one backbone: adapters against what they are compared with (Houlsby et al., 2019)."""
+"""Tables of tasks on one backbone: adapters and their baselines (Houlsby et al., 2019)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Metrics of a benchmark, with titles.
 SCORES = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
-#: Tasks whose parameters are counted together (the paper's nine of GLUE).
+#: Number of tasks whose parameters are counted together (the paper's nine of GLUE).
 TASKS = 9
 #: The deviation of the initial weights in all other tables.
 USUAL = "0.01"
@@ -50,7 +50,7 @@ _MEASURED = (
     ),
 )
 def adapters(records: pd.DataFrame) -> Table:
-    """Adapters of two sizes against full fine-tuning, and against no training."""
+    """Compare adapters of two sizes with full fine-tuning, and with no training."""
     runs = of(records, "adapter")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
@@ -110,9 +110,9 @@ def adapters(records: pd.DataFrame) -> Table:
     ),
 )
 def adapter_search(records: pd.DataFrame) -> Table:
-    """The learning rates that were tried."""
+    """Show the learning rates that were tried."""
     runs = of(records, "adapter-search")
-    # Of equal ones, the rate that the trainings use: the usual, or the smaller.
+    # If several rates are equally good, the trainings use the usual or the smaller one.
     runs = runs.assign(other=runs["variant"] != "usual").sort_values(
         ["data", "method", "accuracy", "other", "recipe.learning_rate"],
         ascending=[True, True, False, True, True],
@@ -146,7 +146,7 @@ def adapter_search(records: pd.DataFrame) -> Table:
     ),
 )
 def adapter_sizes(records: pd.DataFrame) -> Table:
-    """Performance by trained parameters: the paper's Figure 4."""
+    """Show performance by trained parameters: the paper's Figure 4."""
     runs = of(records, "adapter", "adapter-size")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
@@ -178,7 +178,7 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     ),
 )
 def adapter_ablation(records: pd.DataFrame) -> Table:
-    """Adapters without those of some layers: the paper's Figure 6, nothing trained anew."""
+    """Show adapters without those of some layers, not trained anew: the paper's Figure 6."""
     runs = of(records, "adapter-span")
     rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
@@ -215,7 +215,7 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     ),
 )
 def adapter_init(records: pd.DataFrame) -> Table:
-    """Adapters by the scale of their first weights: the paper's Figure 6, right."""
+    """Show adapters by the scale of their initial weights: the paper's Figure 6, right."""
     runs = of(records, "adapter-init", "adapter")
     usual = (runs["method"] + runs["variant"] == "".join(_ADAPTERS)) & (runs["kind"] == "adapter")
     runs = runs.assign(variant=runs["variant"].mask(usual, USUAL))
@@ -236,39 +236,39 @@ def adapter_init(records: pd.DataFrame) -> Table:
 
 
 def by_trial(runs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
-    """Runs by method and variant, by the number of trained parameters."""
+    """Return runs by method and variant, by the number of trained parameters."""
     groups = dict(parts(runs, ["method", "variant"], sort=False))
     return dict(sorted(groups.items(), key=lambda item: trained(item[1])))
 
 
 def by_span(runs: pd.DataFrame) -> Iterator[tuple[tuple[int, int], pd.DataFrame]]:
-    """Runs by first and last left-out layer; (0, -1), which leaves none out, comes first."""
+    """Yield runs by first and last left-out layer; (0, -1), which leaves none out, comes first."""
     for (_, first, last), group in parts(runs.assign(any=runs["last"] >= 0),
                                          ["any", "first", "last"]):  # fmt: skip
         yield (int(first), int(last)), group
 
 
 def trial_title(method: str, variant: str) -> str:
-    """A method in words."""
+    """Return the title of a method."""
     return _TITLES.get(method, method).format(variant)
 
 
 def span_title(first: int, last: int) -> str:
-    """A span of layers in words."""
+    """Return the title of a span of layers."""
     if last < first:
         return "nothing"
     return f"layer {first}" if first == last else f"layers {first} to {last}"
 
 
 def trained(runs: pd.DataFrame) -> int:
-    """A trial's number of trained parameters."""
+    """Return a trial's number of trained parameters."""
     return int(runs["parameters.trained"].iloc[0])
 
 
 def difference(
     runs: pd.DataFrame, reference: pd.DataFrame | None, metric: str = "accuracy"
 ) -> UserMean | None:
-    """The difference from another trial's score, over common seeds; None for the same trial."""
+    """Return the difference from another trial's score over common seeds; None for itself."""
     if reference is None or runs.index.equals(reference.index):
         return None
     score = f"scores.{metric}"
@@ -278,7 +278,7 @@ def difference(
 
 
 def described_trainings(runs: pd.DataFrame) -> str:
-    """The data, backbone and seeds of runs, for captions."""
+    """Describe the data, backbone and seeds of runs, for captions."""
     words = [
         f"{run['data']} on {run['new']} ({run['public']:.0f} rows to train on, {run['train']:.0f} "
         f"to validate, {run['test']:.0f} held out)"
@@ -290,7 +290,7 @@ def described_trainings(runs: pd.DataFrame) -> str:
 
 
 def _parameters(runs: pd.DataFrame) -> dict[str, Cell]:
-    """Trained parameters, their share, and what nine tasks need together, in models."""
+    """Return the trained parameters, their share, and what nine tasks need together, in models."""
     if runs.empty:
         return {_TRAINED: NOT_RUN, _SHARE: None, _TOGETHER: None}
     share = trained(runs) / int(runs["parameters.all"].iloc[0])
@@ -298,7 +298,7 @@ def _parameters(runs: pd.DataFrame) -> dict[str, Cell]:
 
 
 def _scores(runs: pd.DataFrame) -> dict[str, Cell]:
-    """Each score over seeds."""
+    """Return each score over seeds."""
     return {
         title: NOT_RUN if runs.empty else describe(runs[f"scores.{name}"].tolist())
         for name, title in SCORES.items()

@@ -28,7 +28,7 @@ from fala_export.training.saving import export_learned
 
 @dataclass(frozen=True)
 class Baseline:
-    """A part of the model itself that a task trains, in place of adapters.
+    """A part of the model itself that a task trains instead of adapters.
 
     Attributes:
         name: ``"full"``, all weights; ``"top-k"``, those of the top layers; ``"norms"``, those of
@@ -40,7 +40,7 @@ class Baseline:
     layers: int = 0
 
     def recipe(self) -> dict[str, Any]:
-        """Its name and its settings, for a manifest."""
+        """Return the baseline's name and its settings, for a manifest."""
         return {"name": self.name, **({"layers": self.layers} if self.layers else {})}
 
     def prepare(self, transformer: PreTrainedModel) -> list[Site]:
@@ -66,7 +66,7 @@ class Baseline:
 
 Method = AdapterMethod | Baseline
 
-#: The settings of each baseline. All epochs run, as the rate falls to zero in the last.
+#: The settings of each baseline. All epochs run, because the rate falls to zero in the last epoch.
 _LOOPS: Mapping[str, LoopSettings] = {
     "full": LoopSettings(epochs=5, learning_rate=5e-5),
     "top-k": LoopSettings(epochs=5, learning_rate=5e-5),
@@ -78,7 +78,7 @@ def train_method(settings: TaskRelease, method: Method) -> dict[str, Any]:
     """Train a task on the benchmark's own splits, and write its bundle.
 
     Args:
-        settings: Of the training.
+        settings: Settings of the training.
         method: What is trained.
 
     Returns:
@@ -95,7 +95,7 @@ def train_method(settings: TaskRelease, method: Method) -> dict[str, Any]:
 
 
 def own_splits(path: Path) -> tuple[Rows, Division]:
-    """The public rows of a benchmark, divided by its own splits.
+    """Return the public rows of a benchmark, divided by its own splits.
 
     Its train rows are for validation, and its test rows for the report.
     """
@@ -126,12 +126,12 @@ def _write_whole(
 
 
 def _layers(transformer: PreTrainedModel) -> list[nn.Module]:
-    """The layers, from the bottom: the smallest modules that hold both norms of a layer."""
+    """Return the layers from the bottom: the smallest modules that hold both norms of a layer."""
     norms = site_norms(transformer)
     modules = [module for module in transformer.modules() if module is not transformer]
     layers = []
     for first, second in zip(norms[::2], norms[1::2], strict=True):
-        # Modules come before their parts, so the last that holds both is the smallest.
+        # Modules come before their parts, so the last module that holds both is the smallest.
         holding = [
             module
             for module in modules

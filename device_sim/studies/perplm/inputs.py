@@ -1,4 +1,4 @@
-"""Writers, their hard prompts, and batches of their rows to train on."""
+"""Writers, their hard prompts, and batches of their rows for training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAIN = -1
 """The number for a row without a prompt."""
 
 FEWEST_ROWS = 5
-"""Writers with fewer rows count as unknown: a prompt of their own would overfit."""
+"""Writers with fewer rows count as unknown, because a prompt of their own would overfit."""
 
 _FEWEST_WRITERS = 2
 
@@ -39,7 +39,7 @@ class WriterNames:
     """The writers of a training, numbered from 1 on; see ``UNKNOWN`` and ``PLAIN``.
 
     Attributes:
-        names: By falling number of rows.
+        names: Names of the writers, by falling number of rows.
     """
 
     names: tuple[str, ...]
@@ -49,7 +49,7 @@ class WriterNames:
         """Find the writers of training rows.
 
         Raises:
-            DataError: Fewer than two have rows enough.
+            DataError: Fewer than two writers have enough rows.
         """
         counts = Counter(row.user for row in rows if row.user is not None)
         names = tuple(user for user, count in counts.most_common() if count >= FEWEST_ROWS)
@@ -62,7 +62,7 @@ class WriterNames:
         return cls(names)
 
     def numbers(self, users: Sequence[str | None]) -> list[int]:
-        """The numbers of users."""
+        """Return the numbers of users."""
         number_of = {name: number for number, name in enumerate(self.names, start=1)}
         return [UNKNOWN if user is None else number_of.get(user, UNKNOWN) for user in users]
 
@@ -70,17 +70,18 @@ class WriterNames:
 class Contexts:
     """The writers' texts, as the backbone's tokens.
 
-    ``[CLS] first text [SEP] second text [SEP] ...``, with the special tokens of the backbone's
-    tokenizer, and without the input itself. A static prompt takes the texts in the order of the
-    data. A dynamic one takes the most similar to the input first, by the cosine of their n-grams'
-    tf-idf (``lexical_rows``), which costs no forward pass.
-    The last text is truncated to the room left; the input never is.
+    A prompt is ``[CLS] first text [SEP] second text [SEP] ...``, with the special tokens of the
+    backbone's tokenizer, and without the input itself. A static prompt takes the texts in the order
+    of the data. A dynamic prompt takes the texts most similar to the input first, by the cosine of
+    their n-grams' tf-idf (``lexical_rows``), which costs no forward pass. The last text is
+    truncated to the room that is left; the input never is.
 
     Args:
         learner: The backbone.
         texts: The distinct texts of each writer.
-        length: Tokens of a prompt, at most.
-        corpus: TextTokens to count n-grams in, for a dynamic prompt; None for a static one.
+        length: Maximum number of tokens of a prompt.
+        corpus: TextTokens in which n-grams are counted, for a dynamic prompt; None for a static
+            one.
     """
 
     def __init__(
@@ -97,15 +98,15 @@ class Contexts:
         self._features: dict[str, csr_array] = {}
 
     def tokens(self, writer: str, text: str, input_length: int) -> list[int]:
-        """The prompt before a text.
+        """Return the prompt before a text.
 
         Args:
             writer: The writer of the texts.
             text: The input.
-            input_length: Its number of tokens.
+            input_length: Number of tokens of the input.
 
         Returns:
-            As many tokens as there is room for besides the input; empty where no text has room.
+            As many tokens as there is room for besides the input; empty if no text has room.
         """
         start, end = self._special_tokens
         room = min(self._length, self._learner.encoder.longest - input_length) - len(start)
@@ -172,17 +173,17 @@ class WriterInputs:
         self.numbers = writers.numbers([row.user for row in rows])
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self._text)
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each row's text."""
+        """Number of tokens of each row's text."""
         lengths = self._texts.lengths
         return [lengths[position] for position in self._index]
 
     def distinct(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The rows that differ in text or prompt, and for every row its position among them.
+        """Return the rows that differ in text or prompt, and for every row its position among them.
 
         Several writers may label a text, and unknown writers share one prompt.
 
@@ -200,10 +201,10 @@ class WriterInputs:
         return rows, positions
 
     def take(self, chosen: Sequence[int], numbers: Sequence[int]) -> dict[str, Tensor]:
-        """The arguments of ``PromptedEncoder.forward`` for some rows.
+        """Return the arguments of ``PromptedEncoder.forward`` for some rows.
 
         Args:
-            chosen: The rows' positions.
+            chosen: Positions of the rows.
             numbers: Numbers of the writers whose prompts are used.
         """
         batch = self._texts.take([self._index[row] for row in chosen])
@@ -226,11 +227,11 @@ class WriterBatches:
 
     Args:
         inputs: The rows' texts and writers.
-        batch: Rows per batch.
+        batch: Number of rows per batch.
         seed: Seed of their order and of the dropping.
-        dropping: Rates of replacing a row's writer by the unknown one, or by no prompt; None to
-            validate.
-        labels: Position of each row's label, and how many labels there are; None for no target.
+        dropping: Rates of replacing a row's writer by the unknown one, or by no prompt; None for
+            validation.
+        labels: Position of each row's label, and the number of labels; None for no target.
     """
 
     def __init__(
@@ -250,11 +251,11 @@ class WriterBatches:
         self._plan = EpochPlan(seed, partial(length_batches, self.inputs.lengths, batch))
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
         return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Any]:
-        """The arguments of the module's ``forward``."""
+        """Return the arguments of the module's ``forward``."""
         chosen = self._plan.batch(epoch, position)
         drawn = np.random.default_rng((self._seed, epoch, position)).random(len(chosen))
         numbers = [
@@ -269,6 +270,6 @@ class WriterBatches:
         if self._labels is not None:
             labels, count = self._labels
             shares = functional.one_hot(torch.tensor([labels[row] for row in chosen]), count)
-            # Two labels have one logit, the second's.
+            # Two labels have one logit, that of the second label.
             batch["shares"] = shares[:, count == 2 :].to(torch.float32)
         return batch

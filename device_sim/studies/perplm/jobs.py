@@ -1,4 +1,4 @@
-"""Jobs: one training with a record for each writer, or one peer trained for each writer."""
+"""Jobs, each of which is one training with a record per writer, or one peer trained per writer."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from studies.perplm.prompts import NONE, PromptSettings
 from studies.perplm.rows import WriterGroup, Written
 from studies.perplm.training import PromptedModel, train_prompts
 
-#: Methods trained for each writer alone, starting from the vendor's model without prompts, with
-#: the settings that validation users of MD-Agreement chose (the table ``search``).
+#: Methods trained for each writer alone, starting from the vendor's model without prompts, with the
+#: settings that validation users of MD-Agreement chose (the table ``search``).
 PEERS: Mapping[str, MethodSettings] = {
     "lora": {"learning_rate": 2e-3, "epochs": 3},
     "adapter": {"learning_rate": 5e-4, "epochs": 2},
@@ -51,15 +51,15 @@ class Writers:
     """A data set's rows for a backbone.
 
     Attributes:
-        data: The data set.
-        seed: Of its division and of the trainings.
-        folder: Of the trainings, in the run's work folder.
-        written: Its rows.
+        data: Name of the data set.
+        seed: Seed of its division and of the trainings.
+        folder: Folder of the trainings, in the run's work folder.
+        written: Rows of the data set.
         transformer: The Hugging Face folder of the backbone.
-        new: The backbone's name.
-        tokens: Of a text, at most.
+        new: Name of the backbone.
+        tokens: Maximum number of tokens of a text.
         about: Fields of every record about the rows.
-        digests: Of the ``"data"``, the ``"new"`` backbone and the selected ``"rows"``.
+        digests: Digests of the ``"data"``, the ``"new"`` backbone and the selected ``"rows"``.
     """
 
     data: str
@@ -78,10 +78,10 @@ class Predictions:
     """A model's predictions for a writer's rows of a split.
 
     Attributes:
-        labels: n labels' names.
-        logits: With the writer's own prompt, (n, C).
-        unknown_logits: With the unknown writer's prompt, (n, C).
-        embeddings: With the writer's own prompt, (n, d).
+        labels: Names of n labels.
+        logits: Logits with the writer's own prompt, (n, C).
+        unknown_logits: Logits with the unknown writer's prompt, (n, C).
+        embeddings: Embeddings with the writer's own prompt, (n, d).
     """
 
     labels: list[str]
@@ -91,7 +91,7 @@ class Predictions:
 
 
 def training_key(key: RecordKey) -> RecordKey:
-    """The key of a training's record, from the key of its writers' records."""
+    """Return the key of a training's record, from the key of its writers' records."""
     return replace(key, kind="prompt-training", user="all")
 
 
@@ -105,7 +105,7 @@ def train_writers(
 
     Args:
         task: The data set's rows.
-        key: Of the writers' records, without the writer.
+        key: Key of the writers' records, without the writer.
         settings: The kind of prompts.
         done: Keys that are recorded already.
     """
@@ -120,7 +120,7 @@ def train_writers(
             content |= scored(model.module.head, predictions[user])
             yield Made(user_key, content | {"length": settings.tokens})
     spent = [folder]
-    if (key.method, key.variant) == (NONE, ""):  # peers start from it
+    if (key.method, key.variant) == (NONE, ""):  # peers start from this training
         _save_base(task, folder, model)
         spent = [folder / stage for stage in ("mlm", "task")]
     seconds = time.perf_counter() - start
@@ -135,7 +135,7 @@ def compare_peers(
 
     Args:
         task: The data set's rows.
-        key: Of the writers' records, without the writer.
+        key: Key of the writers' records, without the writer.
         base: Key of the training without prompts; it is repeated if its folder is missing.
         done: Keys that are recorded already.
     """
@@ -188,7 +188,7 @@ def compare_peers(
 
 
 def predict_rows(model: PromptedModel, rows: Sequence[Row]) -> dict[str, dict[str, Predictions]]:
-    """A model's predictions by writer and split.
+    """Return a model's predictions by writer and split.
 
     A writer of the training is known. Any other writer has the unknown writer's prompt, or a hard
     prompt of the texts of their train rows.
@@ -201,7 +201,7 @@ def predict_rows(model: PromptedModel, rows: Sequence[Row]) -> dict[str, dict[st
     for row in rows:
         if row.split == "train":
             own_texts.setdefault(str(row.user), []).append(str(row.example))
-    # In one call, so that rows of one text share the unknown writer's pass.
+    # One call predicts all rows, so that rows of one text share the unknown writer's pass.
     inputs = model.inputs([*rows, *rows], own_texts)
     unknown = [UNKNOWN] * len(rows)
     numbers = unknown if model.settings.kind == NONE else inputs.numbers[: len(rows)]
@@ -222,7 +222,7 @@ def predict_rows(model: PromptedModel, rows: Sequence[Row]) -> dict[str, dict[st
 
 
 def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
-    """A writer's figures: with the own prompt, with the unknown one, with a personal head."""
+    """Return a writer's figures with the own prompt, the unknown one, and a personal head."""
     test, train = rows["test"], rows.get("train")
     truth = positions(test.labels, head.labels)
     content: dict[str, Any] = {
@@ -234,7 +234,7 @@ def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
         "labels": dict(Counter(test.labels)),
     }
     if train is not None:
-        # The bias that the writer's prompt adds to the embedding's logits, if any.
+        # This is the bias that the writer's prompt adds to the embedding's logits, if any.
         bias = (test.logits - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
         weight, personal_bias, mixing = personal_head(head, bias, train.embeddings, train.labels)
         personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
@@ -252,10 +252,10 @@ def personal_head(
     """Fit a writer's personal head on labelled embeddings, as a device does.
 
     Args:
-        head: The vendor's.
-        bias: The vendor's for this writer, shape (C,).
+        head: The vendor's head.
+        bias: The vendor's bias for this writer, shape (C,).
         embeddings: n embeddings, shape (n, d).
-        labels: n labels' names.
+        labels: Names of n labels.
 
     Returns:
         Weights (C, d), bias (C,), and the mixing weight: 0 for the recalibrated model, 1 for the
@@ -271,7 +271,7 @@ def personal_head(
 
 
 def _trained(task: Writers, key: RecordKey, settings: PromptSettings) -> PromptedModel:
-    """A training's model; one that was killed continues from its last checkpoint."""
+    """Return a training's model; a training that was killed continues from its last checkpoint."""
     folder = local_path(task.transformer)
     encoder = fala_export.load(str(folder), "own")
     if not encoder.trainable:
@@ -286,7 +286,7 @@ def _trained(task: Writers, key: RecordKey, settings: PromptSettings) -> Prompte
 
 
 def _save_base(task: Writers, folder: Path, model: PromptedModel) -> None:
-    """Write the model without prompts, from which peers start, as a folder and as a release."""
+    """Save the model without prompts, from which peers start, as a folder and as a release."""
     transformer, backbone = folder / "model", folder / "backbone.fala"
     fala_export.save_model(model.learner.encoder, transformer)
     options = fala_export.ExportOptions(task.new, "none", max_length=task.tokens)

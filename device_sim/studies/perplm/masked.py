@@ -1,9 +1,9 @@
 """Personalized intermediate learning: predict masked words of the texts, after writers' prompts.
 
 It is the stage before the task. As in BERT, 15 % of the tokens are predicted, of which 80 % are
-masked, 10 % are random tokens and 10 % stay. The predicting head is new, since sentence encoders
-have none, and is dropped afterwards: a layer over the token's state, and the backbone's table of
-words.
+masked, 10 % are random tokens and 10 % stay. The predicting head is new, because sentence encoders
+have none, and it is dropped afterwards. It is a layer over the token's state, with the backbone's
+table of words.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class MaskedModule(nn.Module):
         return table
 
     def forward(self, hidden: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
-        """The loss over masked tokens.
+        """Return the loss over masked tokens.
 
         Args:
-            hidden: The true token where it is to be predicted, else -100; shape (n, length).
+            hidden: The true token if it is to be predicted, else -100; shape (n, length).
             inputs: Arguments of ``PromptedEncoder.states``.
         """
         chosen = hidden != _NONE
@@ -62,7 +62,7 @@ class MaskedModule(nn.Module):
 
 
 class MaskedBatches:
-    """Writers' texts with words to predict, other words in every epoch.
+    """Writers' texts with words to predict, with other words in every epoch.
 
     Args:
         learner: The backbone.
@@ -87,17 +87,17 @@ class MaskedBatches:
         self._batches, self._seed = batches, seed
 
     def __len__(self) -> int:
-        """Batches an epoch."""
+        """Return the number of batches per epoch."""
         return len(self._batches)
 
     def batch(self, epoch: int, position: int) -> dict[str, Any]:
-        """The arguments of ``MaskedModule.forward``."""
+        """Return the arguments of ``MaskedModule.forward``."""
         batch = self._batches.batch(epoch, position)
         ids, present = batch["ids"].numpy(), batch["mask"].numpy() == 1
         rng = np.random.default_rng((self._seed, epoch, position, 1))
         free = present & ~np.isin(ids, self._special)
         drawn = np.where(free, rng.random(ids.shape), 2.0)
-        # At least one: a mean over no words is not finite.
+        # At least one token is masked, because a mean over no words is not finite.
         chosen = (drawn < _SHARE) | (drawn == drawn.min())
         draws, random_ids = rng.random(ids.shape), rng.integers(self._vocabulary, size=ids.shape)
         inputs = np.where(draws < _MASKED, self._mask_id, np.where(draws < _OTHER, random_ids, ids))

@@ -22,29 +22,29 @@ from fala_export.base.accelerator import torch_device
 from studies.perplm.inputs import PLAIN, WriterInputs
 
 _VERSION = tuple(map(int, transformers.__version__.split(".")[:2]))
-# The argument of keys and values that were computed before.
+# The name of the argument for keys and values that were computed before.
 _CACHE = "past_key_values" if _VERSION < (5, 24) else "cache"
 
 #: How many times as fast as the backbone a writer's bias moves; see ``SoftPrompts``.
 _BIAS_PACE = 300.0
 _HIDDEN = 512  # width of the MLP, as in prefix-tuning (Li and Liang, ACL 2021)
-_DEVIATION = 0.02  # of numbers that go into the backbone directly, as in BERT
+_DEVIATION = 0.02  # standard deviation of numbers that go into the backbone directly, as in BERT
 _MORE = 10.0  # factor of the pace for the MLP's input, whose numbers are around 1
 
 
 class SoftPrompts(nn.Module):
     """A prompt for each of W writers, and for the unknown one.
 
-    All writers start as the unknown one. AdamW moves every number by about its learning rate a
-    step, whatever the gradient, and a writer's numbers have only a few dozen steps. So prompts are
-    stored divided by ``pace``, and move that many times as fast as the backbone.
+    All writers start as the unknown one. AdamW moves every number by about its learning rate per
+    step, whatever the gradient, and a writer's numbers have only a few dozen steps. Prompts are
+    therefore stored divided by ``pace``, and move that many times as fast as the backbone.
 
     Args:
-        writers: W.
-        length: Vectors of a prompt.
+        writers: W, the number of writers.
+        length: Number of vectors of a prompt.
         width: Numbers of a vector in the backbone.
         inner: Numbers of a vector before the MLP; None for no MLP.
-        pace: Above 0; ten times that before an MLP, where numbers are far larger.
+        pace: Pace above 0; it is ten times as large before an MLP, where numbers are far larger.
         seed: Seed of the initial prompts.
     """
 
@@ -65,10 +65,10 @@ class SoftPrompts(nn.Module):
             self.outer = _Paced(_HIDDEN, width, pace, generator)
 
     def forward(self, writers: Tensor) -> Tensor:
-        """The prompts of writers by number, shape (n,); for PLAIN the unknown writer's.
+        """Return the prompts of writers by number, shape (n,); for PLAIN the unknown writer's.
 
         Returns:
-            Shape (n, length, width).
+            Prompts, shape (n, length, width).
         """
         vectors = self.pace * self.table[writers.clamp(min=0)]
         if self.inner is None or self.outer is None:
@@ -102,8 +102,8 @@ class PrefixShape:
     """The shape of all layers' keys and values.
 
     Attributes:
-        layers: Layers of the backbone.
-        heads: Heads of a layer.
+        layers: Number of layers of the backbone.
+        heads: Number of heads of a layer.
         head_dimension: Numbers of a head.
     """
 
@@ -118,10 +118,10 @@ class PrefixShape:
 
 
 def prefix_shape(encoder: Encoder) -> PrefixShape:
-    """The shape of a backbone's keys and values.
+    """Return the shape of a backbone's keys and values.
 
     Raises:
-        ExportError: Such a backbone takes no prompts.
+        ExportError: A backbone of this kind takes no prompts.
     """
     config = encoder.module.transformer.config
     if config.model_type not in FAMILY:
@@ -143,17 +143,17 @@ class PromptedEncoder(nn.Module):
 
     A soft prompt at one layer is P vectors before the text's vectors; at every layer it is P keys
     and values. A hard prompt is tokens before the text. Only the text is pooled, and it keeps its
-    positions after any prompt: without a prompt the result is the backbone's embedding.
+    positions after any prompt, so without a prompt the result is the backbone's embedding.
 
     Args:
         encoder: The backbone.
         prompts: Soft prompts; None for other kinds.
         every_layer: Whether these are keys and values of every layer.
-        both_ways: Whether a hard prompt's tokens attend to the text, too; positions are then
+        both_ways: Whether a hard prompt's tokens also attend to the text; positions are then
             continuous.
 
     Raises:
-        ExportError: Such a backbone takes no prompts.
+        ExportError: A backbone of this kind takes no prompts.
     """
 
     def __init__(
@@ -187,23 +187,23 @@ class PromptedEncoder(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> Tensor:
-        """The states of the texts' tokens.
+        """Return the states of the texts' tokens.
 
         Args:
-            ids: Shape (n, length).
+            ids: Token ids, shape (n, length).
             mask: 1 where there is a token, the same shape.
-            writers: Their numbers, shape (n,); needed by soft prompts.
+            writers: Numbers of the writers, shape (n,); needed by soft prompts.
             context: Tokens of hard prompts, shape (n, c).
             context_mask: 1 where there is a token, the same shape.
 
         Returns:
-            Shape (n, length, dim).
+            States, shape (n, length, dim).
         """
         if context is not None and context_mask is not None and context.shape[1]:
             return self._after_tokens(ids, mask, context, context_mask)
         if self.prompts is None or writers is None:
             return self._run(mask, self.positions(mask), input_ids=ids)
-        # A row without a prompt has a masked one.
+        # A row without a prompt has a masked prompt.
         visible = (writers != PLAIN).to(mask.dtype)[:, None].expand(-1, self.prompts.length)
         full_mask = torch.cat([visible, mask], dim=1)
         if self._every_layer:
@@ -212,18 +212,18 @@ class PromptedEncoder(nn.Module):
         transformer = self.encoder.transformer
         vectors = self.prompts(writers)
         embeddings = torch.cat([vectors, transformer.get_input_embeddings()(ids)], dim=1)
-        # All vectors of the prompt have the text's first position: they learn their order.
+        # All vectors of the prompt have the text's first position, because they learn their order.
         positions = torch.cat([torch.full_like(visible, self._first), self.positions(mask)], dim=1)
         return self._run(full_mask, positions, inputs_embeds=embeddings)[:, self.prompts.length :]
 
     def prefix(self, writers: Tensor) -> Tensor:
-        """Keys and values of writers' prompts at every layer.
+        """Return keys and values of writers' prompts at every layer.
 
         Args:
-            writers: Their numbers, shape (n,).
+            writers: Numbers of the writers, shape (n,).
 
         Returns:
-            Shape (layers, 2, n, heads, P, head_dimension).
+            Keys and values, shape (layers, 2, n, heads, P, head_dimension).
         """
         if self.prompts is None:
             raise ExportError("prompts of this kind have no keys and values")
@@ -233,7 +233,7 @@ class PromptedEncoder(nn.Module):
         return split.permute(2, 3, 0, 4, 1, 5)
 
     def positions(self, mask: Tensor, after: Tensor | int = 0) -> Tensor:
-        """Positions of tokens, shape (n, length): the model's own, plus ``after``."""
+        """Return positions of tokens, shape (n, length): the model's own, plus ``after``."""
         return (mask.cumsum(1) - 1).clamp(min=0) + self._first + after
 
     def _after_tokens(
@@ -251,7 +251,7 @@ class PromptedEncoder(nn.Module):
         return self._run(full_mask, positions, input_ids=tokens)[:, start:]
 
     def _run(self, mask: Tensor, positions: Tensor, **inputs: Any) -> Tensor:  # noqa: ANN401
-        # Token types are passed, as the model's defaults have only its number of positions.
+        # Token types are passed, because the model's defaults have only its number of positions.
         states: Tensor = self.encoder.transformer(
             attention_mask=mask,
             position_ids=positions,
@@ -262,9 +262,9 @@ class PromptedEncoder(nn.Module):
 
 
 def _mask_by_token(rows: Tensor) -> Tensor:
-    """A mask with a row for each token, (n, length, length), as ``transformers`` reads it.
+    """Return a mask with a row for each token, (n, length, length), as ``transformers`` reads it.
 
-    Version 4 makes it a term of the attention's scores, version 5 takes such a term.
+    Version 4 makes it a term of the attention's scores, whereas version 5 takes such a term.
     """
     if _VERSION < (5,):
         return rows
@@ -273,10 +273,10 @@ def _mask_by_token(rows: Tensor) -> Tensor:
 
 
 def cache_of(prefix: Tensor) -> DynamicCache:
-    """A prefix as a cache of ``transformers``.
+    """Return a prefix as a cache of ``transformers``.
 
     Args:
-        prefix: Shape (layers, 2, n, heads, P, head_dimension).
+        prefix: Keys and values, shape (layers, 2, n, heads, P, head_dimension).
     """
     cache = DynamicCache()
     for number, (keys, values) in enumerate(prefix):
@@ -288,7 +288,7 @@ _BATCH = 32
 
 
 class PromptedClassifier(nn.Module):
-    """A prompted backbone with a head: z = w . h(x, writer) + b, on request plus a writer's bias.
+    """A prompted backbone with a head: z = w . h(x, writer) + b, optionally plus a writer's bias.
 
     Args:
         prompted: The backbone with its prompts.
@@ -306,7 +306,7 @@ class PromptedClassifier(nn.Module):
             self.own_bias = nn.Parameter(torch.zeros(biases + 1, *head.bias.shape))
 
     def outputs(self, writers: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Z and h of texts, (n, C) and (n, dim); arguments as of ``PromptedEncoder.states``."""
+        """Return z and h of texts, (n, C) and (n, dim); see ``PromptedEncoder.states``."""
         embeddings = self.prompted(writers=writers, **inputs)
         logits = embeddings @ self.weight.T + self.bias
         if hasattr(self, "own_bias"):
@@ -314,10 +314,10 @@ class PromptedClassifier(nn.Module):
         return logits, embeddings
 
     def forward(self, shares: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
-        """The loss over rows.
+        """Return the loss over rows.
 
         Args:
-            shares: Of the labels, 0 or 1, shape (n, C); of the second label alone where C = 1.
+            shares: Shares of the labels, 0 or 1, shape (n, C); of the second label alone if C = 1.
             inputs: Arguments of ``outputs``.
         """
         logits, _ = self.outputs(**inputs)
@@ -334,10 +334,10 @@ class PromptedClassifier(nn.Module):
 def predict(
     module: PromptedClassifier, inputs: WriterInputs, numbers: list[int], label: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Logits (n, C) and embeddings (n, dim) of rows, each after the prompt of a writer.
+    """Return logits (n, C) and embeddings (n, dim) of rows, each after the prompt of a writer.
 
     Args:
-        module: In evaluation mode.
+        module: Module in evaluation mode.
         inputs: n rows.
         numbers: Number of the writer whose prompt is used, for each row.
         label: Title of the progress bar.

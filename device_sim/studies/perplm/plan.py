@@ -1,8 +1,8 @@
 """The trainings with writers' prompts, and their order.
 
 A writer's prompt tells the backbone whose label to predict. Prompts of four kinds are compared with
-none and with a bias for each writer: with and without masked language modelling first, with and
-without an MLP, on a trained or frozen backbone, and with the device's personal head on top. The
+no prompts and with a bias for each writer: with and without masked language modelling first, with
+and without an MLP, on a trained or frozen backbone, and with the device's personal head on top. The
 paper's recommendation of hashtags is left out for lack of data.
 """
 
@@ -26,7 +26,7 @@ from studies.perplm.prompts import HARD, KINDS, NONE, SOFT, SOFT_ALL, USER_BIAS,
 from studies.perplm.rows import ELSEWHERE, EXTENTS, is_reviews, write_writers
 from studies.perplm.study import STUDY, WritersPlan
 
-#: Lengths beside those of the comparison: vectors of soft prompts, tokens of hard ones.
+#: Lengths beside those of the comparison: vectors of soft prompts, tokens of hard prompts.
 LENGTHS = dict.fromkeys(SOFT, (1, 32)) | dict.fromkeys(HARD, (16, 256))
 
 #: Why reviews have no hard prompts.
@@ -35,7 +35,7 @@ NO_ROOM = (
     "a writer's own texts have no room beside one, and an input is never cut to make room"
 )
 
-# The version of the rows and of the training; part of the folder's digest.
+# The version of the rows and of the training, which is part of the folder's digest.
 _FORM = 1
 
 
@@ -44,7 +44,7 @@ class PromptTrial:
     """One training.
 
     Attributes:
-        kind: Of its record.
+        kind: Kind of its record.
         settings: The kind of prompts.
         variant: Distinguishes trainings of the same kind of prompts.
     """
@@ -54,19 +54,19 @@ class PromptTrial:
     variant: str = ""
 
     def key(self, data: str, seed: int) -> RecordKey:
-        """The key of its record."""
+        """Return the key of its record."""
         return RecordKey(self.kind, data, self.settings.kind, "all", seed, self.variant)
 
 
 def prompt_trials(
     kinds: Sequence[RecordKind], *, hard: bool = True, mlm_epochs: int = 2
 ) -> list[PromptTrial]:
-    """The trainings of some kinds of record, the most useful first.
+    """Return the trainings of some kinds of record, the most useful first.
 
     Args:
         kinds: Kinds of record.
         hard: Whether there is room for hard prompts.
-        mlm_epochs: Most passes of the stage of masked words.
+        mlm_epochs: Maximum number of passes of the stage of masked words.
     """
     prompts = (*SOFT, *HARD) if hard else SOFT
 
@@ -82,7 +82,7 @@ def prompt_trials(
             *variants("no-mlp", SOFT, mlp=False),
             *variants("both-ways", HARD if hard else (), both_ways=True),
         ]
-        # First the strongest kind, and none.
+        # The strongest kind comes first, together with no prompts.
         trials_of += sorted(others, key=lambda trial: trial.settings.kind not in (NONE, SOFT_ALL))
     if "prompt-length" in kinds:
         trials_of += [
@@ -97,10 +97,10 @@ def run(plan: WritersPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log
     """Run the missing trainings of some kinds of record on a plan's data sets.
 
     Args:
-        plan: The run's options.
+        plan: Options of the run.
         kinds: Kinds of record.
-        engine: Runs the jobs.
-        log: Receives progress.
+        engine: Engine that runs the jobs.
+        log: Function that receives lines of progress.
 
     Returns:
         One line for each data set that cannot be prepared, and for each job that failed.
@@ -110,14 +110,14 @@ def run(plan: WritersPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log
     """
     store, work = RecordStore(plan.results), plan.work()
     model = find_source(plan.new, work)
-    model.trained_folder()  # a mistake in a name ends here, before anything is prepared
+    model.trained_folder()  # so that a mistake in a name fails before anything is prepared
     failures: list[str] = []
     for seed in range(plan.seeds):
         tasks, failed = prepare_all(
             plan.data, partial(_prepare, plan, store=store, model=model, seed=seed), log
         )
         failures += failed
-        # First the comparison, then what is trained for each writer alone, then the variants.
+        # The comparison comes first, then what is trained for each writer alone, then the variants.
         for waiting in (
             _trainings(plan, store, tasks, kinds, variants=False),
             _peers(store, tasks) if "prompt" in kinds else (),
@@ -152,7 +152,7 @@ def _peers(store: RecordStore, tasks: Sequence[Writers]) -> Iterator[Job]:
 
 
 def _job(store: RecordStore, task: Writers, key: RecordKey, job: partial[Records]) -> Job:
-    """A job with a record for each writer; the training's record is its last."""
+    """Return a job with a record for each writer; the training's record is its last."""
     keys = [replace(key, user=user) for user in task.written.writers]
     folders = (task.transformer, task.folder)
     return training_job(store, key, job, folders, keys, jobs.training_key(key))
@@ -161,7 +161,7 @@ def _job(store: RecordStore, task: Writers, key: RecordKey, job: partial[Records
 def _prepare(
     plan: WritersPlan, name: str, *, store: RecordStore, model: RunBackbone, seed: int
 ) -> Writers:
-    """The rows of a data set, in a folder of the run's work."""
+    """Prepare the rows of a data set, in a folder of the run's work."""
     extent = EXTENTS[plan.extent]
     data = find_location(name, plan.data_dir)
     reviews = is_reviews(data)

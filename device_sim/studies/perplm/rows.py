@@ -1,8 +1,8 @@
 """The rows of known and new writers.
 
-The busiest writers are known: they are trained on and have a prompt. The next ones are new: they
-are not trained on. Writers of another data set with the same labels may be evaluated, too. A test
-document is in nobody's training rows.
+The busiest writers are known: they are used in training and have a prompt. The next ones are new:
+they are not used in training. Writers of another data set with the same labels may also be
+evaluated. A test document is in nobody's training rows.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fala_sim.data.output import save
 
 WriterGroup: TypeAlias = Literal["known", "new", "elsewhere"]
 
-#: For a data set, another one with similar labels whose writers are evaluated, too.
+#: For a data set, another one with similar labels whose writers are also evaluated.
 ELSEWHERE = {"md-agreement": "hs-brexit"}
 
-#: Known writers per new writer, if a data set has enough people.
+#: Number of known writers per new writer, if a data set has enough people.
 _KNOWN_PER_NEW = 2
 
 
@@ -36,13 +36,13 @@ class Extent:
     """How much of a data set is used.
 
     Attributes:
-        name: On the command line.
-        train: Training rows of a writer, also for the personal head; None for all.
-        test: Test rows of a writer; None for all.
+        name: Name on the command line.
+        train: Maximum number of training rows per writer, also for the personal head; None for all.
+        test: Maximum number of test rows per writer; None for all.
         elsewhere: The same two numbers for another data set's writers.
-        others: Whether rows of writers who are not evaluated are trained on, too.
-        tokens: Longest text in tokens; longest review.
-        mlm_epochs: Epochs of masked language modelling.
+        others: Whether the training also uses rows of writers who are not evaluated.
+        tokens: Longest text in tokens, and longest review in tokens.
+        mlm_epochs: Number of epochs of masked language modelling.
     """
 
     name: str
@@ -54,13 +54,13 @@ class Extent:
     mlm_epochs: int
 
     def describe(self) -> str:
-        """The extent in words, for captions."""
+        """Describe the extent in words, for captions."""
         if self.train is None and self.test is None:
             return "whole: all rows of all writers"
         return f"{self.name}: at most {self.train} rows to learn and {self.test} test rows a writer"
 
 
-#: For two cores and about an hour; and all rows.
+#: The first extent is for two cores and about an hour; the second uses all rows.
 EXTENTS = {
     "quick": Extent("quick", 150, 100, (20, 40), False, (48, 128), 1),
     "whole": Extent("whole", None, None, (None, None), True, (128, 256), 2),
@@ -72,8 +72,8 @@ class Written:
     """The rows of a data set, in files.
 
     Attributes:
-        training: Public rows, to train on.
-        evaluation: Train and test rows of the evaluated writers.
+        training: File of the public rows, for training.
+        evaluation: File of the train and test rows of the evaluated writers.
         writers: Groups of the evaluated writers.
     """
 
@@ -83,25 +83,27 @@ class Written:
 
 
 def is_reviews(location: Location) -> bool:
-    """Whether a data set has long reviews, which leave no tokens for hard prompts."""
+    """Return whether a data set has long reviews, which leave no tokens for hard prompts."""
     return location.format is FORMATS["scale-reviews"]
 
 
 def write_writers(
     name: str, data_dir: Path | None, folder: Path, extent: Extent, *, users: int, seed: int
 ) -> Written:
-    """Divide a data set, and write its rows to a folder, if they are missing.
+    """Divide a data set, and write its rows to a folder if they are missing.
 
     Args:
         name: The data set.
         data_dir: Folder of the named data sets; None uses the default.
-        folder: Of the files.
-        extent: How many rows.
-        users: Known writers to evaluate, and half as many new ones if there are enough.
-        seed: Of the division.
+        folder: Folder of the files.
+        extent: How many rows are used.
+        users: Number of known writers to evaluate; half as many new ones are added if there are
+            enough.
+        seed: Seed of the division.
 
     Raises:
-        DataError: It cannot be read, has too few writers, or does not consist of single texts.
+        DataError: The data set cannot be read, has too few writers, or does not consist of single
+            texts.
     """
     groups_path = folder / "writers.json"
     training, evaluation = folder / "training.jsonl", folder / "asked.jsonl"
@@ -126,7 +128,7 @@ def write_writers(
 def _divided(
     name: str, location: Location, extent: Extent, users: int, seed: int
 ) -> tuple[list[ConvertedRow], dict[str, WriterGroup]]:
-    """The selected rows of a data set, and the evaluated writers, the busiest first."""
+    """Return the selected rows of a data set, and the evaluated writers, busiest first."""
     opened = location.format.open(location.path, LeftOut())
     people = opened.people
     new = users // _KNOWN_PER_NEW
@@ -143,7 +145,7 @@ def _divided(
 def _elsewhere(
     name: str, data_dir: Path | None, extent: Extent, seed: int
 ) -> Iterator[ConvertedRow]:
-    """The rows of another data set's writers; none if the data set is missing."""
+    """Yield the rows of another data set's writers; none if the data set is missing."""
     try:
         location = find_location(name, data_dir)
     except DataError:
@@ -169,7 +171,7 @@ def _rows(
 def _capped(
     rows: Sequence[ConvertedRow], most: tuple[int | None, int | None], seed: int
 ) -> Iterator[ConvertedRow]:
-    """At most so many rows of each writer to learn and to test, drawn at random, in their order."""
+    """Yield a limited number of rows of each writer per split, drawn at random, in their order."""
     by_writer: dict[tuple[str, str], list[int]] = {}
     for position, row in enumerate(rows):
         by_writer.setdefault((row.user, row.split), []).append(position)

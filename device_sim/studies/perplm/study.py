@@ -22,10 +22,10 @@ class WritersPlan(DataPlan):
 
     Attributes:
         data: Data sets of people, by name, as FORMAT:DIR or rows:FILE.
-        users: The busiest people, of the half of each data set's people that tables show, whose
-            models are compared; half as many are new, without a prompt.
+        users: Number of users per data set whose models are compared: the busiest people in the
+            half of the data set's people that tables show; half as many are new, without a prompt.
         new: The backbone to train: minilm, mpnet, or a Hugging Face folder.
-        extent: How much of the data.
+        extent: How much of the data is used.
     """
 
     data: DataNames = ("md-agreement",)

@@ -1,4 +1,4 @@
-"""Writers' prompts against none, each with and without a personal head on top (PerPLM)."""
+"""Tables of writers' prompts, each with and without a personal head on top (PerPLM)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MEASURED = (
     caption=(f"{_MEASURED}"),
 )
 def prompts(records: pd.DataFrame) -> Table:
-    """Writers' prompts against none, and a personal head on each."""
+    """Compare writers' prompts with no prompts, and show a personal head on each."""
     runs = of(records, "prompt")
     trainings = of(records, "prompt-training")
     order = [
@@ -97,7 +97,7 @@ def prompts(records: pd.DataFrame) -> Table:
     caption=(f"Vectors of a soft prompt, tokens of a hard one. {_MEASURED}"),
 )
 def lengths_table(records: pd.DataFrame) -> Table:
-    """Writers' prompts by their length."""
+    """Compare writers' prompts by their length."""
     runs = of(records, "prompt", "prompt-length")
     trainings = of(records, "prompt-training")
     trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]
@@ -122,7 +122,7 @@ def lengths_table(records: pd.DataFrame) -> Table:
 
 
 def _exists(method: str, variant: str) -> bool:
-    """Whether a method has a variant."""
+    """Return whether a method has a variant."""
     if variant == "mlm":
         return method != "user-bias"
     if variant == "both-ways":
@@ -137,23 +137,23 @@ def _title(*parts: str) -> str:
 def _cells(
     part: pd.DataFrame, method: str, variant: str, trainings: pd.DataFrame
 ) -> dict[str, Cell]:
-    """A trial's cells.
+    """Return a trial's cells.
 
     Args:
         part: The writers' runs of one data set and group.
-        method: The trial's.
-        variant: The trial's.
+        method: Method of the trial.
+        variant: Variant of the trial.
         trainings: All trainings, including the trial's.
     """
     chosen = _of(part, method, variant)
     if chosen.empty:
         return {"numbers trained": NOT_RUN}
     fixed = variant == "fixed" and method != "none"
-    # No difference of none against itself.
+    # The method without prompts has no difference from itself.
     baseline = _of(part, "none", "fixed" if fixed else "")
     baseline = baseline.iloc[:0] if baseline.index.equals(chosen.index) else baseline
     of_trial = _of(trainings[trainings["data"] == chosen["data"].iloc[0]], method, variant)
-    # AUC with the unknown writer's prompt, if it differs from the writer's own.
+    # The AUC with the unknown writer's prompt is shown if it differs from the writer's own.
     strangers = chosen[[
         isinstance(unknown, list) and unknown != logits
         for unknown, logits in zip(chosen["unknown_logits"], chosen["logits"], strict=True)
@@ -182,7 +182,7 @@ def _difference(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Cell:
 
 
 def _pooled(runs: pd.DataFrame) -> float:
-    """AUC of all writers' rows together, averaged over seeds."""
+    """Return the AUC of all writers' rows together, averaged over seeds."""
     areas = []
     for _, part in parts(runs, "seed"):
         logits = np.concatenate([as_logits(logits) for logits in part["logits"]])
@@ -196,7 +196,7 @@ def _of(runs: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
 
 
 def _groups(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """The writers' runs by data set and group, with ``_PERSONAL``."""
+    """Yield the writers' runs by data set and group, with ``_PERSONAL``."""
     auc = runs["scores.auc"]
     if "personal.auc" in runs:
         auc = runs["personal.auc"].where(runs["personal.auc"].notna(), auc)
@@ -209,7 +209,7 @@ def _groups(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def _writers(part: pd.DataFrame, method: str, variant: str, group: str) -> str:
-    """The number of a trial's writers; if it was not run, the number of all writers."""
+    """Return the number of a trial's writers, or of all writers if the trial was not run."""
     chosen = _of(part, method, variant)
     chosen = part if chosen.empty else chosen
     count = chosen["user"].nunique()
@@ -229,7 +229,7 @@ def _described(runs: pd.DataFrame) -> str:
 
 
 def _notes(runs: pd.DataFrame, trainings: pd.DataFrame) -> list[str]:
-    """Why rows are missing, and which trainings learnt nothing."""
+    """Return notes that say why rows are missing, and which trainings learnt nothing."""
     without = runs[runs["no_hard"] != ""]
     notes = [f"{data}: {reason}." for data, reason in
              zip(without["data"], without["no_hard"], strict=True)]  # fmt: skip

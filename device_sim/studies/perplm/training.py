@@ -1,4 +1,4 @@
-"""Train one backbone, one head and the writers' prompts together, on public rows."""
+"""Trains one backbone, one head and the writers' prompts together, on public rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from studies.perplm.prompts import (
 _BATCH = 32
 _TUNED = LoopSettings(epochs=2, learning_rate=5e-5, batch=_BATCH)
 _FIXED = LoopSettings(epochs=4, learning_rate=1e-3, batch=_BATCH)
-_PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
+_PACE, _FIXED_PACE = 30.0, 3.0  # pace of prompts; see ``SoftPrompts``
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PromptedModel:
     """A backbone with its writers' prompts, and everything needed to predict.
 
     Attributes:
-        module: With the head, in evaluation mode.
+        module: The prompted backbone with the head, in evaluation mode.
         learner: The backbone.
         settings: The kind of prompts.
         writers: The writers with a prompt.
@@ -62,7 +62,7 @@ class PromptedModel:
     def inputs(
         self, rows: Sequence[Row], new_texts: Mapping[str, Sequence[str]] | None = None
     ) -> WriterInputs:
-        """Rows as this model's input.
+        """Return rows as this model's input.
 
         Args:
             rows: Rows of classification.
@@ -82,7 +82,7 @@ def contexts_of(
     texts: Mapping[str, Sequence[str]],
     trained: Mapping[str, Sequence[str]],
 ) -> Contexts:
-    """The hard prompts of writers.
+    """Return the hard prompts of writers.
 
     Args:
         learner: The backbone.
@@ -110,28 +110,30 @@ def train_prompts(
 
     Documents are divided, not users: a writer's prompt is validated on texts without any training
     rows. The head starts from the closed form on the untrained backbone. The epoch with the lowest
-    loss on the validation rows is kept. A training that was killed continues from its last whole
+    loss on the validation rows is kept. A training that was killed continues from its last complete
     checkpoint.
 
     Args:
         source: A loaded encoder, trained in place unless it is fixed.
         rows: The public rows, which name their users.
         prompts: The kind of prompts.
-        seed: Of everything random.
+        seed: Seed of every random choice.
         work: Folder of the checkpoints, with a folder for each stage.
-        max_length: Tokens of a text that are read.
-        tuned: Settings of the loop of a backbone that is trained.
-        fixed: Settings of the loop of one that is not.
+        max_length: Maximum number of tokens that are read of a text.
+        tuned: Settings of the loop if the backbone is trained.
+        fixed: Settings of the loop if the backbone is fixed.
 
     Raises:
-        DataError: The rows are too few, of matching, or of too few writers.
-        ExportError: The backbone takes no prompts, or see ``fala_export.Training.run``.
+        DataError: The rows are too few, for matching, or of too few writers.
+        ExportError: The backbone takes no prompts, or the training fails; see
+            ``fala_export.Training.run``.
     """
     if rows.task != CLASSIFICATION:
         raise DataError("writers' prompts are a classifier's; these rows are of matching")
-    prefix_shape(source)  # a mistake in the backbone ends here
+    prefix_shape(source)  # so that a mistake in the backbone fails first
     learner = TransformerLearner(source, source.length(max_length))
-    # The exporter's division: a tenth for validation, and a tenth for a report that is not made.
+    # The division is the exporter's: a tenth for validation, and a tenth for a report that is not
+    # made.
     division = divide(rows, seed, validation=True, owners=("documents",))
     writers = WriterNames.of(division.training)
     recipe = {
@@ -192,11 +194,11 @@ def train_prompts(
 def make_encoder(
     source: Encoder, prompts: PromptSettings, writers: int, seed: int
 ) -> PromptedEncoder:
-    """A backbone with untrained prompts.
+    """Return a backbone with untrained prompts.
 
     Args:
         source: The backbone.
-        prompts: Their kind and size.
+        prompts: Kind and size of the prompts.
         writers: Number of writers.
         seed: Seed of the initial prompts.
     """
@@ -219,7 +221,7 @@ def make_encoder(
 
 
 def _texts(rows: Sequence[Row], writers: WriterNames) -> dict[str, list[str]]:
-    """The distinct texts of every writer, in the order of the data."""
+    """Return the distinct texts of every writer, in the order of the data."""
     by_writer: dict[str, dict[str, None]] = {name: {} for name in writers.names}
     for row in rows:
         if row.user in by_writer:
@@ -228,6 +230,6 @@ def _texts(rows: Sequence[Row], writers: WriterNames) -> dict[str, list[str]]:
 
 
 def _labels(rows: Sequence[Row], public: Rows) -> tuple[list[int], int]:
-    """The positions of some rows' labels, and how many labels there are."""
+    """Return the positions of some rows' labels, and the number of labels."""
     column = {str(label): position for position, label in enumerate(public.labels)}
     return [column[str(row.label)] for row in rows], len(public.labels)

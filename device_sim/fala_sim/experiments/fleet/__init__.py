@@ -1,1 +1,1 @@
-"""A fleet of simulated devices over successive releases: real folders, invented readers."""
+"""A fleet of simulated devices over successive releases: real folders, invented users."""

@@ -27,21 +27,21 @@ from fala_sim.prepare.measured import MeasuredRelease
 
 #: The day on which a release is published, and the delay of each wave in days.
 PUBLISHED = {"transformer": 20, "broken": 48, "retrained": 65}
-WAVES = (0, 3, 7)  # canary, early, everybody
-#: The day on which the canary's devices with the broken release are rolled back.
+WAVES = (0, 3, 7)  # canary, early, all other devices
+#: The day on which the broken release is rolled back on the canary's devices.
 RECALLED = 52
-#: Shares of all devices: the canary, and the early wave.
+#: Shares of the canary and of the early wave among all devices.
 CANARY, EARLY = 0.05, 0.25
 #: Shares of devices, or of installations.
-DAMAGED = 0.01  # downloads with a wrong byte
-KILLED = 0.02  # replacements whose process is killed once
-SHADOWED = 0.1  # devices that try the broken release on a copy
-LEAVING = 0.002  # users who leave, per day
+DAMAGED = 0.01  # share of downloads with a wrong byte
+KILLED = 0.02  # share of replacements whose process is killed once
+SHADOWED = 0.1  # share of devices that try the broken release on a copy
+LEAVING = 0.002  # share of users who leave, per day
 #: Budgets of a replacement, in forward passes.
 BUDGETS = (10, 25, 50)
-#: Posts that are never labelled, on which quality is measured.
+#: Number of posts that are never labelled, on which quality is measured.
 HELD_OUT = 40
-#: Labels of a user: the median, the standard deviation of the logarithm, and the maximum.
+#: Number of a user's labels: the median, the standard deviation of the logarithm, and the maximum.
 _LABELS, _SPREAD, _MOST = 40, 0.7, 160
 
 
@@ -53,7 +53,7 @@ class _Life:
     world: World
     rng: random.Random
     row: dict[str, Any]
-    labelled: Sequence[tuple[int, str, str]]  # day, text, label; by day
+    labelled: Sequence[tuple[int, str, str]]  # day, text and label, sorted by day
     held_out: Sequence[str]
     truth: NDArray[np.bool_]
     device: Device
@@ -67,16 +67,16 @@ class _Life:
 def live(number: int, seed: int, world: World, folder: Path) -> dict[str, Any]:
     """Simulate a device from its first release to its last day.
 
-    Its decisions, quality and passes depend only on the seed; its seconds do not.
+    Its decisions, quality and forward passes depend only on the seed; its seconds do not.
 
     Args:
-        number: Of the device.
-        seed: Of the fleet.
+        number: Number of the device.
+        seed: Seed of the fleet.
         world: The fleet's releases and posts.
-        folder: For the device; removed at the end.
+        folder: Folder for the device; removed at the end.
 
     Returns:
-        Its row; see ``fala_sim.experiments.fleet.rows``.
+        The row of the device; see ``fala_sim.experiments.fleet.rows``.
     """
     start = clock()
     rng = random.Random(f"fala fleet, device {number}, {seed}")
@@ -110,7 +110,7 @@ def live(number: int, seed: int, world: World, folder: Path) -> dict[str, Any]:
 
 
 def clock() -> float:
-    """Processor seconds of this process and of its ended child processes."""
+    """Return processor seconds of this process and of its ended child processes."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -156,7 +156,7 @@ def _offer(life: _Life, name: str, day: int) -> None:
         if life.rng.random() < SHADOWED:
             _shadow(life, release)
         if row["wave"]:
-            return  # only the canary gets it; the report checks that the canary refused it
+            return  # only the canary gets it, and the report checks that the canary refused it
     damaged, killed = life.rng.random() < DAMAGED, life.rng.random() < KILLED
     step = life.rng.randrange(1, 8)
     row[f"{name}_day"] = day
@@ -220,7 +220,7 @@ def _kill(life: _Life, release: MeasuredRelease, step: int) -> int:
             end if there are fewer calls.
 
     Returns:
-        The forward passes of the killed process.
+        The number of forward passes of the killed process.
     """
     life.device.close()
     reader, writer = os.pipe()
@@ -280,7 +280,7 @@ def _shadow(life: _Life, release: MeasuredRelease) -> None:
 
 
 def _quality(life: _Life) -> float:
-    """AUC of the active model on posts that its user never labelled."""
+    """Return the AUC of the active model on posts that its user never labelled."""
     release, model = life.world.releases[life.release], life.device.model
     if model.head != release.head:  # the AUC alone would not show a wrong release
         raise RuntimeError(f"device {life.row['device']} does not have {life.release!r}")
@@ -288,14 +288,14 @@ def _quality(life: _Life) -> float:
 
 
 def _auc(life: _Life, release: MeasuredRelease, model: PersonalModel) -> float:
-    """AUC on the held-out posts, from cached embeddings: the device spends no forward pass."""
+    """Return the AUC on the held-out posts, from cached embeddings without a forward pass."""
     area = auc(life.truth, release.logits(model, life.held_out)[:, 0])
     return math.nan if area is None else area
 
 
 @contextmanager
 def _working(life: _Life) -> Iterator[list[float]]:
-    """Count the device's own processor time; yields the time before."""
+    """Count the device's own processor time, and yield the time before."""
     start = clock()
     try:
         yield [life.spent]

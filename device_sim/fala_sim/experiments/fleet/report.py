@@ -29,7 +29,7 @@ SOURCE = (
 HALT = 0.1
 #: Loss of AUC from which a user counts as harmed.
 HARM = 0.05
-#: Share of the worst-off users.
+#: Share of the users for whom quality is lowest.
 TAIL = 0.05
 _PROJECTED, _CHUNK = 1_000_000, 1_000
 
@@ -38,11 +38,11 @@ _DECIDED = [outcome for outcome in OUTCOMES if outcome not in ("not offered", "g
 
 
 def report(out: Path, watts: float = WATTS) -> FleetFigures:
-    """The figures of the existing chunks.
+    """Return the figures of the existing chunks.
 
     Args:
-        out: The fleet's folder.
-        watts: Power of a working device.
+        out: Folder of the fleet.
+        watts: Power of a working device, in watts.
 
     Raises:
         DataError: There are no chunks, or one cannot be read.
@@ -74,14 +74,14 @@ def report(out: Path, watts: float = WATTS) -> FleetFigures:
 
 
 def _reached(fleet: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The devices that a release reached, with its columns without their prefix."""
+    """Return the devices that a release reached, with its columns without their prefix."""
     prefix = f"{name}_"
     part = fleet.filter(regex=f"^{prefix}").rename(columns=lambda column: column[len(prefix) :])
     return part[part["outcome"].isin([OUTCOMES.index(outcome) for outcome in _DECIDED])]
 
 
 def _release(fleet: pd.DataFrame, name: str, watts: float) -> FleetFigures:
-    """One release on the devices that it reached."""
+    """Return the figures of one release on the devices that it reached."""
     runs = _reached(fleet, name)
     counts = runs["outcome"].value_counts()
     return {
@@ -100,7 +100,7 @@ def _release(fleet: pd.DataFrame, name: str, watts: float) -> FleetFigures:
 
 
 def _change(before: pd.Series[float], after: pd.Series[float]) -> FleetFigures:
-    """The change from one model's AUC to another's, over users."""
+    """Return the change from one model's AUC to another's, over users."""
     change = (after - before).dropna()
     return {
         "auc": _mean(after),
@@ -111,7 +111,7 @@ def _change(before: pd.Series[float], after: pd.Series[float]) -> FleetFigures:
 
 
 def _broken(fleet: pd.DataFrame) -> FleetFigures:
-    """The effect of the broken release on copies, and how it was stopped."""
+    """Return the effect of the broken release on copies, and how it was stopped."""
     copies = fleet[fleet["tried"] == 1]
     canary = _reached(fleet, "broken")
     refused = _mean(canary["outcome"] == OUTCOMES.index("refused"))
@@ -147,7 +147,7 @@ def _cost(fleet: pd.DataFrame, about: list[dict[str, str]]) -> FleetFigures:
 
 
 def _mean(values: pd.Series[Any]) -> float | None:
-    """The mean of the values that are not missing, or the share of true ones."""
+    """Return the mean of the values that are not missing, or the share of true values."""
     return float(values.mean()) if values.count() else None
 
 
@@ -160,7 +160,7 @@ def _spread(values: pd.Series[int]) -> FleetFigures:
 
 
 def in_words(figures: FleetFigures) -> list[str]:
-    """The figures as lines of text, from the template ``report.txt``."""
+    """Return the figures as lines of text, from the template ``report.txt``."""
     environment = Environment(
         loader=PackageLoader(__package__ or "", ""), undefined=StrictUndefined, trim_blocks=True
     )

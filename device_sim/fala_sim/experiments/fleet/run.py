@@ -37,20 +37,20 @@ def run_fleet(
     """Run the missing chunks.
 
     Args:
-        out: The fleet's folder.
+        out: Folder of the fleet.
         devices: Number of devices; a later run may have more.
-        chunk: Devices per task and file.
-        seed: Of the fleet.
-        engine: Runs the tasks.
-        log: Receives progress.
+        chunk: Number of devices per task and file.
+        seed: Seed of the fleet.
+        engine: Engine that runs the tasks.
+        log: Function that receives lines of progress.
 
     Returns:
         One line for each chunk that failed.
 
     Raises:
-        DataError: The folder is of another fleet, or pyarrow is not installed.
+        DataError: The folder belongs to another fleet, or pyarrow is not installed.
     """
-    rows.arrow()  # fails now if pyarrow is missing, not after an hour
+    rows.arrow()  # so that a missing pyarrow fails now, not after an hour
     out.mkdir(parents=True, exist_ok=True)
     _check_plan(out / "fleet.json", {"form": FORM, "seed": seed, "chunk": chunk})
     world = prepare_world(out, seed, log)
@@ -67,12 +67,12 @@ def run_fleet(
 
 
 def path_of(out: Path, number: int) -> Path:
-    """The file of a chunk's rows."""
+    """Return the file of a chunk's rows."""
     return out / "rows" / f"{number:06}.parquet"
 
 
 def chunks_of_devices(out: Path) -> list[Path]:
-    """The files of the existing chunks."""
+    """Return the files of the existing chunks."""
     return sorted((out / "rows").glob("*.parquet"))
 
 
@@ -105,8 +105,8 @@ class Chunk:
     """The result of a chunk.
 
     Attributes:
-        number: Of the chunk.
-        rows: A row per device; see ``fala_sim.experiments.fleet.rows``.
+        number: Number of the chunk.
+        rows: One row per device; see ``fala_sim.experiments.fleet.rows``.
         about: The seed, and the process's processor seconds before its first device.
     """
 
@@ -119,17 +119,17 @@ def run_chunk(world: Path, number: int, first: int, last: int, seed: int) -> Ite
     """Simulate the devices of a chunk.
 
     Args:
-        world: The folder of ``fala_sim.experiments.fleet.world.prepare``.
-        number: Of the chunk.
-        first: The first device.
-        last: One more than the last device.
-        seed: Of the fleet.
+        world: Folder that ``fala_sim.experiments.fleet.world.prepare`` returned.
+        number: Number of the chunk.
+        first: Number of the first device.
+        last: One more than the number of the last device.
+        seed: Seed of the fleet.
     """
     begun = clock()
     shared = load_world(world)
     folder = Path(tempfile.mkdtemp(prefix="fala-fleet-", dir=_memory()))
     try:
-        # A release is validated once per process; this device pays for it.
+        # A release is validated once per process, at the cost of this device.
         live(-1, seed, shared, folder / "first")
         ready = clock() - begun
         lives = [live(device, seed, shared, folder / str(device)) for device in range(first, last)]
@@ -139,7 +139,7 @@ def run_chunk(world: Path, number: int, first: int, last: int, seed: int) -> Ite
 
 
 def _memory() -> str | None:
-    """A file system in memory; None, for the default folder, if there is none."""
+    """Return a file system in memory, or None, for the default folder, if there is none."""
     memory = Path("/dev/shm")
     usable = memory.is_dir() and os.access(memory, os.W_OK)
     return str(memory) if usable and shutil.disk_usage(memory).free > 2**28 else None

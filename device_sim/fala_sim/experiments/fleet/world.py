@@ -1,4 +1,4 @@
-"""The data that a fleet shares: the vendor's releases, the readers' posts, and embeddings."""
+"""The data that a fleet shares: the vendor's releases, the users' posts, and embeddings."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from fala_sim.playground.sample import Post, new_posts, new_reader
 from fala_sim.prepare.measured import MeasuredRelease, forward_flops_of
 from fala_sim.records.digests import digest_of_parts
 
-#: The version of this data; part of its digest.
+#: The version of this data, which is part of its digest.
 FORM = 3
-#: The labels' names: whether a post is unwelcome.
+#: The names of the labels: whether a post is unwelcome.
 LABELS = ("0", "1")
 
-#: The releases by name, and the backbone of each.
+#: The releases by name, with the backbone of each.
 RELEASES = {
     "first": "glove", "transformer": "bert", "broken": "bert", "retrained": "bert",
 }  # fmt: skip
 
-#: Public readers of the first head and of the later one, posts of each, and posts for the devices'
-#: readers. A reader gets about a hundred of these.
+#: Numbers of public users of the first head and of the later one, of posts per public user, and of
+#: posts for the devices' users. A user gets about a hundred of these posts.
 _READERS, _MORE, _EACH, _POOL = 40, 80, 50, 4000
 
 
@@ -42,11 +42,11 @@ class World:
     """The data that a fleet shares.
 
     Attributes:
-        folder: Of its files.
-        releases: By name: ``first``, word vectors; ``transformer``, with a bridge from them;
-            ``broken``, the transformer with a head fitted to inverted labels; ``retrained``, the
-            transformer with a head fitted on twice as many public readers.
-        posts: Of the devices' readers.
+        folder: Folder of the files.
+        releases: Releases by name: ``first``, word vectors; ``transformer``, with a bridge from
+            them; ``broken``, the transformer with a head fitted to inverted labels; ``retrained``,
+            the transformer with a head fitted on twice as many public users.
+        posts: Posts of the devices' users.
     """
 
     folder: Path
@@ -58,9 +58,9 @@ def prepare_world(folder: Path, seed: int, log: Log) -> Path:
     """Prepare the data that a fleet shares, or find it.
 
     Args:
-        folder: Of the fleet.
-        seed: Of every draw.
-        log: Receives progress.
+        folder: Folder of the fleet.
+        seed: Seed of every draw.
+        log: Function that receives lines of progress.
 
     Returns:
         The folder for ``load_world``.
@@ -114,13 +114,13 @@ def prepare_world(folder: Path, seed: int, log: Log) -> Path:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files that ``load_world`` reads."""
+    """Return the files that ``load_world`` reads."""
     releases = [f"{name}.fala" for name in RELEASES]
     return [folder / name for name in (*releases, *sorted(set(RELEASES.values())), "posts.json")]
 
 
 def load_world(folder: Path) -> World:
-    """The data of ``prepare_world``, from this machine's files."""
+    """Load the data of ``prepare_world`` from this machine's files."""
     dumped = json.loads(local_path(folder / "posts.json").read_text(encoding="utf-8"))
     posts = [Post(**fields) for fields in dumped]
     texts = [post.text for post in posts]

@@ -1,4 +1,4 @@
-"""One user's model by one method, at every number of labels."""
+"""Jobs for one user's model by one method, at every number of labels."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ from fala_sim.records.store import RecordKey
 
 #: Numbers of labels when the new backbone arrives, by their name in records.
 SIZES = {"5": 5, "10": 10, "20": 20, "50": 50, "100": 100, "all": None}
-#: Draws of each number of labels.
+#: Number of draws for each number of labels.
 DRAWS = 3
 
 
 def draws(examples: int) -> list[str]:
-    """The draws of a user with so many train examples, as ``SIZE.NUMBER``; one for "all"."""
+    """Return the draws for a number of train examples, as ``SIZE.NUMBER``; one draw for "all"."""
     return [
         f"{name}.{draw}" for name in sizes(examples) for draw in range(DRAWS if SIZES[name] else 1)
     ]
 
 
 def drawn_labels(user: User, draw: str) -> User:
-    """A user with the train examples of a draw; fewer are a subset of more, for one number."""
+    """Return a user with the train examples of a draw.
+
+    The smaller draws with the same draw number are subsets of the larger ones.
+    """
     name, _, number = draw.partition(".")
     order = np.random.default_rng(int(number)).permutation(len(user.train))
-    # In the original order: a matcher's examples are in order of time.
+    # The examples keep their original order, because a matcher's examples are in order of time.
     chosen = np.sort(order[: SIZES[name]])
     return replace(
         user,
@@ -45,7 +48,7 @@ def drawn_labels(user: User, draw: str) -> User:
 
 
 def sizes(examples: int) -> list[str]:
-    """The numbers of labels that fit a user with so many train examples."""
+    """Return the numbers of labels that fit a user with this many train examples."""
     return [name for name, size in SIZES.items() if (size or 0) < examples]
 
 
@@ -71,13 +74,13 @@ def labels_search(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Rec
 def labels(
     key: RecordKey, path: Path, settings: Mapping[str, MethodSettings], done: frozenset[RecordKey]
 ) -> Records:
-    """One user's model by one method, at every number of labels and draw.
+    """Make one user's models by one method, at every number of labels and draw.
 
     Args:
-        key: Of the records, without a variant.
+        key: Key of the records, without a variant.
         path: The prepared division.
-        settings: The method's, by number of labels; where validation users have fewer, those at
-            all of theirs.
+        settings: Settings of the method, by number of labels; for more labels than validation users
+            have, the settings at all of their labels are used.
         done: Keys that are recorded already.
     """
     subject = Subject.of(key, path)
@@ -99,7 +102,10 @@ def labels(
 
 
 def _methods(study: PeopleStudy) -> list[str]:
-    """The methods named in the options, or all that train no transformer, which takes hours."""
+    """Return the methods named in the options, or all methods that train no transformer.
+
+    Training a transformer at every number of labels takes hours.
+    """
     return [name for name in study.methods if study.plan.methods or name not in TRAINED]
 
 

@@ -1,4 +1,4 @@
-"""Quality at few labels, as curves."""
+"""Plots of quality at few labels, as curves."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @figure("labels", "labels")
 def labels_figure(records: pd.DataFrame) -> list[Plot]:
-    """AUC above the vendor's model, by the number of labels."""
+    """Plot the AUC above the vendor's model, by the number of labels."""
     plots = [_gains(new, part) for new, part in parts(of(records, "labels"), "new")]
     return [plot for plot in plots if plot is not None]
 
 
 def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
-    """One line per method; None without the vendor's model."""
+    """Plot one line per method; return None without the vendor's model."""
     sizes: list[str] = []
     lines: dict[str, dict[str, UserMean]] = {}
     titles: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Quality at few labels, by method."""
+"""Tables of quality at few labels, by method."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _FIGURES = {
     ),
 )
 def labels_table(records: pd.DataFrame) -> Table:
-    """All methods at 5 to 100 labels of a user, each tuned at that number of labels."""
+    """Compare all methods at 5 to 100 labels per user, each tuned at that number of labels."""
     runs = of(records, "labels")
     rows: list[TableRow] = []
     for data, new, part in by_data(over_draws(runs)):
@@ -76,11 +76,11 @@ def labels_table(records: pd.DataFrame) -> Table:
 def by_size(
     runs: pd.DataFrame,
 ) -> Iterator[tuple[str, dict[str, pd.DataFrame], pd.DataFrame | None]]:
-    """By number of labels, the runs by method, and the vendor's runs or None.
+    """Yield, by number of labels, the runs by method, and the vendor's runs or None.
 
     Args:
-        runs: Of ``over_draws``; methods that were not run on each of their data sets are left out,
-            since their people would be others.
+        runs: Runs as ``over_draws`` returns them. A method that was not run on each of its data
+            sets is left out, because its users would differ.
     """
     data_sets = runs.groupby("method")["data"].transform("nunique")
     runs = runs[data_sets == runs["data"].nunique()]
@@ -91,7 +91,7 @@ def by_size(
 
 
 def over_draws(runs: pd.DataFrame) -> pd.DataFrame:
-    """The means over draws, one row for each person, method and number of labels."""
+    """Return the means over draws, one row for each user, method and number of labels."""
     figures = list(_FIGURES.values())
     runs = having(runs, *figures)
     runs = runs.assign(labels=runs["variant"].str.partition(".")[0])

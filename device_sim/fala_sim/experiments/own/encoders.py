@@ -16,20 +16,20 @@ from fala_sim.prepare.embeddings import embed_all
 from fala_sim.prepare.sources import find_source
 from fala_sim.records.digests import digest_of_parts
 
-#: An encoder of scikit-learn alone, fitted to the texts of the public.
+#: The name of an encoder that needs scikit-learn alone, fitted to the texts of the public.
 TFIDF = "tfidf"
-#: Its number of coordinates.
+#: The number of its coordinates.
 COORDINATES = 100
 
 
 @dataclass(frozen=True)
 class KnownTexts:
-    """An encoder as an app passes it, by embeddings that are computed already.
+    """An encoder in the form in which an app passes it, with embeddings that are already computed.
 
     Attributes:
-        name: The encoder's.
+        name: Name of the encoder.
         rows: Positions by text.
-        vectors: Shape (n, d).
+        vectors: Embeddings, shape (n, d).
     """
 
     name: str
@@ -42,7 +42,7 @@ class KnownTexts:
         return int(self.vectors.shape[1])
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
-        """Embeddings (n, d) of n texts."""
+        """Return embeddings (n, d) of n texts."""
         return self.vectors[[self.rows[text] for text in texts]]
 
 
@@ -55,10 +55,10 @@ def encoder(
         name: ``TFIDF``, or a backbone's name.
         texts: Distinct texts.
         public: Distinct texts to which TF-IDF is fitted.
-        work: The run's work folder.
-        log: Receives progress.
+        work: Work folder of the run.
+        log: Function that receives lines of progress.
     """
-    texts = list(dict.fromkeys([*texts, *ASKED]))  # a device asks for these, too
+    texts = list(dict.fromkeys([*texts, *ASKED]))  # a device also asks for these texts
     rows = {text: row for row, text in enumerate(texts)}
     if name == TFIDF:
         return KnownTexts(name, rows, _tfidf(texts, public))
@@ -69,14 +69,14 @@ def encoder(
 
 
 def digest(name: str, work: Path) -> str:
-    """The digest of an encoder."""
+    """Return the digest of an encoder."""
     return (
         digest_of_parts((TFIDF, COORDINATES)) if name == TFIDF else find_source(name, work).digest
     )
 
 
 def _tfidf(texts: Sequence[str], public: Sequence[str]) -> Vectors:
-    from sklearn.decomposition import TruncatedSVD  # slow to load
+    from sklearn.decomposition import TruncatedSVD  # imported late, because it is slow to load
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     weights = TfidfVectorizer(sublinear_tf=True, min_df=2)

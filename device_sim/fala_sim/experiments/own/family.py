@@ -1,4 +1,4 @@
-"""The options of the experiment, and what runs it."""
+"""The options of the experiment, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIND: RecordKind = "own"
 
 
 def _encoders() -> dict[str, str]:
-    """Encoders that an app may have."""
+    """Return the encoders that an app may have."""
     from fala_sim.experiments.own.encoders import TFIDF
 
     tfidf = {TFIDF: "scikit-learn's TfidfVectorizer and TruncatedSVD, fitted to the public's texts"}
@@ -28,7 +28,7 @@ class OwnPlan(DataPlan):
 
     Attributes:
         old: The encoders that the app may have.
-        new: The encoder that replaces each.
+        new: The encoder that replaces each of them.
     """
 
     data: DataNames = ("md-agreement", "crehate", "anime")

@@ -1,4 +1,4 @@
-"""One user of an app, whose encoder is replaced, at every number of labels and in every way."""
+"""Jobs for one app user whose encoder is replaced, at every number of labels and in every way."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from fala_sim.records.store import RecordKey
 
 #: Numbers of labels.
 SIZES = (10, 20, 50, 100, 200)
-#: Texts that a device has, with and without labels.
+#: Number of texts that a device has, with and without labels.
 TEXTS = 300
 
 
 @dataclass(frozen=True)
 class OwnRows:
-    """A user's texts, none twice, with their labels.
+    """A user's distinct texts, with their labels.
 
     Attributes:
-        train: The texts on the device.
-        train_labels: Their labels.
-        test: Those that are tested on.
-        test_labels: Theirs.
+        train: Texts on the device.
+        train_labels: Labels of the texts on the device.
+        test: Texts on which the model is tested.
+        test_labels: Labels of the tested texts.
     """
 
     train: Sequence[str]
@@ -46,11 +46,11 @@ class PreparedEncoders:
     """A data set with two encoders, shared by its jobs.
 
     Attributes:
-        labels: The labels' names.
-        users: Their texts.
+        labels: Names of the labels.
+        users: Texts of the users.
         old: The encoder that is replaced.
-        new: The new one.
-        others: A head on it that was fitted to the public.
+        new: The new encoder.
+        others: A head on the new encoder that was fitted to the public.
         digests: Digests of the data and of both encoders.
     """
 
@@ -62,7 +62,7 @@ class PreparedEncoders:
     digests: Mapping[str, str]
 
     def person(self, user: str, labelled: int, seed: int) -> Person:
-        """Return a user with that many labelled texts; the device knows other texts unlabelled."""
+        """Return a user with this many labelled texts, whose device knows others without labels."""
         rows = self.users[user]
         order = np.random.default_rng(seed).permutation(len(rows.train))[: max(TEXTS, labelled)]
         texts = [rows.train[row] for row in order]
@@ -75,12 +75,12 @@ class PreparedEncoders:
 
 @timed
 def own(key: RecordKey, names: tuple[str, str], path: Path, done: frozenset[RecordKey]) -> Records:
-    """All users of a data set in every way, at every number of labels that leaves a text over.
+    """Run all users of a data set in every way, at every number of labels that leaves a text over.
 
     Args:
-        key: The records' key, without their method, user and variant.
+        key: Key of the records, without their method, user and variant.
         names: Names of the old and of the new encoder.
-        path: The file of a ``PreparedEncoders``.
+        path: File of a ``PreparedEncoders``.
         done: Keys that are recorded already.
     """
     prepared: PreparedEncoders = pickle.loads(local_path(path).read_bytes())
@@ -114,11 +114,11 @@ def own(key: RecordKey, names: tuple[str, str], path: Path, done: frozenset[Reco
 def own_keys(
     key: RecordKey, user: str, names: tuple[str, str], labelled: int
 ) -> dict[str, RecordKey]:
-    """The keys of a user's records at a number of labels, by way."""
+    """Return the keys of a user's records at a number of labels, by way."""
     variant = f"{names[0]}-{names[1]}.{labelled}"
     return {name: RecordKey(key.kind, key.data, name, user, key.seed, variant) for name in WAYS}
 
 
 def own_sizes(texts: int) -> list[int]:
-    """Return the numbers of labels that leave a user with that many texts an unlabelled one."""
+    """Return the numbers of labels that leave a user with this many texts an unlabelled one."""
     return [size for size in SIZES if size < texts]

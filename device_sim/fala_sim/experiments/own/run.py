@@ -25,9 +25,9 @@ from fala_sim.prepare.sources import SHORT
 from fala_sim.records.digests import digest_of_parts
 from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 
-#: Rows of the public to which a head is fitted.
+#: Number of public rows to which a head is fitted.
 PUBLIC = 10_000
-# The version of the prepared file; part of its digest.
+# The version of the prepared file, which is part of its digest.
 _FORM = 3
 
 
@@ -50,7 +50,7 @@ def run(plan: OwnPlan, kinds: Sequence[RecordKind], engine: Engine, log: Log) ->
 def _job(
     store: RecordStore, kind: RecordKind, data: str, seed: int, names: tuple[str, str], path: Path
 ) -> Job:
-    """One job a data set: a user takes less time than a process to start."""
+    """Return one job per data set, because a user takes less time than a process needs to start."""
     prepared: PreparedEncoders = pickle.loads(path.read_bytes())
     key = RecordKey(kind, data, "", "all", seed)
     keys = {
@@ -72,7 +72,7 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
     """Prepare a data set with two encoders, or find it in the work folder.
 
     Raises:
-        DataError: If the data cannot be read or divided, or has ratings or tags.
+        DataError: The data cannot be read or divided, or has ratings or tags.
     """
     work, partition = plan.work(), Partition(data, plan.data_dir, plan.users, seed)
     digests = {
@@ -108,7 +108,7 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
 
 
 def _rows(user: User) -> OwnRows:
-    """A user's documents, none twice: of a match the candidate."""
+    """Return a user's distinct documents; for a match, the document is the candidate."""
     test = _distinct(user.test, user.test_labels)
     train = _distinct(user.train, user.train_labels)
     known = {text: label for text, label in train.items() if text not in test}

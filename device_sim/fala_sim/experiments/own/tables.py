@@ -1,4 +1,4 @@
-"""An app's own encoder is replaced by another: FaLA beside what the app would do instead."""
+"""Tables of an app's own encoder that is replaced: FaLA beside what the app would do instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fala_sim.report.table import Cell, Table, TableRow
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The way that others are compared with: what an app would do instead.
+#: The way with which others are compared: what an app would do instead.
 BASELINE = "own-logistic-cv"
 
 
@@ -36,7 +36,7 @@ BASELINE = "own-logistic-cv"
     ),
 )
 def own_table(records: pd.DataFrame) -> Table:
-    """An app's own encoder is replaced: FaLA, and what the app would do instead."""
+    """Compare FaLA with what an app without a vendor would do instead to replace its encoder."""
     runs = of(records, KIND)
     runs = runs.assign(negative=100 * runs["flips.old.negative"] / runs["test"])
     rows: list[TableRow] = []
@@ -69,7 +69,7 @@ def own_table(records: pd.DataFrame) -> Table:
 
 
 def _groups(runs: pd.DataFrame) -> list[tuple[str, str, str, pd.DataFrame]]:
-    """The runs of each pair of encoders: of all data sets together, and of each."""
+    """Return the runs of each pair of encoders: of all data sets together, and of each."""
     groups: list[tuple[str, str, str, pd.DataFrame]] = []
     for (old, new), pair in parts(runs, ["old", "new"]):
         if pair["data"].nunique() > 1:

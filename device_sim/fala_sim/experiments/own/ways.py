@@ -1,7 +1,7 @@
 """The ways to a user's model on the new encoder: FaLA's, and what an app would do instead.
 
-Each is a function of a ``Person`` that returns logits of the person's test texts, and the texts
-that the new encoder has embedded for it.
+Each way is a function of a ``Person``. It returns logits of the person's test texts, and the number
+of texts that the new encoder has embedded for it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Person:
     """A user of an app at the moment when its encoder is replaced.
 
     Attributes:
-        labels: The labels' names.
+        labels: Names of the labels.
         texts: The labelled texts.
-        truth: Their labels.
-        history: Texts without a label, which the device has, too.
-        test: Texts that the model is tested on.
+        truth: Labels of the labelled texts.
+        history: Texts without a label, which the device also has.
+        test: Texts on which the model is tested.
         old: The app's encoder.
-        new: The one that replaces it.
+        new: The encoder that replaces it.
         others: A head that was fitted to other people's labels, on the new encoder.
     """
 
@@ -53,16 +53,16 @@ class Person:
     others: Head
 
     def classes(self) -> LabelPositions:
-        """Positions of the labels among all, shape (n,)."""
+        """Return the positions of the labels among all labels, shape (n,)."""
         return positions(self.truth, self.labels)
 
 
 class WayOutcome(NamedTuple):
-    """What a way leads to.
+    """The outcome of a way.
 
     Attributes:
         logits: Logits of the test texts, shape (m, C).
-        passes: How many texts the new encoder has embedded.
+        passes: Number of texts that the new encoder has embedded.
     """
 
     logits: LogitArray
@@ -78,7 +78,7 @@ def old(person: Person) -> WayOutcome:
 def replaced_way(person: Person, passes: int) -> WayOutcome:
     """Replace the encoder of a device, within a number of forward passes.
 
-    ``sys.maxsize`` also refines until every text is embedded anew.
+    With ``sys.maxsize``, also refine until every text is embedded anew.
     """
     budget = Budget(forward_passes=passes)
     with _learned(person) as device:
@@ -112,21 +112,22 @@ def with_others(person: Person) -> WayOutcome:
 
 
 def others(person: Person) -> WayOutcome:
-    """Take the head of other people's labels as it is."""
+    """Use the head of other people's labels as it is."""
     model, words = person.others.vendor_model(), person.others.ngrams(person.test)
     return WayOutcome(model.logits(person.new(person.test), words).astype(np.float64), 0)
 
 
 def logistic_way(person: Person) -> WayOutcome:
     """Fit scikit-learn's LogisticRegression with its defaults."""
-    from sklearn.linear_model import LogisticRegression  # slow to load
+    from sklearn.linear_model import LogisticRegression  # imported late, because it is slow to load
 
     return _sklearn(person, lambda _: LogisticRegression(max_iter=_MOST_STEPS))
 
 
 def logistic_tuned(person: Person) -> WayOutcome:
-    """Fit scikit-learn's LogisticRegression, its C by cross-validation on the user's labels."""
-    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV  # slow to load
+    """Fit scikit-learn's LogisticRegression, with C cross-validated on the user's labels."""
+    # imported late, because it is slow to load
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
     def make(least: int) -> Any:  # noqa: ANN401
         if least < 2:
@@ -143,8 +144,8 @@ class Way(NamedTuple):
     """A way, as tables show it.
 
     Attributes:
-        title: In tables.
-        run: Goes it.
+        title: Title in tables.
+        run: Function that takes a person and returns the outcome.
     """
 
     title: str
@@ -168,7 +169,7 @@ WAYS = {
 
 @contextmanager
 def _device(person: Person, encoder: KnownTexts, *, words: bool = True) -> Iterator[Device]:
-    """A device of an app without a vendor; one that is told the dimension has no n-grams."""
+    """Yield a device of an app without a vendor; if it is told the dimension, it has no n-grams."""
     with (
         TemporaryDirectory(prefix="fala-") as folder,
         Device.create(
@@ -183,7 +184,7 @@ def _device(person: Person, encoder: KnownTexts, *, words: bool = True) -> Itera
 
 @contextmanager
 def _learned(person: Person) -> Iterator[Device]:
-    """A device on the old encoder that has learned the labels, and knows the other texts."""
+    """Yield a device on the old encoder that has learned the labels and knows the other texts."""
     with _device(person, person.old) as device:
         device.learn(person.texts, person.truth)
         device.learn(person.history)
@@ -191,7 +192,7 @@ def _learned(person: Person) -> Iterator[Device]:
 
 
 def _logits(device: Device, texts: Sequence[str]) -> LogitArray:
-    """Logits (n, C) of a device's probabilities."""
+    """Return logits (n, C) of a device's probabilities."""
     return _of_probabilities(device.predict_proba(texts))
 
 
@@ -201,11 +202,11 @@ def _of_probabilities(shares: Any) -> LogitArray:  # noqa: ANN401
 
 
 def _sklearn(person: Person, make: Callable[[int], Any]) -> WayOutcome:
-    """Fit a classifier of scikit-learn; labels of one kind alone are what it always decides.
+    """Fit a classifier of scikit-learn; if all labels are equal, always decide that label.
 
     Args:
         person: The user.
-        make: Makes the classifier, for the number of labels of the rarest kind.
+        make: Function that makes the classifier, for the number of labels of the rarest kind.
     """
     classes, known = person.classes(), len(person.labels)
     counts = np.bincount(classes, minlength=known)

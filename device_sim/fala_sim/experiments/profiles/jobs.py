@@ -37,8 +37,8 @@ def _methods(study: PeopleStudy) -> list[str]:
     return [SHIPPED, Full.name] if study.trainable else [SHIPPED]
 
 
-#: The busiest user of the first data set, alone: the jobs measure this machine's speed, and use
-#: their share of its cores.
+#: Only the busiest user of the first data set is run, and alone, because the jobs measure this
+#: machine's speed and use their share of its cores.
 EXPERIMENTS = (
     Experiment(
         "profile",

@@ -1,6 +1,6 @@
-"""The limited process: does a device's work within its limits.
+"""The limited process, which does a device's work within its limits.
 
-It reads the limits and then the work, pickled, from standard input, and writes each step as a line
+It reads the limits and then the work, pickled, from standard input. It writes each step as a line
 of JSON to standard output, so that the steps before a sudden end are known.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Emit = Callable[..., None]
 
-#: Messages of libraries about a failed allocation. They have no error class for it.
+#: Messages of libraries about a failed allocation, for which they have no error class.
 NO_MEMORY = re.compile(
     r"bad_alloc|bad allocation|not enough memory|cannot allocate memory|can't allocate memory"
     r"|out of memory|failed to allocate memory|failed to map segment|memory allocation of"
@@ -37,22 +37,23 @@ NO_MEMORY = re.compile(
 )
 _NO_SPACE = re.compile(r"database or disk is full|no space left|file too large", re.IGNORECASE)
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_LONGEST = 200  # characters of a message
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+_LONGEST = 200  # longest message, in characters
 _ROUNDING = 4 * 1024**2  # bytes by which the kernel's two figures of a process may differ
 
-#: Examples whose predictions before and after are compared.
+#: Number of examples whose predictions before and after are compared.
 COMPARED = 8
-#: Training examples: two batches are enough to allocate gradients and the optimizer's state.
+#: Number of training examples: two batches are enough to allocate gradients and the optimizer's
+#: state.
 DOCUMENTS = 32
 
 
 def main() -> None:
-    """Do the work from standard input."""
+    """Read the limits and the work from standard input, and do the work."""
     # A killed runner must not leave a training behind.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     limits: ProfileLimits = pickle.load(sys.stdin.buffer)
-    # Libraries may print: their output goes to standard error.
+    # Libraries may print, so their output goes to standard error.
     output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
 
@@ -149,15 +150,15 @@ def _replace(
 
 
 def train_limited(work: ProfileWork, emit: Emit, at: Callable[[str], None]) -> None:
-    """Train all of the transformer for one epoch on the user's first documents.
+    """Train the whole transformer for one epoch on the user's first documents.
 
     Args:
-        work: The device's.
-        emit: Receives the measured figures.
-        at: Receives the name of each stage.
+        work: Work of the device.
+        emit: Function that receives the measured figures.
+        at: Function that receives the name of each stage.
 
     Raises:
-        DataError: If there is no transformer to train.
+        DataError: There is no transformer to train.
     """
     from fala_sim.data.users import User
     from fala_sim.methods.encoding import DeviceEncoder
@@ -195,10 +196,10 @@ def _release(path: Path) -> MeasuredRelease:
 
 
 def _inherited_peak() -> int:
-    """The parent's peak memory that getrusage reports for this process, in bytes; 0 if it is ours.
+    """Return the peak memory that this process inherits from its parent, in bytes, or 0.
 
-    On Linux a new program inherits the high-water mark; figures that are not above it are the
-    parent's.
+    On Linux a new program inherits the high-water mark that getrusage reports. Figures that do not
+    exceed it are the parent's, not this process's.
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak if peak > memory_now("VmHWM") + _ROUNDING else 0
@@ -210,7 +211,7 @@ def _limit_files(limits: ProfileLimits) -> None:
 
 
 def _used() -> dict[str, Any]:
-    """This process's usage: cores on which some thread may run, memory, and addresses."""
+    """Return this process's usage: cores on which some thread may run, memory, and addresses."""
     threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
     return {
         "cores": sorted(set().union(*(os.sched_getaffinity(thread) for thread in threads))),
@@ -220,7 +221,7 @@ def _used() -> dict[str, Any]:
 
 
 def judge_run(error: BaseException) -> tuple[str, str]:
-    """Classify an error: the outcome, and a line that says why."""
+    """Classify an error by its outcome, with a line that says why."""
     chain = list(_chain(error))
     message = shorten(str(error)) or type(error).__name__
     codes = {cause.errno for cause in chain if isinstance(cause, OSError)}
@@ -237,7 +238,7 @@ def judge_run(error: BaseException) -> tuple[str, str]:
 
 
 def shorten(text: str) -> str:
-    """An error's text on one short line: libraries add positions in their source."""
+    """Return an error's text on one short line, without positions in a library's source."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
@@ -252,7 +253,7 @@ def limit_cores(cores: int) -> dict[str, Any]:
     """Limit this process, and its later threads, to as many cores as the device has.
 
     Returns:
-        The cores, and how many the device has, which may be more than this machine has.
+        The cores, and the device's number of cores, which may exceed this machine's.
     """
     mine = sorted(os.sched_getaffinity(0))[:cores]
     os.sched_setaffinity(0, mine)
@@ -269,8 +270,8 @@ def limit_memory(limit: int) -> dict[str, Any]:
     The limit is on private writable memory (``RLIMIT_DATA``), not on the address space
     (``RLIMIT_AS``): a replacement that used 135 MB reserved 680 MB of addresses, mostly for thread
     heaps, and a device counts only memory in use. Libraries also reserve writable memory that they
-    never touch (OpenBLAS's buffers); what is reserved by now is added to the limit. Call it when
-    the libraries are loaded.
+    never touch (OpenBLAS's buffers), so the memory that is reserved by now is added to the limit.
+    Call this function when the libraries are loaded.
 
     Returns:
         The limit, and the bytes added to it.
@@ -286,18 +287,18 @@ def limit_memory(limit: int) -> dict[str, Any]:
 
 
 def lift_memory() -> None:
-    """Remove the limit, so that a process that has reached it can report it."""
+    """Remove the limit, so that a process that has reached it can report this."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def limit_storage(storage: int, folder: Path) -> int:
-    """Limit the size of files to the space left on a storage that holds a folder.
+    """Limit the size of files to the space that is left on a storage that holds a folder.
 
-    ``RLIMIT_FSIZE`` is per file, so call it before each step that writes.
+    ``RLIMIT_FSIZE`` is per file, so call this function before each step that writes.
 
     Returns:
-        The bytes left.
+        The number of bytes left.
     """
     free = max(storage - folder_size(folder), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

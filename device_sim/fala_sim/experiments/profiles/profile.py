@@ -19,8 +19,8 @@ class Figure:
     """A published number.
 
     Attributes:
-        value: In bytes, or cores.
-        source: Publisher and place.
+        value: Number of bytes, or of cores.
+        source: Publisher, and place of the publication.
     """
 
     value: float
@@ -29,15 +29,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Profile:
-    """A class of devices, represented by one.
+    """A class of devices, represented by one device.
 
     Attributes:
-        name: On the command line and in records.
-        title: In tables.
-        cores: The processor's cores, of all kinds.
+        name: Name on the command line and in records.
+        title: Title in tables.
+        cores: Number of the processor's cores, of all kinds.
         memory: Memory limit of an app, in bytes.
-        storage: Storage for the app's files, in bytes; None if none was published, as for boards
-            with a memory card.
+        storage: Storage for the app's files, in bytes; None if no figure was published, as for
+            boards with a memory card.
     """
 
     name: str
@@ -52,11 +52,11 @@ class ProfileLimits:
     """The limits of a device's process.
 
     Attributes:
-        device: The device's folder.
-        cores: How many.
-        memory: In bytes.
-        storage: Of the device's folder, in bytes; None has no limit.
-        trains: Whether a transformer is trained: its libraries count as loaded before.
+        device: Folder of the device.
+        cores: Number of cores.
+        memory: Memory in bytes.
+        storage: Storage of the device's folder, in bytes; None means no limit.
+        trains: Whether a transformer is trained; its libraries then count as loaded beforehand.
     """
 
     device: Path
@@ -74,10 +74,10 @@ class ProfileWork:
         name: ``"replace"``, or ``"full"``: one epoch of fine-tuning over a few documents.
         old: The release on the device.
         new: The new release.
-        examples: The user's.
-        labels: Their labels.
+        examples: Examples of the user.
+        labels: Labels of the examples.
         transformer: Hugging Face folder of the new backbone, for training.
-        seed: Of every random choice.
+        seed: Seed of every random choice.
     """
 
     name: str
@@ -96,5 +96,5 @@ def _profiles() -> Iterator[Profile]:
         yield Profile(name, title, by_kind["cores"], by_kind["memory"], by_kind.get("storage"))
 
 
-#: By rising memory.
+#: Profiles by name, sorted by rising memory.
 PROFILES = tuple(_profiles())

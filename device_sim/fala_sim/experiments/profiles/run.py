@@ -20,7 +20,7 @@ from fala_sim.experiments.profiles.profile import Profile, ProfileLimits, Profil
 
 REPLACE = "replace"
 
-#: Predictions may differ so much with another number of threads.
+#: Difference in predictions that another number of threads may cause.
 _SAME = 1e-4
 
 
@@ -31,17 +31,17 @@ def run_profile(
 
     Args:
         profile: The device.
-        work: Its work.
-        out: A folder for the device, ``out / "device"``; created if missing.
-        seconds: Wall time after which it is ended as ``"too slow"``.
+        work: The work of the device.
+        out: Folder in which the device's folder ``out / "device"`` is created; created if missing.
+        seconds: Wall time after which the process is ended as ``"too slow"``.
 
     Returns:
-        ``outcome`` (``"done"``, ``"out of memory"``, ``"no space"``, ``"too slow"``,
-        ``"killed"``, ``"failed"``), ``message``, ``limits`` (each limit and its mechanism) and
-        ``measured`` (here, within the limits).
+        ``outcome`` (``"done"``, ``"out of memory"``, ``"no space"``, ``"too slow"``, ``"killed"``,
+        ``"failed"``), ``message``, ``limits`` (each limit and its mechanism) and ``measured``
+        (here, within the limits).
 
     Raises:
-        DataError: If this is not Linux, or the device's folder exists.
+        DataError: This system is not Linux, or the device's folder exists.
     """
     if sys.platform != "linux":
         raise DataError("device profiles use Linux's limits on a process; run them on Linux")
@@ -87,7 +87,7 @@ def run_profile(
 def _run(
     limits: ProfileLimits, work: ProfileWork, environment: dict[str, str], seconds: float
 ) -> tuple[list[dict[str, Any]], int | None, str]:
-    """The steps of the limited process, its exit code (None: out of time) and its errors."""
+    """Return the steps of the limited process, its exit code (None if too slow) and its errors."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fala_sim.experiments.profiles.limited"],
         env=environment,
@@ -117,7 +117,7 @@ def _run(
 def _outcome(
     steps: Sequence[dict[str, Any]], code: int | None, errors: str, seconds: float
 ) -> dict[str, Any]:
-    """The outcome and its message, also of a process that ended without them."""
+    """Return the outcome and its message, also of a process that ended without them."""
     if ended := _last(steps, "ended"):
         return ended
     stage = _last(steps, "at").get("stage", "start")
@@ -137,7 +137,7 @@ def _outcome(
 def _check_device(
     folder: Path, work: ProfileWork, answers: Sequence[dict[str, Any]], outcome: str
 ) -> dict[str, Any]:
-    """Whether the device's folder is intact: it is reopened, and its predictions are compared."""
+    """Check that the device's folder is intact: reopen it, and compare its predictions."""
     if not answers:
         return {"whole": not folder.exists(), "state": "not made"}
     expected = answers[-1] if outcome == "done" else answers[0]

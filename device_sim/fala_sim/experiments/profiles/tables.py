@@ -1,4 +1,4 @@
-"""What a replacement does within the limits of real devices."""
+"""Tables of what a replacement does within the limits of real devices."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds",
     ),
 )
 def profiles(records: pd.DataFrame) -> Table:
-    """Replacements within real devices' limits."""
+    """Show replacements within the limits of real devices."""
     runs = having(of(records, "profile"), *_OPTIONAL)
-    # A replacement's own total, or all stages of what trains.
+    # A replacement has a total of its own; for a training, all stages are added up.
     total = runs["measured.report.seconds.total"].fillna(runs["measured.cost.total.seconds"])
     runs = runs.assign(seconds=total)
     rows: list[TableRow] = [

@@ -1,1 +1,1 @@
-"""Replacements: every method on every user, and ours at several budgets."""
+"""Replacements: every method on every user, and FaLA at several budgets."""

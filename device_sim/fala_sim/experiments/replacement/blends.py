@@ -1,7 +1,7 @@
-"""A second row of a method: with words and the old personal model blended in.
+"""A second row per method: with lexical features and the old personal model blended in.
 
-A blend uses the logits in records: the method's own, and the words' in the record of the method
-``words``. Its weights are chosen by the logits of validation users, in the records of the search.
+A blend uses the logits in records: the method's own, and those of the method ``words``. Its weights
+are chosen by the logits of validation users, in the records of the search.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MethodRow(NamedTuple):
     """What a row of a table is about.
 
     Attributes:
-        method: The method's name.
+        method: Name of the method.
         blended: Whether its logits are blended.
     """
 
@@ -42,7 +42,7 @@ class MethodRow(NamedTuple):
     blended: bool = False
 
     def title(self, runs: pd.DataFrame) -> str:
-        """The title in tables, by the method's runs."""
+        """Return the title in tables, from the method's runs."""
         return title(self.method, runs) + ", blended" * self.blended
 
 
@@ -51,13 +51,13 @@ _REPLACED = ("scores.", "flips.", "logits", "logits_words", "logits_vendor")
 
 
 def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Add rows to some runs: the peers' again, with words and the old model blended in.
+    """Add blended rows to some runs: the peers with lexical features and the old model blended in.
 
     The column ``blended`` distinguishes them.
 
     Args:
-        runs: Of one kind. Our methods get no second row, nor do methods without a search.
-        records: Contains the searches, which choose weights, and the words' logits.
+        runs: Runs of one kind. FaLA gets no second row, nor do methods without a search.
+        records: Records with the searches, which choose weights, and the logits of ``words``.
     """
     import pandas as pd
 
@@ -74,14 +74,14 @@ def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_row(runs: pd.DataFrame) -> Iterator[tuple[MethodRow, pd.DataFrame]]:
-    """Each method's runs of ``with_blends``, in the registry's order, and then its blends."""
+    """Yield each method's runs of ``with_blends``, in the registry's order, and then its blends."""
     for method, group in by_method(runs):
         for blended, part in parts(group, "blended"):
             yield MethodRow(method, bool(blended)), part
 
 
 def blend_cell(group: pd.DataFrame) -> str | None:
-    """The weights of a row's blend."""
+    """Return the weights of a row's blend."""
     if "blend.words" not in group:
         return None
     weights = group[["blend.words", "blend.old"]].dropna().drop_duplicates()
@@ -90,7 +90,7 @@ def blend_cell(group: pd.DataFrame) -> str | None:
 
 
 def attempts(searches: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting that was tried on a validation user, with its AUC or accuracy."""
+    """Return a row for each setting that was tried on a validation user, with AUC or accuracy."""
     if searches.empty:
         return searches
     trials = exploded(searches, "tried")
@@ -100,7 +100,7 @@ def attempts(searches: pd.DataFrame) -> pd.DataFrame:
 
 
 def _weights(group: pd.DataFrame, trials: pd.DataFrame | None) -> Weights | None:
-    """The weights that validation users choose; None if their logits are not recorded."""
+    """Return the weights that validation users choose, or None if their logits are not recorded."""
     columns = ["truth", "tried.logits", "old_logits", "words_logits"]
     if trials is None or not {*columns} <= set(trials):
         return None
@@ -112,9 +112,9 @@ def _weights(group: pd.DataFrame, trials: pd.DataFrame | None) -> Weights | None
 
 
 def _with_logits(group: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """The runs of a method for whose test examples words' logits are recorded.
+    """Return the runs of a method for whose test examples logits of ``words`` are recorded.
 
-    Adds ``logits_words``, and ``logits_vendor`` of the vendor's model.
+    The result also has ``logits_words``, and ``logits_vendor`` of the vendor's model.
     """
     same = [*SPLIT, "digests.data"]
     recorded = having(of(records, "replacement"), *same, "new", "logits").dropna(subset="logits")
@@ -133,7 +133,7 @@ def _examples(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLik
 
 
 def _blended(run: RecordContent, weights: Weights, about: RecordContent) -> RecordContent:
-    """A run's record with its logits blended."""
+    """Return a run's record with its logits blended."""
     examples = _examples(run["truth"], run["logits"], run["old_logits"], run["logits_words"])
     logits = examples.mixed(weights)
     turned = {"old": examples.flips(logits, examples.old)}

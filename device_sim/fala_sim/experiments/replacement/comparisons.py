@@ -1,4 +1,4 @@
-"""FaLA against each other method, a data set at a time."""
+"""Comparisons of FaLA with each other method, for each data set."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class ComparisonOptions:
     ),
 )
 def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
-    """FaLA as shipped against each other method, a data set at a time; all together come last.
+    """Compare FaLA as shipped with each other method, on each data set and on all together.
 
     Raises:
-        DataError: If ``against`` was not run.
+        DataError: The method ``against`` was not run.
     """
     blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = flips.with_flips(blended, records)
@@ -93,14 +93,14 @@ def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:
 
 
 def _pairs(rows: Sequence[MethodRow], against: str | None) -> list[tuple[MethodRow, MethodRow]]:
-    """The rows to compare, each with its other."""
+    """Return the pairs of rows to compare."""
     fixed = MethodRow(against or SHIPPED)
     others = [row for row in rows if row != fixed and fixed in rows]
     return [(other, fixed) if against else (fixed, other) for other in others]
 
 
 def _row(ours: pd.DataFrame, theirs: pd.DataFrame) -> TableRow:
-    """The cells of a comparison; none if no person has an AUC of both."""
+    """Return the cells of a comparison; none if no user has an AUC of both."""
     figures = flips.FELT_WITH_FLIPS.items()
     tests = {words: paired_test(ours, theirs, figure) for words, figure in figures}
     if (area := tests["AUC"]) is None:

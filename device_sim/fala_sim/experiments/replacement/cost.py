@@ -1,4 +1,4 @@
-"""The cost of a replacement: one training batch, as the paper counts, and the whole work."""
+"""The cost of a replacement: one training batch, as the paper counts it, and the whole work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FLOPS = Family(("flops",), Plan, run_of("fala_sim.experiments.replacement.jobs")
     ),
 )
 def table_1(records: pd.DataFrame) -> Table:
-    """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts."""
+    """Count the FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper does."""
     counted = exploded(of(records, "flops"), "rows").to_dict("records")
     batches = {
         f"{run['rows.batch.examples']} texts of {run['rows.batch.tokens']} tokens": None
@@ -94,7 +94,7 @@ def table_1(records: pd.DataFrame) -> Table:
     ),
 )
 def costs(records: pd.DataFrame) -> Table:
-    """What a device pays for a whole replacement, beside what the paper counts."""
+    """Compare what a device pays for a whole replacement with what the paper counts."""
     runs = comparable(of_tasks(records, "replacement"))
     rows: list[TableRow] = []
     for setting, part in by_setting(runs):
@@ -127,7 +127,7 @@ def costs(records: pd.DataFrame) -> Table:
 def _batch(
     flops: Mapping[tuple[str, str, str], float], backbone: str, method: str
 ) -> dict[str, Cell]:
-    """A batch's FLOPs, and how many times cheaper its backward pass is; empty if not counted."""
+    """Return a batch's FLOPs, and how many times cheaper its backward pass is, if counted."""
     backward = flops.get((backbone, method, "backward"))
     if backward is None:
         return {}
@@ -137,7 +137,7 @@ def _batch(
 
 
 def _ratio(group: pd.DataFrame, ours: pd.DataFrame, figure: str) -> Cell:
-    """The ratio of the means; None if one is missing or FaLA's is zero."""
+    """Return the ratio of the means, or None if one is missing or FaLA's is zero."""
     cell, base = plain_mean(group, figure), plain_mean(ours, figure)
     if isinstance(cell, float) and isinstance(base, float) and base > 0:
         return cell / base

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The title of the column, and its name in a frame of ``with_flips``.
 TITLE, COLUMN = "right before, wrong now", "flipped"
 
-#: What a user feels first, with the flips.
+#: The metrics that a user notices first, together with the flips.
 FELT_WITH_FLIPS = {"error rate (%)": FELT["error rate (%)"], TITLE: COLUMN, **FELT}
 
 ABOUT = (
@@ -35,14 +35,14 @@ ABOUT = (
 
 
 def with_flips(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Add ``flipped`` to some runs: how many of 100 test examples were right and are wrong.
+    """Add ``flipped`` to runs: the percentage of test examples that were right and are now wrong.
 
     A record made on a device has its flips from that device's own old model (``flips.device``). If
     it has none, they are counted by the logits of the method ``old-words`` on the same examples.
 
     Args:
         runs: Replacements.
-        records: Contains the records of ``old-words``, if it was run.
+        records: Records of ``old-words``, if it was run.
     """
     same = [*SPLIT, "digests.data"]
     needed = having(of(records, "replacement"), *same, "truth", "logits")
@@ -67,6 +67,6 @@ def with_flips(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 
 
 def _share(truth: LabelPositions, logits: ArrayLike, before: ArrayLike) -> float:
-    """The share of examples that were right and are wrong."""
+    """Return the share of examples that were right before and are wrong now."""
     turned = flips(as_logits(logits), as_logits(before), truth)
     return turned["negative"] / len(truth)

@@ -1,4 +1,4 @@
-"""Replacements of one user's backbone: by every method, and by ours at every budget."""
+"""Jobs for replacements of one user's backbone: by every method, and by FaLA at every budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fala_sim.records.store import RecordKey, RecordKind, RecordStore
 #: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
 
-#: People whose models are tested on one another's texts, too: as many as a figure shows.
+#: Number of users whose models are also tested on one another's texts: as many as a figure shows.
 CROSSED = 10
 
 
@@ -34,14 +34,14 @@ def replacement(key: RecordKey, path: Path, settings: MethodSettings) -> Records
     method = find_method(key.method)
     situation = subject.situation(cached=False)
     scores = method.fit(situation, settings)
-    # Measured before scoring loads anything else.
+    # The cost is measured before scoring loads anything else.
     cost = situation.meter.fields()
     content = subject.about() | {"title": method.title, "settings": settings}
     logits = scores(subject.user.test)
     content |= outcome(situation, scores, logits, words=method.with_words)
     content |= {"logits": rounded_logits(logits), **truth(situation), "cost": cost}
     crossed = subject.prepared.division.users[:CROSSED]
-    # A trained model must encode the other users' documents; one such method is enough.
+    # A trained model must encode the other users' documents, so one such method is enough.
     if subject.user in crossed and (not method.trained or method.name == "full"):
         content["cross"] = {
             other.name: figures_of(situation.new.head, scores(other.test), other.test_labels)
@@ -68,14 +68,14 @@ def frontier(key: RecordKey, path: Path, done: frozenset[RecordKey]) -> Records:
 
 @timed
 def flops(key: RecordKey) -> Records:
-    """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
+    """Count the paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.experiments.replacement.table_1 import table1
 
     yield Made(key, {"rows": table1()})
 
 
 def run(plan: Plan, kinds: Sequence[RecordKind], engine: Engine, log: Log) -> list[str]:
-    """Count the FLOPs of the paper's Table 1 if not recorded yet.
+    """Count the FLOPs of the paper's Table 1 if they are not recorded yet.
 
     Returns:
         A line if it failed.

@@ -1,4 +1,4 @@
-"""Blends of three models' logits: a peer, words alone, and the old personal model."""
+"""Blends of three models' logits: a peer, lexical features alone, and the old personal model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Weights(NamedTuple):
     """Weights of a blend of logits: (1 - words - old) z_peer + words z_words + old z_old.
 
     Attributes:
-        words: The weight of words alone.
-        old: The weight of the old personal model.
+        words: Weight of the model on lexical features alone.
+        old: Weight of the old personal model.
     """
 
     words: float
@@ -39,9 +39,9 @@ class LogitMix:
 
     Attributes:
         truth: Positions of their labels, shape (n,).
-        peer: Logits, shape (n, C).
-        old: The old personal model's logits, shape (n, C).
-        words: The logits of words alone, shape (n, C).
+        peer: Logits of the peer, shape (n, C).
+        old: Logits of the old personal model, shape (n, C).
+        words: Logits of the model on lexical features alone, shape (n, C).
     """
 
     truth: LabelPositions
@@ -50,22 +50,22 @@ class LogitMix:
     words: LogitArray
 
     def mixed(self, weights: Weights) -> LogitArray:
-        """The blend's logits, shape (n, C)."""
+        """Return the blend's logits, shape (n, C)."""
         peer = 1 - weights.words - weights.old
         return peer * self.peer + weights.words * self.words + weights.old * self.old
 
     def figures(self, logits: LogitArray) -> Figures:
-        """The figures of some logits of these examples."""
+        """Return the figures of some logits of these examples."""
         return label_figures(logits, self.truth)
 
     def auc(self, logits: LogitArray) -> float | None:
-        """The AUC of some logits of these examples, much faster than all figures."""
+        """Return the AUC of logits of these examples, which is much faster than all figures."""
         if logits.shape[1] > 1:
             return self.figures(logits)["auc"]
         return auc(self.truth == 1, logits[:, 0])
 
     def flips(self, logits: LogitArray, before: LogitArray) -> dict[str, int]:
-        """Flips from another model's decisions."""
+        """Count the flips from another model's decisions."""
         return flips(logits, before, self.truth)
 
 
@@ -85,6 +85,6 @@ def best(users: Sequence[LogitMix]) -> Weights:
 
 
 def _areas(user: LogitMix) -> NDArray[np.float64] | None:
-    """The AUC of every blend; None if the examples have only one label."""
+    """Return the AUC of every blend, or None if the examples have only one label."""
     areas = [user.auc(user.mixed(weights)) for weights in TRIED]
     return None if None in areas else np.array(areas, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Each method's quality, cost, and quality by user (the paper's Figures 2 and 3)."""
+"""Plots of each method's quality, cost, and quality by user (the paper's Figures 2 and 3)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fala_sim.report.value import UserMean, number_text
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The axis is linear from 0 to here, and logarithmic above.
+#: The axis is linear from 0 to this value, and logarithmic above it.
 _LINEAR_TO = 10
 
 #: The data of the paper's figure, by task.
@@ -54,7 +54,7 @@ PAPER_DATA = {
     "classification": "hate speech (Wikipedia Detox)",
 }
 
-#: Methods with a heat map: ours, and full tuning, which is the paper's.
+#: Methods with a heat map: FaLA, and full tuning, which is the paper's.
 _MAPPED = (SHIPPED, Full.name)
 
 _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
@@ -62,14 +62,14 @@ _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
 
 @figure("passes", "replacement")
 def passes(records: pd.DataFrame) -> list[Plot]:
-    """AUC against forward passes, all data sets together."""
+    """Plot AUC against forward passes, for all data sets together."""
     runs = of_tasks(records, "replacement")
     return _drawn(_passes(new, part) for new, part in parts(runs, "new"))
 
 
 @figure("scores", "replacement")
 def scores_figure(records: pd.DataFrame) -> list[Plot]:
-    """Every user's score by method."""
+    """Plot every user's score by method."""
     return _drawn(
         _quality(setting, part, metric)
         for setting, part in _settings(records)
@@ -79,7 +79,7 @@ def scores_figure(records: pd.DataFrame) -> list[Plot]:
 
 @figure("pareto", "replacement")
 def pareto(records: pd.DataFrame) -> list[Plot]:
-    """AUC against FLOPs."""
+    """Plot AUC against FLOPs."""
     return _drawn(_pareto(setting, part) for setting, part in _settings(records))
 
 
@@ -92,11 +92,11 @@ def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
 
 
 def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
-    """Mean AUC against forward passes, over the people of all data sets that all methods share.
+    """Plot mean AUC against forward passes, over the users that all methods share.
 
-    None if FaLA as shipped or the vendor's model was not run.
+    None is returned if FaLA as shipped or the vendor's model was not run.
     """
-    # The headline's methods; of the two that train part of each layer, LoRA.
+    # The headline's methods are shown; among the two that train part of each layer, LoRA.
     names = [name for name in HEADLINE if name != Adapter.name]
     groups = {name: group for name, group in by_method(runs) if name in names}
     if set(VENDOR) <= set(groups):
@@ -149,7 +149,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
 
 
 def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
-    """Each user's score by method, and the mean with its interval; None without a score."""
+    """Plot each user's score by method, and the mean with its interval; None without a score."""
     column = f"scores.{metric}"
     values, titles = _values(runs, column)
     if not values:
@@ -189,7 +189,7 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
 
 
 def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
-    """AUC against the FLOPs of a replacement; None if no method costs anything."""
+    """Plot AUC against the FLOPs of a replacement; return None if no method costs anything."""
     values, titles = _values(runs, "scores.auc")
     flops, _ = _values(runs, _FLOPS)
     points = {name: (flops[name].mean, value) for name, value in values.items() if name in flops}
@@ -231,7 +231,7 @@ def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
 
 
 def _values(runs: pd.DataFrame, column: str) -> tuple[dict[str, UserMean], dict[str, str]]:
-    """The mean over users of every method that has one, and the methods' titles."""
+    """Return the mean over users of every method that has one, and the methods' titles."""
     groups = dict(by_method(runs))
     values = {
         name: value
@@ -252,7 +252,7 @@ def _point(axes: Axes, name: str, position: float, height: float, label: str) ->
 
 
 def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats on both cost and quality, by rising cost."""
+    """Return the points that no other beats on both cost and quality, by rising cost."""
     best: list[tuple[float, float]] = []
     for cost, quality in sorted(points, key=lambda point: (point[0], -point[1])):
         if not best or quality > best[-1][1]:
@@ -262,18 +262,18 @@ def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 @figure("2", "replacement")
 def figure_2(records: pd.DataFrame) -> list[Plot]:
-    """Each user's model on the others' examples, matching."""
+    """Plot each user's model on the other users' examples, for matching."""
     return _heat_maps(records, "matching", 2)
 
 
 @figure("3", "replacement")
 def figure_3(records: pd.DataFrame) -> list[Plot]:
-    """Each user's model on the others' examples, classification."""
+    """Plot each user's model on the other users' examples, for classification."""
     return _heat_maps(records, "classification", 3)
 
 
 def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
-    """A plot for every data set of a task and method; a data set's plots share their scale."""
+    """Return a plot for every data set and method of a task; a data set's plots share a scale."""
     runs = of_tasks(records, "replacement")
     plots = []
     for setting, part in by_setting(comparable(runs)):
@@ -303,17 +303,18 @@ def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
 
 
 def heat_map(runs: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
-    """By how much users' AUC is better with another's personal model than with their own.
+    """Return by how much users' AUC is better with another's personal model than with their own.
 
     Args:
         runs: Replacements.
-        data: A data set.
-        method: The personal models' method.
+        data: Name of the data set.
+        method: Method of the personal models.
 
     Returns:
-        A row a model's user, a column a tested user: the AUC of the row's model on the column's
-        test examples, less that of the column's own model on them, averaged over seeds. The
-        diagonal is 0; NaN where a score is missing. Empty where there are not two users.
+        One row per model's user and one column per tested user: the AUC of the row's model on the
+        column's test examples, minus the AUC of the column's own model on them, averaged over
+        seeds. The diagonal is 0, and a missing score is NaN. The frame is empty with fewer than two
+        users.
     """
     import pandas as pd
 
@@ -333,7 +334,7 @@ def heat_map(runs: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
         ],
         columns=["model", "tested", "seed", "auc"],
     ).astype({"auc": float})
-    # A seed is a division of the data: models are compared within a division.
+    # A seed is a division of the data, so models are compared within a division.
     pair = ["tested", "seed"]
     own = scores[scores["model"] == scores["tested"]].drop_duplicates(pair, keep="last")
     compared = scores.merge(own[[*pair, "auc"]], on=pair, suffixes=("", "_own"))

@@ -27,17 +27,18 @@ BACKBONES = {
 
 
 def table1(backbones: Mapping[str, PretrainedConfig] = BACKBONES) -> list[dict[str, Any]]:
-    """The paper's Table 1: one training batch of BERT-base and RoBERTa-base, by method.
+    """Count the paper's Table 1: one training batch of BERT-base and RoBERTa-base, by method.
 
     The paper (section 4.4.2, with TensorFlow's profiler) does not state its batch. Its 1.3563e12
     forward FLOPs for BERT-base are 60.7 texts of 128 tokens by our count, or 14.4 of 500, or 264
     news titles of 30. Its RoBERTa-base has exactly twice the FLOPs, although the two models differ
-    only in their vocabulary and cost the same: it was measured on twice the batch. So compare
-    ratios: backward to forward, and a method to ``full``. Its Adapter costs 2.79 % more forward;
-    the closest usual bottleneck is 64 units (2.70 % here).
+    only in their vocabulary and cost the same, so it was measured on twice the batch. Compare
+    ratios instead: backward to forward, and a method to ``full``. The paper's Adapter costs 2.79 %
+    more forward; the closest usual bottleneck is 64 units (2.70 % here).
 
-    FaLA trains only the matrix: its backward pass is one product, the gradient of theta. The closed
-    form needs no gradient; solving costs ``solve_flops``, and selection ``clustering_flops``.
+    FaLA trains only the matrix, so its backward pass is one product, the gradient of theta. The
+    closed form needs no gradient; solving costs ``solve_flops``, and selection
+    ``clustering_flops``.
 
     Args:
         backbones: Shapes of transformers by name.

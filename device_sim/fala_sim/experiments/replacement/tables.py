@@ -1,4 +1,4 @@
-"""Replacements by all methods: quality, budgets, verdicts and searches."""
+"""Tables of replacements by all methods: quality, budgets, verdicts and searches."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ _BESIDE = "100"
     ),
 )
 def headline(records: pd.DataFrame) -> Table:
-    """What a replacement keeps, and what it costs, by the methods that matter most."""
+    """Show what a replacement keeps, and what it costs, for the methods that matter most."""
     plain = of_tasks(records, "replacement")
-    added = ~plain["method"].isin(METHODS)  # by a file, in an earlier command
+    added = ~plain["method"].isin(METHODS)  # added by a file, in an earlier command
     plain = comparable(plain[plain["method"].isin(HEADLINE) | added])
     runs = flips.with_flips(blends.with_blends(plain, records), records)
     rows: list[TableRow] = [
@@ -103,7 +103,7 @@ def headline(records: pd.DataFrame) -> Table:
     ),
 )
 def table_2(records: pd.DataFrame) -> Table:
-    """All methods on all data sets, with the paper's scores."""
+    """Compare all methods on all data sets, with the paper's scores."""
     blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = flips.with_flips(blended, records)
     rows: list[TableRow] = []
@@ -149,7 +149,7 @@ def table_2(records: pd.DataFrame) -> Table:
     ),
 )
 def frontier_table(records: pd.DataFrame) -> Table:
-    """What a budget of forward passes buys, and what it costs."""
+    """Show what a budget of forward passes buys, and what it costs."""
     runs = of_tasks(records, "frontier")
     replaced = flips.with_flips(of(records, "replacement"), records)
     vendor = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
@@ -198,10 +198,10 @@ def frontier_table(records: pd.DataFrame) -> Table:
     ),
 )
 def verdicts(records: pd.DataFrame) -> Table:
-    """How often the device's verdict was right.
+    """Show how often the device's verdict was right.
 
     Raises:
-        DataError: If no replacement by FaLA has the vendor's score.
+        DataError: No replacement by FaLA has the vendor's score.
     """
     runs = of_tasks(records, "replacement")
     runs = runs[runs["method"].isin(OURS)]
@@ -246,7 +246,7 @@ def verdicts(records: pd.DataFrame) -> Table:
     ),
 )
 def search_table(records: pd.DataFrame) -> Table:
-    """How each method's settings were chosen."""
+    """Show how each method's settings were chosen."""
     runs = of_tasks(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[TableRow] = []
@@ -292,7 +292,7 @@ def search_table(records: pd.DataFrame) -> Table:
     ),
 )
 def ratings(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of ratings (--data scale-ratings), and what it costs."""
+    """Show what a replacement keeps of ratings (--data scale-ratings), and what it costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else paired_test(group, vendor, "scores.rmse")
@@ -320,7 +320,7 @@ def ratings(records: pd.DataFrame) -> Table:
     ),
 )
 def tags(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs."""
+    """Show what a replacement keeps of tags (--data hs-brexit-tags), and what it costs."""
 
     def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
         gain = None if group is vendor else paired_test(group, vendor, "scores.auc")
@@ -339,12 +339,13 @@ def _of_task(
     task: LabelTask,
     quality: Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Cell]],
 ) -> Table:
-    """Rows of all methods on one task, with their costs.
+    """Return rows of all methods on one task, with their costs.
 
     Args:
         records: The frame.
         task: The task.
-        quality: The quality cells of a method's runs, from these runs and the vendor's.
+        quality: Function that returns the quality cells of a method's runs, from these runs and the
+            vendor's.
     """
     runs = of_tasks(records, "replacement", [task])
     budgets = of_tasks(records, "frontier", [task])
@@ -376,7 +377,7 @@ def _of_task(
 
 
 def _best_baseline(runs: pd.DataFrame) -> MethodRow | None:
-    """The baseline with the highest mean AUC, among those with the most users."""
+    """Return the baseline with the highest mean AUC, among those with the most users."""
     method = runs["method"]
     baselines = runs[method.isin(BASELINES) | ~method.isin(list(METHODS))]
     best, highest = None, (0, 0.0)
@@ -390,7 +391,7 @@ def _best_baseline(runs: pd.DataFrame) -> MethodRow | None:
 def _tests(
     groups: Mapping[MethodRow, pd.DataFrame], best: MethodRow | None
 ) -> dict[MethodRow, PairedTest]:
-    """The AUC of each row's runs against those of the best, if they share users."""
+    """Test the AUC of each row's runs against that of the best baseline, if they share users."""
     if best is None:
         return {}
     tests = {
@@ -412,9 +413,9 @@ def _note(data: str, best: str, tests: dict[MethodRow, PairedTest]) -> str:
 
 
 def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: str) -> Cell:
-    """The share of the gain from ``low`` to ``high`` that some runs have.
+    """Return the share of the gain from ``low`` to ``high`` that some runs have.
 
-    None without a gain, or if one of the three was not run.
+    None is returned without a gain, or if one of the three was not run.
     """
     three = (low, group, high)
     values = [mean_over_users(shared_by(runs, *three), figure) for runs in three]
@@ -425,7 +426,7 @@ def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: s
 
 
 def words_table(settings: Mapping[str, object]) -> str:
-    """Settings in words."""
+    """Return settings in words."""
     pairs = (
         f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
         for name, value in sorted(settings.items())

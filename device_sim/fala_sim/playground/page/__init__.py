@@ -1,1 +1,1 @@
-"""``fala demo``: a local page where a visitor sees a personal model survive a new backbone."""
+"""The local page of ``fala demo``, which shows that a personal model survives a new backbone."""

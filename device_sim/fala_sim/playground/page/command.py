@@ -43,8 +43,8 @@ def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_
     """See a personal model survive a new backbone: a page in your browser.
 
     Label a few posts, or watch an invented reader do it; let the vendor ship a new backbone; and
-    compare models on the same unseen posts. The devices are real, no data leave this
-    machine, and the page works only with the printed address. Ctrl-C ends it.
+    compare models on the same unseen posts. The devices are real, no data leave this machine, and
+    the page works only with the printed address. Ctrl-C ends it.
 
     Needs the extra demo.
     """
@@ -70,10 +70,10 @@ def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_
 
 
 def _folder(path: Path) -> Path:
-    """A folder of this command, or a new one.
+    """Return a folder of this command, or create a new one.
 
     Raises:
-        DataError: It has other content.
+        DataError: The folder has other content.
     """
     if path.is_dir() and any(path.iterdir()) and not (path / NAME).is_file():
         raise DataError(f"--device-dir {path}: not a folder of this command, and not empty")

@@ -1,8 +1,8 @@
-"""The real devices of the page: the user's, and three for comparison.
+"""The real devices of the page: the user's device, and three for comparison.
 
-``mine`` is the user's. When the vendor ships a release, a copy of its folder keeps the old backbone
-(``old``). Another copy, from just after the replacement, is never refined (``instant``). ``vendor``
-has the new release and no label of the user.
+``mine`` is the user's device. When the vendor ships a release, a copy of its folder keeps the old
+backbone (``old``). Another copy, from just after the replacement, is never refined (``instant``).
+``vendor`` has the new release and no label of the user.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DemoDevices:
     """The device folders of a visit, for one caller at a time.
 
     Args:
-        folder: Their folder.
+        folder: Folder that contains them.
         documents: Posts that the user's device has from the beginning, without labels.
     """
 
@@ -33,7 +33,7 @@ class DemoDevices:
         self.old_release, self.new_release = sample_release("glove"), sample_release("bert")
         self.devices: dict[str, Device] = {"mine": self._open("mine", self.old_release)}
         stored = {each.example for each in self.mine.examples()}
-        # All at first; after a kill the missing ones.
+        # At first all devices are missing; after a kill, some are.
         if missing := [text for text in documents if text not in stored]:
             self.mine.remember(missing)
 
@@ -53,17 +53,17 @@ class DemoDevices:
         return self.replaced and self.mine.status().rolled_back
 
     def labelled(self) -> dict[str, int]:
-        """The labels on the user's device, by post."""
+        """Return the labels on the user's device, by post."""
         return {
             str(stored.example): int(stored.label == 1)
             for stored in self.mine.examples(labelled=True)
         }
 
     def ship(self) -> Report | None:
-        """Install the new release, unless it is installed; resumes an interrupted call.
+        """Install the new release, unless it is installed; an interrupted call is resumed.
 
         Returns:
-            The report of the replacement; None if it was done before.
+            The report of the replacement, or None if it was done before.
         """
         self._copy("old")
         self.devices["vendor"] = self._open("vendor", self.new_release)
@@ -74,11 +74,11 @@ class DemoDevices:
         return report
 
     def passes(self) -> int:
-        """Number of the user's posts encoded by the new backbone; only after a replacement."""
+        """Return how many of the user's posts the new backbone has encoded, after a replacement."""
         return self.mine.refine(Budget(0)).counts.representatives
 
     def size(self) -> int:
-        """The bytes of the user's folder."""
+        """Return the size of the user's folder in bytes."""
         return folder_size(self._folder / "mine")
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class DemoDevices:
             try:
                 return Device.create(path, release)
             except DeviceError:
-                raise unreadable from None  # a device exists, but does not open
+                raise unreadable from None  # a device exists, but cannot be opened
 
     def _copy(self, name: str) -> None:
         """Copy the user's folder under another name, whole or not at all, and open the copy."""

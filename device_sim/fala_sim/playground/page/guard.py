@@ -1,11 +1,11 @@
 """Access control of the page's server: only this page, on this machine, with its token.
 
 A page of another site can send requests to this machine's ports. By DNS rebinding it can also read
-the responses. Other users of the machine can reach the port as well. So the host of a request must
-be this machine, everything below ``/api/`` needs a token that only the printed address has, and no
-response may be framed, cached or read as another type. The token is in the address's fragment,
-which no browser sends, and then in a header, which no other page can set. There is no cookie, as
-the browser would send it to other ports.
+the responses. Other users of the machine can reach the port as well. Therefore the host of a
+request must be this machine, everything below ``/api/`` needs a token that only the printed address
+has, and no response may be framed, cached or read as another type. The token is in the address's
+fragment, which no browser sends, and then in a header, which no other page can set. There is no
+cookie, because the browser would send it to other ports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
-LARGEST_BODY = 16 * 1024  # bytes
+LARGEST_BODY = 16 * 1024  # in bytes
 GUARDED = "/api/"
 
 
@@ -38,8 +38,8 @@ class Guard:
 
     Args:
         app: The application behind it.
-        token: The token of requests below ``/api/``, as ``Authorization: Bearer``.
-        port: The server's port.
+        token: Token of requests below ``/api/``, as ``Authorization: Bearer``.
+        port: Port of the server.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:

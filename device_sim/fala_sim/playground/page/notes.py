@@ -16,11 +16,11 @@ NAME = "visit.sqlite"
 class Notes:
     """Values by name, each written whole or not at all.
 
-    The file is locked while it is open: a second server on the same folder is rejected. A killed
+    The file is locked while it is open, so a second server on the same folder is rejected. A killed
     server releases the lock.
 
     Args:
-        folder: The visit's folder; it must exist.
+        folder: Folder of the visit; it must exist.
 
     Raises:
         DataError: Another server has the folder, or the file is not one of this command.

@@ -1,7 +1,7 @@
-"""The posts of a visit: those to label, and the unseen ones.
+"""The posts of a visit: posts to label, and unseen posts.
 
 All posts were written for this page, on five topics in six tones (``posts.json``). An invented
-reader is a list of tags, or of pairs of them, that make a post unwelcome.
+reader is a list of tags, or of pairs of tags, that make a post unwelcome.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _FILE = json.loads((resources.files(__package__) / "posts.json").read_text("utf-
 #: A description of each reader's unwelcome posts. Readers are numbered from 1.
 TASTES: tuple[str, ...] = tuple(reader["taste"] for reader in _FILE["readers"])
 
-WANTED = 20  # labels requested from a visitor
-UNSEEN = 100  # posts that no model learns from
-SHOWN = 12  # unseen posts on the page
-PASSES = 60  # posts that the new backbone encodes for one press
+WANTED = 20  # number of labels requested from a user
+UNSEEN = 100  # number of posts that no model learns from
+SHOWN = 12  # number of unseen posts on the page
+PASSES = 60  # number of posts that the new backbone encodes for one press of the button
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Posts:
 
     Attributes:
         documents: Posts on the device, to be labelled in this order.
-        labels: The invented reader's labels for them: 1 is unwelcome.
+        labels: The invented reader's labels of ``documents``: 1 is unwelcome.
         unseen: Posts that no model learns from. The first ``SHOWN`` are on the page.
-        truth: The invented reader's labels for those.
+        truth: The invented reader's labels of ``unseen``.
     """
 
     documents: tuple[str, ...]
@@ -40,12 +40,12 @@ class Posts:
     truth: tuple[int, ...]
 
     def pending(self, labelled: Container[str]) -> list[int]:
-        """The positions of documents without a label."""
+        """Return the positions of documents without a label."""
         return [post for post, text in enumerate(self.documents) if text not in labelled]
 
 
 def posts_of(seed: int, reader: int) -> Posts:
-    """The posts of a reader, in an order given by the seed."""
+    """Return the posts of a reader, in an order given by the seed."""
     unwelcome = [set(tags) for tags in _FILE["readers"][reader - 1]["unwelcome"]]
     posts = [
         (text, int(any(tags <= {topic, tone} for tags in unwelcome)))

@@ -32,7 +32,7 @@ _log = logging.getLogger("fala_sim.playground.page")
 
 ADDRESS = "127.0.0.1"
 
-#: Seconds that a request for a newer view waits, and between two checks for one.
+#: Seconds that a request for a newer view waits, and seconds between two checks for a newer view.
 LONGEST_WAIT, LOOK = 20.0, 0.03
 
 
@@ -41,8 +41,8 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
 
     Args:
         visit: The visit; it starts when the page can be opened.
-        port: The port; 0 for a free one.
-        show: Called once, with the page's address and its token.
+        port: The port; 0 for a free port.
+        show: Function that is called once, with the page's address and its token.
         browser: Whether to open a browser.
 
     Raises:
@@ -63,14 +63,15 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
             app, log_level="critical", access_log=False, server_header=False, lifespan="off",
             ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=2,
         )  # fmt: skip
-        # Below "critical" it logs a traceback for every page that is left before its response.
+        # Below "critical", the server logs a traceback for every page that is left before its
+        # response.
         server = uvicorn.Server(config)
         listening.listen()
         visit.start()
         address = f"http://{ADDRESS}:{port}/#token={token}"
         show(address)
         if browser:
-            # Starting a browser may take seconds, or it may run in the terminal.
+            # Starting a browser may take seconds, or the browser may run in the terminal.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         # The server raises the signal again, whose default would end this process too early.
         if threading.current_thread() is threading.main_thread():
@@ -82,13 +83,13 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
 def make_app(
     visit: Visit, *, token: str, port: int, ending: Callable[[], bool] = lambda: False
 ) -> Starlette:
-    """The application.
+    """Return the application.
 
     Args:
         visit: The visit.
-        token: See ``Guard``.
-        port: See ``Guard``.
-        ending: Whether the server is about to end.
+        token: Token of the requests; see ``Guard``.
+        port: Port of the server; see ``Guard``.
+        ending: Function that says whether the server is about to end.
     """
     actions: dict[str, Callable[[dict[str, Any]], object]] = {
         "label": lambda body: visit.label(_whole(body, "post"), _whole(body, "label")),
@@ -105,7 +106,7 @@ def make_app(
     }
 
     async def state(request: Request) -> Response:
-        """The view, once it is newer than the page's."""
+        """Return the view, once it is newer than the page's."""
         version, end = request.query_params.get("after"), time.monotonic() + LONGEST_WAIT
         while str(visit.view["version"]) == version and time.monotonic() < end:
             if ending() or await request.is_disconnected():
@@ -115,13 +116,13 @@ def make_app(
 
     def route_of(name: str) -> Route:
         async def act(request: Request) -> Response:
-            """Run an action of the visitor; the response contains the visit's errors."""
+            """Run an action of the user; the response contains the visit's errors."""
             try:
                 body = json.loads(await request.body() or b"{}")
                 if not isinstance(body, dict):
                     raise DataError("send a JSON object")
                 result = await run_in_threadpool(actions[name], body)
-            except ClientDisconnect:  # the page was left while it sent this
+            except ClientDisconnect:  # the page was left while it sent this request
                 return Response()
             except (ValueError, RecursionError):
                 return JSONResponse({"error": "that is not JSON"}, status_code=400)

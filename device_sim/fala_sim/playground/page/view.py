@@ -1,4 +1,4 @@
-"""The page's content as plain values: the models' decisions, and how many are wrong."""
+"""The page's content as plain values: the models' decisions, and how many of them are wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ViewColumn:
     """One model's predictions.
 
     Attributes:
-        backbone: Its backbone's name.
+        backbone: Name of its backbone.
         lean: The model's certainty of each decision, shape (n,): from -1, certainly fine, to 1,
             certainly unwelcome; 0 at a probability of 1/2.
     """
@@ -38,24 +38,24 @@ class ViewColumn:
         return self.lean > 0
 
     def wrong(self, truth: Mapping[int, int]) -> int:
-        """Number of decisions that differ from the labels of posts, by position."""
+        """Return the number of decisions that differ from the labels of posts, by position."""
         return sum(bool(self.decided[post]) != bool(label) for post, label in truth.items())
 
 
 def column_of(device: Device, texts: Sequence[str]) -> ViewColumn:
-    """A device's predictions for posts."""
+    """Return a device's predictions for posts."""
     return ViewColumn(device.status().release, 2 * device.predict_proba(texts)[:, 1] - 1)
 
 
 def view_of(
     notes: Notes, devices: DemoDevices, posts: Posts, columns: Mapping[str, ViewColumn]
 ) -> dict[str, Any]:
-    """The page's content for a visit whose devices are open.
+    """Return the page's content for a visit whose devices are open.
 
     Args:
-        notes: The visit's notes.
-        devices: Its devices.
-        posts: Its posts.
+        notes: Notes of the visit.
+        devices: Devices of the visit.
+        posts: Posts of the visit.
         columns: Every device's predictions for the unseen posts.
     """
     labeller, passes = notes.get("who"), notes.get("passes", 0)
@@ -68,7 +68,7 @@ def view_of(
         stage = "rolled back" if devices.rolled_back else "shipped"
     shown = {name: columns[name] for name in COLUMNS if name in columns}
     if devices.replaced and np.allclose(shown["instant"].lean, shown["mine"].lean):
-        del shown["instant"]  # one column until they differ
+        del shown["instant"]  # the models share one column until they differ
     rows = [_post(post, posts, shown, truth) for post in range(len(posts.unseen))]
     differing = [row for row in rows if row["differ"]]
     return {
@@ -106,16 +106,16 @@ def demo_verdict(
     labeller: str | None,
     stage: str,
 ) -> str:
-    """The wrong decisions of the user's model beside the other models', in words.
+    """Describe the wrong decisions of the user's model beside those of the other models.
 
-    It takes three lines of a phone. The page has the numbers of all models below it.
+    The text takes three lines on a phone. The page has the numbers of all models below it.
 
     Args:
-        columns: The predictions on the page.
-        truth: The reader's or the visitor's labels of unseen posts, by position.
+        columns: Predictions on the page.
+        truth: The user's or the reader's labels of unseen posts, by position.
         labelled: Number of labels that the user's model has learned from.
         labeller: ``visitor``, ``reader``, or None before the first label.
-        stage: The visit's stage.
+        stage: Stage of the visit.
     """
     if not truth:
         if stage != "labelling":
@@ -138,18 +138,18 @@ def demo_verdict(
 
 
 def _beside(more: int, other: str) -> str:
-    """A difference of counts, in words."""
+    """Return a difference of counts, in words."""
     if not more:
         return f"as many as {other}"
     return f"{abs(more)} {'more' if more > 0 else 'fewer'} than {other}"
 
 
 def decision_changes(columns: Mapping[str, ViewColumn], truth: Mapping[int, int]) -> dict[str, int]:
-    """How many decisions of the old model the user's new one has put right, and made wrong.
+    """Count the old model's decisions that the user's new model has put right, and made wrong.
 
     Args:
-        columns: The predictions on the page, of all devices.
-        truth: See ``demo_verdict``.
+        columns: Predictions on the page, of all devices.
+        truth: Labels of unseen posts, by position; see ``demo_verdict``.
     """
     old, new = columns["old"].decided, columns["mine"].decided
     changed = [post for post in truth if bool(old[post]) != bool(new[post])]
@@ -171,7 +171,7 @@ def _post(
 
 
 def _costs(notes: Notes, devices: DemoDevices) -> dict[str, Any]:
-    """Measured costs: wall seconds, files on the disk, and the process's peak memory."""
+    """Return measured costs: wall seconds, files on the disk, and the process's peak memory."""
     return {
         "learn_seconds": notes.get("learn_seconds", 0.0),
         "replace_seconds": notes.get("replace_seconds"),

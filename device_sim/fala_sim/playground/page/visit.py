@@ -1,8 +1,8 @@
 """One visit: real devices, from the first label to the last forward pass.
 
 Every action holds the visit's lock. A long job runs in a thread of its own and releases the lock
-between its steps. The page reads ``view``, which is replaced after every step, without waiting.
-The devices and the notes are written before the view shows a step: after a kill the server
+between its steps. The page reads ``view``, which is replaced after every step, without waiting. The
+devices and the notes are written before the view shows a step, so that after a kill the server
 continues from there.
 """
 
@@ -24,20 +24,21 @@ from fala_sim.playground.page.view import ViewColumn, column_of, view_of
 
 _log = logging.getLogger("fala_sim.playground.page")
 
-BATCH = 5  # forward passes of one step
-#: The labels that an invented reader gives one by one, and the number of labels at a time later.
+BATCH = 5  # number of forward passes per step
+#: The number of labels that an invented reader gives one by one, and the number per step after
+#: that.
 SLOWLY, AT_ONCE = 10, 17
-LONGEST_TEXT = 2000  # characters of a visitor's text
-READER = 1  # the default invented reader
+LONGEST_TEXT = 2000  # longest text of a user, in characters
+READER = 1  # number of the default invented reader
 
 
 class Visit:
     """The page's content and actions; see the module.
 
     Args:
-        folder: The folder of devices and notes; it must exist.
-        seed: The seed of the posts' order; an existing folder keeps its seed.
-        resume: The command that continues with this folder; None if the folder is temporary.
+        folder: Folder of devices and notes; it must exist.
+        seed: Seed of the posts' order; an existing folder keeps its seed.
+        resume: Command that continues with this folder; None if the folder is temporary.
 
     Attributes:
         view: The page's content; ``version`` counts its changes.
@@ -72,10 +73,10 @@ class Visit:
             self._notes.close()
 
     def label(self, post: int, label: int) -> None:
-        """The visitor labels a post.
+        """Store the user's label of a post.
 
         Args:
-            post: The position of one of the device's posts.
+            post: Position of one of the device's posts.
             label: 1 if it is unwelcome, else 0.
         """
         with self._lock:
@@ -88,7 +89,7 @@ class Visit:
             self._learn(devices, posts, [post], [label])
 
     def watch(self, reader: int) -> None:
-        """Let an invented reader label all posts while the visitor watches."""
+        """Let an invented reader label all posts while the user watches."""
         with self._lock:
             devices, _ = self._labelling()
             if not 1 <= reader <= len(TASTES):
@@ -103,7 +104,7 @@ class Visit:
             self._worker.begin("watch", self._watch)
 
     def ship(self) -> None:
-        """The vendor ships a new backbone."""
+        """Ship a new backbone, as the vendor."""
         with self._lock:
             devices, _ = self._labelling()
             if not devices.labelled():
@@ -139,7 +140,7 @@ class Visit:
             self._show("mine")
 
     def check(self, post: int, label: int | None) -> None:
-        """The visitor labels an unseen post for the figures; no model learns it."""
+        """Store the user's label of an unseen post for the figures; no model learns it."""
         with self._lock:
             _, posts = self._ready()
             if not 0 <= post < len(posts.unseen) or label not in (0, 1, None):
@@ -150,7 +151,7 @@ class Visit:
             self._show()
 
     def ask(self, text: str) -> dict[str, Any]:
-        """All models' predictions for a text of the visitor, which is not stored."""
+        """Return all models' predictions for a text of the user, which is not stored."""
         if not text.strip() or len(text) > LONGEST_TEXT:
             raise DataError(f"a text has 1 to {LONGEST_TEXT} characters")
         with self._lock:
@@ -288,8 +289,8 @@ class Worker:
     """Runs one long job at a time, in a thread of its own.
 
     Args:
-        show: Called at the start of a job, with its name, and at its end, with None and the
-            error's message, if any.
+        show: Function that is called at the start of a job, with its name, and at its end, with
+            None and the error's message, if any.
     """
 
     def __init__(self, show: Callable[[str | None, str | None], None]) -> None:
@@ -307,7 +308,7 @@ class Worker:
         """Start a job.
 
         Raises:
-            DataError: One is running.
+            DataError: Another job is running.
         """
         with self._lock:
             self.check_idle()
@@ -320,7 +321,7 @@ class Worker:
         """Check that no job is running.
 
         Raises:
-            DataError: One is.
+            DataError: A job is running.
         """
         if self._thread is not None:
             raise DataError("a job is running: wait for it, or stop it")
