@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     ),
 )
 def history_table(records: pd.DataFrame) -> Table:
-    """Compare the AUC after each release of a vendor, carried through all of them or begun there."""
+    """Compare the AUC after each release of a vendor, carried through all or begun there."""
     runs = of(records, "history")
     rows: list[TableRow] = []
     for setting, group in by_setting(runs):
