@@ -101,10 +101,13 @@ def test_a_table_is_text_by_row(tmp_path):
     ("content", "words"),
     [
         (b"a\tc\n1\t2\n", r"t.tsv: no column 'b'; expected a, b"),
-        (b"", r"t.tsv: not such a table: No columns"),
+        (b"", r"t.tsv: cannot be read as a table: No columns"),
         (b"a\tb\n", r"t.tsv has no rows"),
         (b"a\tb\n1\t2\t3\n", r"t.tsv, row 1: more values than columns"),
-        (b"a\tb\n1\t2\n1\t2\t3\n", r"t.tsv: not such a table: .*Expected 2 fields in line 3"),
+        (
+            b"a\tb\n1\t2\n1\t2\t3\n",
+            r"t.tsv: cannot be read as a table: .*Expected 2 fields in line 3",
+        ),
         (b"a\tb\n1\t\xff\n", r"t.tsv: not UTF-8"),
     ],
 )

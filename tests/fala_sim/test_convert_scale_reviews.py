@@ -42,7 +42,7 @@ def test_damaged_lines_are_counted_and_do_not_shift_classes(tmp_path):
         "warning: left out 1 empty reviews; the first: subj.A, line 2",
         "warning: left out 1 reviews without a class of 0, 1 or 2; the first: label.3class.A, "
         "line 3",
-        "left out 1 reviews that are there twice",
+        "left out 1 reviews that occur twice",
     ]
 
 

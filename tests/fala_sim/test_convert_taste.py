@@ -50,7 +50,7 @@ def test_anime_have_names_kinds_and_genres(tmp_path):
     ]
     assert left_out.counts() == {
         "damaged rows of anime_info.dat": 2,
-        "ratings of what their user had rated": 1,
+        "ratings of an item that the user had already rated": 1,
         "ratings of unknown items": 1,
         "damaged rows of anime_ratings.dat": 4,
     }

@@ -132,9 +132,9 @@ def test_leaking_and_unlabelled_rows_are_left_out(tmp_path):
     assert set(division.left_out) == {
         "left out 1 train rows without a label",
         "left out 2 users beyond those asked for",
-        "left out 1 rows of what their user had judged before",
-        "left out 1 train rows of what a user is tested on",
-        "left out 1 public rows of what a user is tested on",
+        "left out 1 rows of texts that the user had already labelled",
+        "left out 1 train rows of texts on which a user is tested",
+        "left out 1 public rows of texts on which a user is tested",
     }
     texts = {folded(text) for user in division.users for text in user.train}
     assert "test 3" not in texts

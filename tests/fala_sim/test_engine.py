@@ -31,7 +31,7 @@ def test_records_are_written_immediately_and_failures_lose_none(tmp_path):
     ]
     failures, lines = run(tmp_path, tasks)
     assert sorted(failures) == [
-        "dead: its process ended (SIGKILL; SIGKILL is often too little memory)",
+        "dead: its process ended (SIGKILL; SIGKILL often means too little memory)",
         "refused: enough of this",
     ]
     assert len(lines) == 4 and lines[-1].startswith("[4/4]")

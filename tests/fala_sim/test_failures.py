@@ -106,7 +106,7 @@ def test_a_method_without_its_search_is_skipped_and_the_rest_run(folder, tmp_pat
     ready = {label.split()[2] for label in labels if label.startswith("replacement")}
     assert ready == {"old", "fala"}
     assert failures[-1].endswith(
-        "fala-paper, top: not run without settings; see why their search failed"
+        "fala-paper, top: not run, because they have no settings; see why their search failed"
     )
 
 
@@ -115,7 +115,9 @@ def test_few_labels_report_missing_searches_and_indivisible_data(
 ):
     plan = plan_of(tmp_path, folder, ("global", "top"))
     failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
-    assert failures[-1].endswith(": top: not run without settings; see why their search failed")
+    assert failures[-1].endswith(
+        ": top: not run, because they have no settings; see why their search failed"
+    )
     assert [task.label.split()[2] for task in submitted if task.label.startswith("labels ")] == (
         ["global"] * 2
     )

@@ -147,7 +147,7 @@ def test_a_larger_fleet_reuses_recorded_chunks(small, prepared, tmp_path, monkey
     fails(fleet("--devices", 4, "--chunk", 3, "--out", tmp_path), "chunk size or version")
     first.write_bytes(b"PAR1 and no more")
     fails(fleet("--report", "--out", tmp_path), "delete it to run its devices again")
-    fails(fleet("--report", "--out", tmp_path / "none"), "no devices were run there yet")
+    fails(fleet("--report", "--out", tmp_path / "none"), "no devices have been run there yet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     fails(fleet("--report", "--out", tmp_path), "with the extra [cluster]")
 

@@ -88,7 +88,7 @@ def get_data(options: DataGetOptions) -> None:
     if options.as_json:
         click.echo(json.dumps({"name": options.name, "path": str(path), "new": new}))
     else:
-        click.echo(f"{path}" if new else f"{path} (it was there)")
+        click.echo(f"{path}" if new else f"{path} (already downloaded)")
 
 
 data_group.add_command(list_data)

@@ -80,7 +80,8 @@ def _command_of(
         ]
         if given and not with_run:
             raise click.UsageError(
-                f"{', '.join(given)}: only with --run; without it everything in {results} is shown"
+                f"{', '.join(given)}: use this only with --run; without it, "
+                f"everything in {results} is shown"
             )
         failures = run_missing(family, entry.needs, results, values) if with_run else []
         try:
@@ -120,7 +121,7 @@ def _figure(entry: Registered[Any]) -> click.Command:
 
     out = click.Option(
         ["--out"], type=click.Path(path_type=Path, file_okay=False),
-        help="Draw it as SVG and PNG files in this folder, one of each per data set.",
+        help="Draw the figure as SVG and PNG files in this folder, one of each per data set.",
     )  # fmt: skip
     return _command_of(entry, out, show, results_option())
 

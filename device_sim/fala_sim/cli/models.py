@@ -93,7 +93,7 @@ def get_model(options: ModelGetOptions) -> None:
     if options.as_json:
         click.echo(json.dumps({"name": name, "path": str(model.path()), "new": new}))
     else:
-        click.echo(f"{model.path()}" if new else f"{model.path()} (it was there)")
+        click.echo(f"{model.path()}" if new else f"{model.path()} (already downloaded)")
 
 
 models_group.add_command(list_models)

@@ -85,6 +85,4 @@ def log(line: str) -> None:
 def failed(failures: Sequence[str]) -> DataError:
     """Return the error of a command some of whose jobs failed."""
     which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
-    return DataError(
-        f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"
-    )
+    return DataError(f"{which}: {failures[0]}; the same command runs only the failed jobs again")

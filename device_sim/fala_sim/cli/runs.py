@@ -31,7 +31,7 @@ def results_option(default: Path | None = None) -> click.Option:
     return click.Option(
         ["--results"], type=click.Path(path_type=Path), default=default or Path("fala-results"),
         show_default="the study's own" if default else "fala-results",
-        help="Folder of the records; what is recorded there is not run again.",
+        help="Folder of the records; jobs that are recorded there are not run again.",
     )  # fmt: skip
 
 

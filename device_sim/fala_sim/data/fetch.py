@@ -80,8 +80,7 @@ def _download(data_set: DataSet, downloads: Path, target: Path) -> list[Path]:
             return Path(registry.fetch(file.name, downloader=get))
         except ValueError as error:
             raise DataError(
-                f"{file.url}: not the file that was expected (SHA-256 {file.sha256}); it was "
-                "removed"
+                f"{file.url}: another file than expected (SHA-256 {file.sha256}); it was removed"
             ) from error
         except requests.RequestException as error:
             raise DataError(
@@ -98,7 +97,7 @@ def _problem(error: requests.RequestException) -> str:
     if isinstance(error, (requests.exceptions.ProxyError, requests.exceptions.InvalidURL)):
         return "cannot be reached over the proxy that https_proxy, http_proxy or all_proxy names"
     if isinstance(error, (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)):
-        return "broke off; the same command tries again"
+        return "the connection broke off; the same command tries again"
     return "cannot be reached"
 
 
@@ -142,7 +141,7 @@ def download_folder(name: str, target: Path, downloads: Path) -> Iterator[None]:
         with FileLock(f"{downloads}.lock", timeout=0):
             yield
     except Timeout as error:
-        raise DataError(f"{name}: another process downloads it") from error
+        raise DataError(f"{name}: another process is downloading it; wait for its end") from error
     except OSError as error:
         raise DataError(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:

@@ -63,7 +63,7 @@ def find_location(name: str, data_dir: Path | None) -> Location:
     """
     folder = data_folder(data_dir)
     if (data_dir is not None or os.environ.get("FALA_DATA")) and not folder.is_dir():
-        raise DataError(f"{folder}: no such folder (--data-dir, or FALA_DATA)")
+        raise DataError(f"{folder}: no such folder; name another one with --data-dir or FALA_DATA")
     form, colon, path = name.partition(":")
     if colon and path and form in FORMATS:
         location = Location(FORMATS[form], Path(path).expanduser())

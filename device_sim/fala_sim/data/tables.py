@@ -119,7 +119,7 @@ def _errors(path: Path) -> Iterator[None]:
     except ValueError as error:  # pandas' own parser errors are of this kind
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path}: not such a table: {str(error).strip()}") from error
+        raise DataError(f"{path}: cannot be read as a table: {str(error).strip()}") from error
 
 
 def csv_rows(package: str | None, name: str) -> list[dict[str, str]]:

@@ -100,7 +100,11 @@ class RayEngine(Engine):
                         kind, value, origin = ray.get(next(stream))
                     except StopIteration:
                         del sent[stream]
-                        why = "its process sent no end" if entry.error is None else entry.error
+                        why = (
+                            "its process ended without a report"
+                            if entry.error is None
+                            else entry.error
+                        )
                         yield JobEnd(entry.job, why, time.perf_counter() - entry.start)
                     except ray.exceptions.RayError as lost:
                         del sent[stream]
@@ -182,7 +186,7 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
     try:
         if order.version != __version__:
             raise DataError(
-                f"has fala-sdk {__version__}, the driver has {order.version}: install the same"
+                f"has fala-sdk {__version__}, but the driver has {order.version}; install the same"
             )
         if order.folder is not None and not Path(order.folder).is_dir():
             raise DataError(

@@ -97,7 +97,7 @@ class Running:
         if self.error is None and over:
             code = self._process.exitcode or 0
             name = signal.Signals(-code).name if code < 0 else f"exit {code}"
-            self.error = f"its process ended ({name}; SIGKILL is often too little memory)"
+            self.error = f"its process ended ({name}; SIGKILL often means too little memory)"
 
     def all(self) -> Iterator[Any]:
         """Yield all outputs until the process has ended."""

@@ -121,7 +121,7 @@ def _root() -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()
     if hasattr(os, "getuid") and (status.st_uid != owner or status.st_mode & 0o077):
-        raise DataError(f"{root}: belongs to another user, or others can access it; remove it")
+        raise DataError(f"{root}: another user owns it or can access it; remove it")
     return root
 
 

@@ -113,7 +113,7 @@ class PeopleStudy:
             made_by = record["provenance"].get("method", {})
             if name in added and made_by.get("sha256") != added[name]:
                 raise OtherPlanError(
-                    f"{self.plan.results}: has records of another file for the method {name!r}; "
+                    f"{self.plan.results}: has records of the method {name!r} from another file; "
                     "name another folder with --results"
                 )
 
@@ -193,8 +193,9 @@ class PeopleStudy:
         if role == "test" and seed == 0 and len(users) < self.plan.users:
             self.log(
                 f"warning: {data} has too few people for --users {self.plan.users}: {len(users)} "
-                f"of them are tested ({', '.join(users)}), and the next ones are the validation "
-                "users, who choose the settings. For more test users add people to the data"
+                f"of them are test users ({', '.join(users)}), and the next ones are the "
+                "validation users, who choose the settings. For more test users, add people to the "
+                "data"
             )
         return Participants(data, seed, role, content["task"], users)
 
@@ -237,8 +238,8 @@ class PeopleStudy:
             return  # without the data there is no digest to compare
         if present != digests["data"]:
             raise DataError(
-                f"{self.plan.results}: has records of other data of this name; name another folder "
-                "with --results, or leave it out of --data"
+                f"{self.plan.results}: has records of other data with this name; name another "
+                "folder with --results, or leave it out of --data"
             )
 
 
@@ -426,6 +427,7 @@ def _chosen(
     for data, method in complete.keys() - settings.keys():
         unset.setdefault(data, []).append(method)
     return settings, [
-        f"{data}: {', '.join(sorted(names))}: not run without settings; see why their search failed"
+        f"{data}: {', '.join(sorted(names))}: not run, because they have no settings; "
+        "see why their search failed"
         for data, names in sorted(unset.items())
     ]

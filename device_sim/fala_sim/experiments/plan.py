@@ -48,7 +48,7 @@ def _new_backbones() -> dict[str, str]:
     return {
         **old_backbones(),
         "tuned:minilm": "minilm, first trained on each data set's public",
-        "last:minilm": "minilm, with its own pooling of the last layer in place of three layers",
+        "last:minilm": "minilm, with its own pooling of the last layer instead of three layers",
     }
 
 

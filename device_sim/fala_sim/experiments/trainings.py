@@ -28,7 +28,7 @@ def check_records(
     for record in store.read(*kinds):
         if record["data"] == data and record["digests"] != digests:
             raise OtherPlanError(
-                f"there are records of {data} with other data or other rows of it, or with another "
+                f"there are records of {data} with other data, with other rows, or with another "
                 "backbone of this name; name another folder with --results"
             )
 

@@ -38,7 +38,7 @@ class MethodFile:
             DataError: The file is not a Python file, or cannot be read.
         """
         if path.suffix != ".py":
-            raise DataError(f"{path}: a method is a Python file, whose name ends in .py")
+            raise DataError(f"{path}: a method must be a Python file, whose name ends in .py")
         try:
             return cls(path.name, path.read_bytes())
         except OSError as error:
@@ -81,7 +81,7 @@ class MethodFile:
             names = ", ".join(method.__name__ for method in methods)
             raise DataError(
                 f"{self.name}: defines {f'{len(methods)} methods ({names})' if names else 'none'}; "
-                "it takes exactly one class with a `name` that inherits from "
+                "it must define exactly one class with a `name` that inherits from "
                 "fala_sim.methods.method.Method or from a method"
             )
         self._check(methods[0])
@@ -92,7 +92,7 @@ class MethodFile:
         name, title = method.name, getattr(method, "title", None)
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise DataError(
-                f"{self.name}: {method.__name__}.name is {name!r:.60}; it takes small letters, "
+                f"{self.name}: {method.__name__}.name is {name!r:.60}; use small letters, "
                 "digits, and hyphens between them"
             )
         if not (isinstance(title, str) and title):

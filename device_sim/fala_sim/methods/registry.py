@@ -88,7 +88,8 @@ def find_method(name: str) -> Method:
     """
     if name not in METHODS:
         raise DataError(
-            f"no method {name!r}; one of {', '.join(METHODS)}, or that of a file (--method FILE.py)"
+            f"no method {name!r}; one of {', '.join(METHODS)}, or the method of a file "
+            "(--method FILE.py)"
         )
     return METHODS[name]()
 
@@ -105,7 +106,7 @@ def add(file: MethodFile) -> str:
     method = file.method()
     if method.name in METHODS:
         raise DataError(
-            f"{file.name}: there is a method {method.name!r} already; give this one another name"
+            f"{file.name}: there is already a method {method.name!r}; give this one another name"
         )
     _register([method])
     FILES[method.name] = file

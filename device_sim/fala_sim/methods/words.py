@@ -38,7 +38,9 @@ class Words(Method):
         """
         head = situation.words
         if head is None:
-            raise DataError("words: there is no head on words alone; delete the work folder")
+            raise DataError(
+                "words: there is no head on n-grams alone; delete the work folder to make it"
+            )
         train = situation.user.train
         model = head.vendor_model()
         if train:

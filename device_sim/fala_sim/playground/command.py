@@ -89,7 +89,7 @@ class WalkOptions:
 
     def __post_init__(self) -> None:
         if (self.trust is not None or self.allow_older) and None in (self.device, self.new):
-            raise click.UsageError("--trust and --allow-older go with --device and --new")
+            raise click.UsageError("--trust and --allow-older require --device and --new")
         if self.device is None:
             self._check_walk()
         else:
@@ -97,9 +97,11 @@ class WalkOptions:
 
     def _check_walk(self) -> None:
         if self.rating is not None and self.data is None:
-            raise click.UsageError("--rating is the range of the labels of --data")
+            raise click.UsageError("--rating requires --data, whose labels have this range")
         if self.refine:
-            raise click.UsageError("--refine needs --device, whose last replacement it continues")
+            raise click.UsageError(
+                "--refine requires --device, whose last replacement it continues"
+            )
 
     def _check_device(self) -> None:
         simulated = {
@@ -108,11 +110,13 @@ class WalkOptions:
         }  # fmt: skip
         for name, value in simulated.items():
             if value is not None:
-                raise click.UsageError(f"{name} does not go with --device")
+                raise click.UsageError(f"{name} cannot be used with --device")
         if self.refine and self.new is not None:
-            raise click.UsageError("--refine continues with what --new installed; give one of them")
+            raise click.UsageError(
+                "--refine continues with the release that --new installed; give only one of them"
+            )
         if not self.refine and self.new is None:
-            raise click.UsageError("--device needs --new, the new release, or --refine")
+            raise click.UsageError("--device requires --new, the new release, or --refine")
 
     @property
     def limits(self) -> Budget:
@@ -185,12 +189,12 @@ def _walk(options: WalkOptions, as_json: bool) -> None:
         if "no splits" in rows.source and TrainingRecord.of(bundle).every_row:
             click.echo(
                 f"{bundle.path}: its head is fitted to all rows of a file without splits; if they "
-                "are these, its figures are too good",
+                "are the rows of this run, its figures are too good",
                 err=True,
             )
         if reason := misfit(bundle, rows):
             click.echo(
-                f"{reason}: its head is not used, and a head is fitted to the rows",
+                f"{reason}: its head is not used, and another one is fitted to the rows",
                 err=True,
             )
     with temporary_folder() as folder:
@@ -304,9 +308,9 @@ def _rows(options: WalkOptions, bundles: Sequence[Bundle]) -> Rows:
     links = [bundle.manifest.link for bundle in bundles]
     link: Link = next((link for link in links if link.kind == "rating"), LABELS)
     if TAGS in links:
-        raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
+        raise DataError("fala-replace simulates devices for labels or ratings, not for tags")
     if options.rating is not None:
         link = rating_of(*options.rating)
     if options.positive is not None and link != LABELS:
-        raise DataError("--positive is for exclusive labels, not for ratings")
+        raise DataError("--positive requires exclusive labels, not ratings")
     return load_rows(options.data, options.columns, options.seed, link)

@@ -43,7 +43,9 @@ def sample_release(name: str) -> Path:
         'bert.fala'
     """
     if not isinstance(name, str) or name not in BUILT_IN:
-        raise DataError(f"no sample release of this name; one of {', '.join(BUILT_IN)}")
+        raise DataError(
+            f"there is no sample release with this name; use one of {', '.join(BUILT_IN)}"
+        )
     return Path(str(resources.files("fala_sim.playground") / "builtin" / f"{name}.fala"))
 
 

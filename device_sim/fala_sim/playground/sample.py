@@ -189,7 +189,9 @@ def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
         DataError: ``users`` is not within 1 to 50.
     """
     if not 1 <= users <= USERS_LIMIT:
-        raise DataError(f"the built-in sample has 1 to {USERS_LIMIT} users, not {users}")
+        raise DataError(
+            f"users must be a number from 1 to {USERS_LIMIT} for the built-in sample, not {users}"
+        )
     used: set[str] = set()
     # The generator is seeded with text, which random.Random hashes itself, independent of
     # PYTHONHASHSEED.

@@ -136,7 +136,7 @@ def prepare_releases(
         vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
         # The old release was fitted as carefully as the new one.
         vendor["installed"] = _learn([], installed.path, division, None, log)
-    log(f"{data}: fitting the head on words alone")
+    log(f"{data}: fitting the head on n-grams alone")
     words = fit_head(
         None, division.public, division.public_labels, label_names=division.labels,
         rating=division.rating, exclusive=division.exclusive,
@@ -217,7 +217,7 @@ def _release(
     flops = forward_flops_of(bundle)
     if not flops and TOKENIZER in bundle.manifest.files:
         raise DataError(
-            f"{source.bundle}: its manifest has no cost of a forward pass; export it with "
+            f"{source.bundle}: its manifest has no cost of a forward pass; export it again with "
             "`fala-export backbone` of this version"
         )
     mapped = keep_embeddings(embeddings, work)
@@ -248,12 +248,12 @@ def _shipped(
     """
     embedder, bundle = embedder_of(path.parent), Bundle.open(source.bundle)
     if trained_on is not None and TrainingRecord.of(bundle).trained:
-        log(f"{division.name}: fitting words for {source.name}")
+        log(f"{division.name}: fitting the n-gram features for {source.name}")
         fala_export.write_words(source.bundle, trained_on, path, embedder)
     elif trained_on is None and _fits(bundle.head(), division):
         shutil.copyfile(source.bundle, path)
     else:
-        log(f"{division.name}: fitting the head on embeddings and words of {source.name}")
+        log(f"{division.name}: fitting the head on embeddings and n-grams of {source.name}")
         fala_export.write_head(source.bundle, _public(division), path, embedder=embedder)
     return replace(plain, path=path, head=fitted_head(path))
 

@@ -117,7 +117,9 @@ def public_rows(partition: Partition) -> Iterator[Row]:
     """
     tested, validated = (partition.divide(role) for role in _ROLES)
     if tested.task not in CLASSES:
-        raise DataError(f"{partition.name} has {tested.task} labels; a backbone trains on classes")
+        raise DataError(
+            f"{partition.name} has {tested.task} labels, but a backbone is trained on classes"
+        )
     held_out = {
         folded(document_of(example))
         for division in (tested, validated)

@@ -178,7 +178,7 @@ class RecordStore:
             raise DataError(
                 f"{self._results}: uncommitted changes of the code made {len(changed)} of "
                 f"{counted(len(records), 'record')}, the first: {key_of(changed[0])}{files}; "
-                "commit, and run in another folder (--results)"
+                "commit the changes, and run again in another folder (--results)"
             )
         path = self._results / PACKED
 
@@ -207,7 +207,7 @@ class RecordStore:
                 for key, text in rows:
                     yield _parsed(text, f"{path}, {key}")
         except sqlite3.Error as error:
-            raise DataError(f"{path}: damaged: {error}; bring it back from a copy") from error
+            raise DataError(f"{path}: damaged: {error}; restore it from a copy") from error
 
     def _packed(self, part: str = "") -> Iterator[RecordContent]:
         """Yield the records in the packed file from the lines that contain a given part."""
@@ -221,7 +221,7 @@ class RecordStore:
                         yield _parsed(line, f"{path}, line {number}")
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise DataError(
-                f"{path}, line {number + 1}: damaged: {error}; bring the file back from a copy"
+                f"{path}, line {number + 1}: damaged: {error}; restore the file from a copy"
             ) from error
 
     @contextmanager
@@ -252,5 +252,5 @@ def _parsed(text: str, where: str) -> RecordContent:
         record: RecordContent = json.loads(text)
         key_of(record)
     except (ValueError, TypeError, DataError) as error:
-        raise DataError(f"{where}: damaged: {error}; bring the file back from a copy") from error
+        raise DataError(f"{where}: damaged: {error}; restore the file from a copy") from error
     return record

@@ -96,10 +96,12 @@ def convert_benchmark(benchmark: BenchmarkRows, *, seed: int, left_out: LeftOut)
         user = PUBLIC if split == "public" else USER
         split_rows = [ConvertedRow(user, split, text, label) for text, label in part]
         parts[split] = [row for row in split_rows if folded(row.judged) not in judged]
-        left_out.add("rows of what is in another split", count=len(split_rows) - len(parts[split]))
+        left_out.add(
+            "rows of texts that are in another split", count=len(split_rows) - len(parts[split])
+        )
         judged.update(folded(row.judged) for row in split_rows)
     if not all(parts.values()):
-        raise DataError("a benchmark needs rows to train, to validate and to test on")
+        raise DataError("a benchmark needs rows for training, validation and test")
     return Conversion([*parts["public"], *parts["train"], *parts["test"]], left_out)
 
 

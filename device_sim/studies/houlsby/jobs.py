@@ -157,7 +157,7 @@ def leave_out(
     evaluation = _Evaluation(task, bundle, rows)
     truth = evaluation.truth
     if evaluation.adapter is None:
-        raise DataError(f"{bundle}: is no adapter; remove it to train it again")
+        raise DataError(f"{bundle}: is not an adapter; remove it to train it again")
     inputs = evaluation.adapter.inputs
     for name, (first, last) in spans(_layers(inputs)).items():
         key = RecordKey("adapter-span", task.data, "adapters", "all", trained.seed, name)

@@ -57,7 +57,9 @@ class Baseline:
             layers = _layers(transformer)
             if self.layers > len(layers):
                 has = counted(len(layers), "layer")
-                raise ExportError(f"the model has {has}, not {self.layers}")
+                raise ExportError(
+                    f"the model must have at least {self.layers} layers, but it has {has}"
+                )
             parts = layers[len(layers) - self.layers :]
         for part in parts:
             part.requires_grad_(True)

@@ -129,7 +129,7 @@ def train_prompts(
             ``fala_export.Training.run``.
     """
     if rows.task != CLASSIFICATION:
-        raise DataError("writers' prompts are a classifier's; these rows are of matching")
+        raise DataError("writers' prompts need rows for a classifier, not for matching")
     prefix_shape(source)  # so that a mistake in the backbone fails first
     learner = TransformerLearner(source, source.length(max_length))
     # The division is the exporter's: a tenth for validation, and a tenth for a report that is not

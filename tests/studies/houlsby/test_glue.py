@@ -46,7 +46,7 @@ def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
         ("test", "The car honked.", 1),  # the official set, as it is
     ]
     assert left_out.counts() == {
-        "damaged lines of train.tsv": 2, "rows of what is in another split": 1,
+        "damaged lines of train.tsv": 2, "rows of texts that are in another split": 1,
     }  # fmt: skip
 
 

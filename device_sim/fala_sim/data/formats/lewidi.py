@@ -116,7 +116,9 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Conver
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError("text has half of a surrogate pair: not Unicode text") from error
+        raise DataError(
+            "the text is not Unicode, because it has half of a surrogate pair"
+        ) from error
     by_name = entry.get("annotations")
     if isinstance(by_name, dict):
         annotators, annotations = list(by_name), [str(label) for label in by_name.values()]

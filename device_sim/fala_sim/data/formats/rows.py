@@ -116,7 +116,7 @@ def _without_repeats(rows: Iterable[ConvertedRow], left_out: LeftOut) -> list[Co
     for row in rows:
         count += 1
         first_rows.setdefault((row.user, row.split, folded(row.judged)), row)
-    left_out.add("rows of what their user had judged before", count=count - len(first_rows))
+    left_out.add("rows of texts that the user had already labelled", count=count - len(first_rows))
     return list(first_rows.values())
 
 
@@ -129,11 +129,11 @@ def _without_tested(rows: list[ConvertedRow], left_out: LeftOut) -> list[Convert
     kept = []
     for row in rows:
         if row.split != "test" and folded(row.judged) in held_out:
-            left_out.add(f"{row.split} rows of what a user is tested on")
+            left_out.add(f"{row.split} rows of texts on which a user is tested")
         elif row.split == "train" and not of_user.get(row.user, set()).isdisjoint(
             map(folded, row.history)
         ):
-            left_out.add("train rows whose history names what their user is tested on")
+            left_out.add("train rows whose history names a text on which the user is tested")
         else:
             kept.append(row)
     return kept

@@ -73,7 +73,7 @@ def read_reviews(folder: Path, left_out: LeftOut, *, rated: bool = False) -> lis
             elif label is None:
                 left_out.add(f"reviews without a {expected}", f"{label_path.name}, line {number}")
             elif writer in (labels_of := documents.find(text).labels):
-                left_out.add("reviews that are there twice")
+                left_out.add("reviews that occur twice")
             else:
                 labels_of[writer] = label
     # A file is sorted by label, so its first reviews would all have the same label.

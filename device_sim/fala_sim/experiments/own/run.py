@@ -85,7 +85,7 @@ def _prepare(plan: OwnPlan, data: str, *, old: str, seed: int, log: Log) -> tupl
     log(f"{data}, seed {seed}: dividing")
     division = partition.divide("test")
     if division.task not in CLASSES:
-        raise DataError(f"{data} has {division.task} labels; this experiment is of classes")
+        raise DataError(f"{data} has {division.task} labels, but this experiment needs classes")
     users = {user.name: _rows(user) for user in division.users}
     public = [document_of(example) for example in division.public]
     distinct = list(dict.fromkeys(public))

@@ -191,7 +191,7 @@ def _release(path: Path) -> MeasuredRelease:
     bundle = Bundle.open(path)
     head = bundle.head()
     if head is None:
-        raise DataError(f"{path}: has no head; a device needs a release")
+        raise DataError(f"{path}: has no head, but a device needs a release with one")
     return MeasuredRelease(bundle.manifest.name, path, head, {}, {})
 
 

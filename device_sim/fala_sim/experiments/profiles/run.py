@@ -47,7 +47,7 @@ def run_profile(
         raise DataError("device profiles use Linux's limits on a process; run them on Linux")
     device = out / "device"
     if device.exists():
-        raise DataError(f"{device}: exists; use a folder without it")
+        raise DataError(f"{device}: already exists; use a folder without it")
     out.mkdir(parents=True, exist_ok=True)
     cores = min(int(profile.cores.value), len(os.sched_getaffinity(0)))
     environment = {

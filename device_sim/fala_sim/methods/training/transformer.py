@@ -41,8 +41,8 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
     pooling = bundle.manifest.details.get("pooling")
     if pooling != encoder.pooling:
         raise DataError(
-            f"{path}: its pooling is {pooling!r}, that of {folder} is {encoder.pooling!r}; name "
-            "the folder that the bundle was made from"
+            f"{path}: its pooling is {pooling!r}, but that of {folder} is {encoder.pooling!r}; "
+            "name the folder that the bundle was made from"
         )
     fala_export.drop_pooler(encoder.module.transformer)
     return replace(encoder, longest=encoder.length(bundle.manifest.max_length))

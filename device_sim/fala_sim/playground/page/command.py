@@ -23,7 +23,7 @@ from fala_sim.playground.page.notes import NAME
     show_default="a free one",
     help="The port of this machine (127.0.0.1 only).",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@click.option("--no-browser", is_flag=True, help="Print the address without opening a browser.")
 @click.option(
     "--seed",
     type=int,
@@ -76,6 +76,8 @@ def _folder(path: Path) -> Path:
         DataError: The folder has other content.
     """
     if path.is_dir() and any(path.iterdir()) and not (path / NAME).is_file():
-        raise DataError(f"--device-dir {path}: not a folder of this command, and not empty")
+        raise DataError(
+            f"--device-dir {path}: must be empty or a folder of this command; name another folder"
+        )
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

@@ -78,13 +78,16 @@ class Guard:
             return None
         token = headers.get("authorization", "").encode()
         if not hmac.compare_digest(token, self._expected):
-            return 403, "the token is missing, or of an earlier start: open the address again"
+            return (
+                403,
+                "the token is missing or from an earlier start: open the printed address again",
+            )
         if scope["method"] == "POST":
             length = headers.get("content-length", "")
             if not (length.isascii() and length.isdigit()):
                 return 411, "Content-Length is missing"
             if len(length) > 9 or int(length) > LARGEST_BODY:
-                return 413, f"a body has {LARGEST_BODY} bytes at most"
+                return 413, f"a body must have at most {LARGEST_BODY} bytes"
             if headers.get("content-type", "").partition(";")[0] != "application/json":
                 return 415, "send JSON"
         return None

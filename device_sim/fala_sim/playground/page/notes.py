@@ -43,7 +43,7 @@ class Notes:
             self._database.close()
             if "locked" in str(error):
                 raise DataError(
-                    f"{folder}: another server uses this folder; end it, or choose another folder"
+                    f"{folder}: another server is using this folder; end it, or use another folder"
                 ) from error
             raise DataError(f"{folder / NAME}: cannot be read ({error})") from error
 

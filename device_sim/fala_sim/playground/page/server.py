@@ -54,7 +54,7 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
             listening.bind((ADDRESS, port))
         except OSError as error:
             raise DataError(
-                f"--port {port} cannot be opened ({error.strerror}); 0 takes a free one"
+                f"--port {port} cannot be opened ({error.strerror}); use --port 0 for a free port"
             ) from error
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
@@ -125,12 +125,12 @@ def make_app(
             except ClientDisconnect:  # the page was left while it sent this request
                 return Response()
             except (ValueError, RecursionError):
-                return JSONResponse({"error": "that is not JSON"}, status_code=400)
+                return JSONResponse({"error": "the body must be JSON"}, status_code=400)
             except FalaError as error:
                 return JSONResponse({"error": str(error)}, status_code=409)
             except Exception:
                 _log.exception("%s failed", name)
-                message = f"this failed ({name}); see the terminal of the command"
+                message = f"the action failed ({name}); see the terminal of the command"
                 return JSONResponse({"error": message}, status_code=500)
             return JSONResponse({"answer": result, "version": visit.view["version"]})
 

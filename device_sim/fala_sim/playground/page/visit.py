@@ -82,9 +82,9 @@ class Visit:
         with self._lock:
             devices, posts = self._labelling()
             if self._notes.get("who", "visitor") != "visitor":
-                raise DataError("an invented reader labels these posts; start again to do it")
+                raise DataError("an invented reader labels these posts; start again to label them")
             if not 0 <= post < len(posts.documents) or label not in (0, 1):
-                raise DataError("label one of the posts with 0 or 1")
+                raise DataError("the post must be one of this page's, and the label 0 or 1")
             self._notes.set(who="visitor")
             self._learn(devices, posts, [post], [label])
 
@@ -93,7 +93,7 @@ class Visit:
         with self._lock:
             devices, _ = self._labelling()
             if not 1 <= reader <= len(TASTES):
-                raise DataError(f"the readers are 1 to {len(TASTES)}")
+                raise DataError(f"the reader must be a number from 1 to {len(TASTES)}")
             if self._notes.get("who", "reader") != "reader":
                 raise DataError("you have labelled posts yourself; start again to watch a reader")
             if reader != self._reader():
@@ -144,7 +144,9 @@ class Visit:
         with self._lock:
             _, posts = self._ready()
             if not 0 <= post < len(posts.unseen) or label not in (0, 1, None):
-                raise DataError("label one of the unseen posts with 0, 1 or nothing")
+                raise DataError(
+                    "the post must be one of the unseen posts, and the label 0, 1 or nothing"
+                )
             checks = {**self._notes.get("checks", {}), str(post): label}
             labelled = {key: value for key, value in checks.items() if value is not None}
             self._notes.set(checks=labelled)
@@ -153,7 +155,7 @@ class Visit:
     def ask(self, text: str) -> dict[str, Any]:
         """Return all models' predictions for a text of the user, which is not stored."""
         if not text.strip() or len(text) > LONGEST_TEXT:
-            raise DataError(f"a text has 1 to {LONGEST_TEXT} characters")
+            raise DataError(f"a text must have 1 to {LONGEST_TEXT} characters")
         with self._lock:
             devices, _ = self._ready()
             predictions = []
@@ -345,6 +347,6 @@ class Worker:
             failed = str(error)
         except Exception:
             _log.exception("%s failed", name)
-            failed = f"this failed ({name}); see the terminal of the command"
+            failed = f"the action failed ({name}); see the terminal of the command"
         self._thread = None
         self._show(None, failed)
