@@ -325,7 +325,7 @@ def cell(runs: pd.DataFrame, figure: str) -> str:
 def decided(test: PairedTest) -> str:
     """A difference in AUC with its interval, and its verdict if it is resolved."""
     words = with_interval(test.difference)
-    if test.verdict == "not resolved":
+    if test.verdict == "inconclusive":
         return words
     words = f"{test.verdict}: {words}"
     return f"**{words}**" if test.verdict == "worse" else words

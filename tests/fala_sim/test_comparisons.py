@@ -75,9 +75,9 @@ def test_differences_are_means_over_common_users_and_seeds():
         ((-0.003, -0.002, -0.001), "as good as"),
         ((0.02, 0.021, 0.022), "better"),
         ((-0.02, -0.021, -0.022), "worse"),
-        ((0.02, -0.02, 0.001), "not resolved"),
+        ((0.02, -0.02, 0.001), "inconclusive"),
         ((0.008, 0.009, 0.012), "better"),
-        ((0.5, 0.5), "not resolved"),
+        ((0.5, 0.5), "inconclusive"),
     ],
 )
 def test_a_verdict_is_of_the_interval(differences, verdict):

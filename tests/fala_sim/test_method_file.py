@@ -47,7 +47,7 @@ def test_a_method_of_a_file_is_one_of_all(registered, tmp_path):
     assert registered.FILES["mine"].origin == {
         "file": "mine.py", "sha256": hashlib.sha256(MINE.encode()).hexdigest(),
     }  # fmt: skip
-    with pytest.raises(DataError, match="a method 'mine' already; give this one another name"):
+    with pytest.raises(DataError, match="already a method 'mine'; give this one another name"):
         registered.add(written(tmp_path / "other.py", MINE + "\n"))
     with pytest.raises(DataError, match="a method 'lora' already"):
         registered.add(written(tmp_path / "lora.py", MINE.replace('"mine"', '"lora"')))
@@ -56,7 +56,7 @@ def test_a_method_of_a_file_is_one_of_all(registered, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "defines none; it takes exactly one class"),
+        ("", "defines none; it must define exactly one class"),
         (FITTED, "defines none"),
         ("from fala_sim.methods.lora import Lora", "defines none"),
         (MINE + SECOND, r"defines 2 methods \(Mine, Second\)"),
@@ -65,7 +65,7 @@ def test_a_method_of_a_file_is_one_of_all(registered, tmp_path):
         ("def f():\n    raise SystemExit(0)\nf()", "line 2: cannot be imported: SystemExit"),
         ("\0", "cannot be imported"),
         (MINE.replace("def fit", "def fitted"), "Mine has no fit"),
-        (MINE.replace('"mine"', '"a+b"'), r"Mine.name is 'a\+b'; it takes small letters"),
+        (MINE.replace('"mine"', '"a+b"'), r"Mine.name is 'a\+b'; use small letters"),
         (MINE.replace('"mine"', "7"), "Mine.name is 7"),
         (MINE.replace('    title = "Mine"\n', ""), "Mine needs a `title`"),
     ],

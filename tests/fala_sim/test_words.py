@@ -52,5 +52,5 @@ def test_words_alone_learn_the_user_s_preference(matching):
 
 
 def test_words_alone_require_the_vendor_s_head():
-    with pytest.raises(DataError, match="there is no head on words alone"):
+    with pytest.raises(DataError, match="there is no head on n-grams alone"):
         find_method("words").fit(situation(), {})

@@ -20,7 +20,7 @@ def test_fala_of_one_run_is_compared_with_methods_of_another():
     assert (difference.mean, difference.low, difference.high) == pytest.approx(
         (0.0065, -0.0077, 0.0207), abs=5e-5
     )
-    assert cell(table, "verdict", **where) == "not resolved"
+    assert cell(table, "verdict", **where) == "inconclusive"
     assert cell(table, "made by", **where) == "2 commits"
 
 

@@ -80,7 +80,8 @@ def _download(data_set: DataSet, downloads: Path, target: Path) -> list[Path]:
             return Path(registry.fetch(file.name, downloader=get))
         except ValueError as error:
             raise DataError(
-                f"{file.url}: another file than expected (SHA-256 {file.sha256}); it was removed"
+                f"{file.url}: not the file that was expected (SHA-256 {file.sha256}); it was "
+                "removed"
             ) from error
         except requests.RequestException as error:
             raise DataError(
@@ -97,7 +98,7 @@ def _problem(error: requests.RequestException) -> str:
     if isinstance(error, (requests.exceptions.ProxyError, requests.exceptions.InvalidURL)):
         return "cannot be reached over the proxy that https_proxy, http_proxy or all_proxy names"
     if isinstance(error, (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)):
-        return "the connection broke off; the same command tries again"
+        return "broke off; the same command tries again"
     return "cannot be reached"
 
 

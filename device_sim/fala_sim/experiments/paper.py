@@ -23,9 +23,10 @@ BACKBONES = ("BERT", "RoBERTa")
 
 #: Text for captions of tables with the paper's scores.
 DIFFERENCE = (
-    "The paper's columns are of other data and backbones: our classification stands beside its "
-    "hate speech (HS: Wikipedia Detox), our matching beside its news recommendation (NR: MIND), "
-    "each with GloVe replaced by BERT-base or RoBERTa-base, five users, ± deviation over them."
+    "The paper's columns are for other data and backbones. Our classification is compared with "
+    "its hate speech detection (HS: Wikipedia Detox), and our matching with its news "
+    "recommendation (NR: MIND), each with GloVe replaced by BERT-base or RoBERTa-base, for five "
+    "users, ± standard deviation over them."
 )
 
 

@@ -84,8 +84,8 @@ class Registered(Generic[Shown]):
         """
         if missing := self.lacks(records):
             raise DataError(
-                f"no records of kind {missing}, which {self} needs; make them with "
-                f"`fala-sim {self} --run`, or name their folder with "
+                f"no records of kind {missing}, which {self} needs; "
+                f"`fala-sim {self} --run` makes them, or name the folder that has them with "
                 "--results"
             )
         return self.make(records, **options)

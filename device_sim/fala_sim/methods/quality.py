@@ -15,8 +15,9 @@ from fala_sim.prepare.measured import LogitArray
 
 #: How decisions are made for the tables' errors, flips and F1, for captions.
 DECIDED = (
-    "All methods decide as a device's predict does: for the most probable label, which of two "
-    "labels has a probability above 1/2; errors, flips and F1 are of these decisions."
+    "All methods decide as a device's predict does: for the most probable label, which with two "
+    "labels is the one with a probability above 1/2. Error rates, flips and F1 are based on these "
+    "decisions."
 )
 
 Figures = dict[str, float | None]

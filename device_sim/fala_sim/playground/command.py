@@ -312,5 +312,5 @@ def _rows(options: WalkOptions, bundles: Sequence[Bundle]) -> Rows:
     if options.rating is not None:
         link = rating_of(*options.rating)
     if options.positive is not None and link != LABELS:
-        raise DataError("--positive requires exclusive labels, not ratings")
+        raise DataError("--positive is for exclusive labels, not for ratings")
     return load_rows(options.data, options.columns, options.seed, link)

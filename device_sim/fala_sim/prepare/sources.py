@@ -135,8 +135,8 @@ def find_source(name: str, work: Path) -> RunBackbone:
         return RunBackbone(Bundle.open(path).manifest.name, file_digest(path), path, None)
     if not path.is_dir():
         raise DataError(
-            f"no backbone {name!r}: name one of {', '.join((*BUILT_IN, *MODELS))}, or the path of a "
-            "bundle or a folder"
+            f"no backbone {name!r}: name one of {', '.join((*BUILT_IN, *MODELS))}, or the path of "
+            "a bundle or a folder"
         )
     return _of_folder(path.resolve().name, path, work)
 

@@ -56,7 +56,7 @@ def of_tasks(
     runs = runs[runs["task"].isin(tasks)]
     if runs.empty:
         raise DataError(
-            f"no {kind} of {', '.join(tasks)} is recorded; name a data set with such labels by "
+            f"no {kind} of {', '.join(tasks)} is recorded; name a data set of such labels with "
             "--run --data (`fala-sim data list`)"
         )
     return runs

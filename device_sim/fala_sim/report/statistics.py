@@ -127,10 +127,10 @@ class PairedTest:
         """
         low, high = self.difference.low, self.difference.high
         if low is None or high is None:
-            return "not resolved"
+            return "inconclusive"
         if low >= -MARGIN and high <= MARGIN:
             return "as good as"
-        return "better" if low > 0 else "worse" if high < 0 else "not resolved"
+        return "better" if low > 0 else "worse" if high < 0 else "inconclusive"
 
     @cached_property
     def p(self) -> float:

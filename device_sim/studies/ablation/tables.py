@@ -15,7 +15,7 @@ from studies.ablation.study import STUDY
 if TYPE_CHECKING:
     import pandas as pd
 
-_MEANS = "Scores: mean over users ± deviation [95 % t interval over users]."
+_MEANS = "Scores are means over users ± standard deviation [95 % t interval over users]."
 
 #: Table 4's ways to initialize the matrix.
 _WAYS = {
@@ -50,8 +50,8 @@ _USERS = 5
     "Table 3: the old backbone, global and personal",
     "ablation",
     caption=(
-        f"{_MEANS} p: two-sided sign-flip test over users, beside the smallest that so many "
-        f"users can give. {paper.DIFFERENCE}"
+        f"{_MEANS} p: the two-sided sign-flip test over users, beside the smallest p value that "
+        f"is possible with this many users. {paper.DIFFERENCE}"
     ),
 )
 def table_3(records: pd.DataFrame) -> Table:
@@ -115,7 +115,7 @@ def table_4(records: pd.DataFrame) -> Table:
     caption=(
         "The paper's FaLA, with the squared error of old logits (MSE), the cross-entropy of "
         f"labels (CE) or both, and lambda as the weight of the penalty. {_MEANS} The paper's "
-        "are with BERT; it does not name their metric, which by size is AUC for NR and "
+        "columns are with BERT. It does not name their metric, which by size is AUC for NR and "
         f"accuracy for HS. {paper.DIFFERENCE}"
     ),
 )
@@ -157,10 +157,10 @@ def table_5(records: pd.DataFrame) -> Table:
     "Table 6: no global training",
     "ablation",
     caption=(
-        "Ours without global training: a head fitted to each user's own labels alone, on "
-        f"the backbone as it comes; the paper fine-tunes the backbone, too. {_MEANS} The "
-        "paper's rows stand below ours: other data, other backbones, five users, ± "
-        "deviation over them."
+        "Our rows without global training have a head fitted to each user's own labels alone, on "
+        f"the backbone as it comes, whereas the paper also fine-tunes the backbone. {_MEANS} The "
+        "paper's rows stand below ours: they are for other data, other backbones and five users, "
+        "± standard deviation over them."
     ),
 )
 def table_6(records: pd.DataFrame) -> Table:
@@ -197,11 +197,11 @@ def table_6(records: pd.DataFrame) -> Table:
     "Table 7: clusters by user and top k",
     "ablation",
     caption=(
-        "How many clusters correlation clustering finds among each user's examples where "
-        "each has + edges to those of its label among its k nearest; and the AUC of the "
-        "paper's FaLA on their representatives, mean over users ± deviation [95 % t "
-        "interval over users]. The paper's rows, at the k that it found best, are of five "
-        "other users."
+        "The number of clusters that correlation clustering finds among each user's examples, if "
+        "each example has + edges to those of its label among its k nearest neighbours; and the "
+        "AUC of the paper's FaLA on their representatives, as a mean over users ± standard "
+        "deviation [95 % t interval over users]. The paper's rows, at the k that it found best, "
+        "are for five other users."
     ),
 )
 def table_7(records: pd.DataFrame) -> Table:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     "A history of releases",
     "history",
     caption=(
-        "A vendor's releases in turn, by release: 0 is what the device begins with. A part "
-        "of the user's labels is learned before each; in a row all devices have the same "
-        "labels. AUC of the personal model that was carried through all releases, of one "
-        "that begins at this release and encodes all texts, and of the vendor's model: mean "
-        "over users ± deviation [95 % t interval over users]. Passes: forward passes of "
-        "each replacement, at most. First release to the last: a device that skips those "
+        "A vendor's successive releases; 0 is the release with which the device begins. A part of "
+        "the user's labels is learned before each release, and all devices in a row have the same "
+        "labels. AUC of the personal model that was carried through all releases, of one that "
+        "begins at this release and encodes all texts, and of the vendor's model: mean over users "
+        "± standard deviation [95 % t interval over users]. Passes: the maximum number of forward "
+        "passes of each replacement. First release to the last: a device that skips the releases "
         "between."
     ),
 )

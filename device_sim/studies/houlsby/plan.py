@@ -75,9 +75,7 @@ def run(plan: BenchmarksPlan, kinds: Sequence[RecordKind], engine: Engine, log: 
             the records of another plan.
     """
     if set(plan.data) - set(SOURCES):
-        raise DataError(
-            f"adapters need a benchmark; name one with --data {' or --data '.join(SOURCES)}"
-        )
+        raise DataError(f"adapters need a benchmark; use --data {' or --data '.join(SOURCES)}")
     store, work = RecordStore(plan.results), plan.work()
     model = find_source(plan.new, work)
     transformer = model.trained_folder()

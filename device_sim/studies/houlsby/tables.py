@@ -32,9 +32,9 @@ _TITLES = {
 _TRAINED, _SHARE, _TOGETHER = "parameters trained", "share of the model", f"{TASKS} tasks (models)"
 _INTERVALS = "± a standard deviation, [95% t interval] over seeds of the training."
 _MEASURED = (
-    "Figures on the held-out rows (CoLA: the official development set; MRPC: the test pairs), of "
-    "the int8 graph that ships. Rate and epoch are those with the highest accuracy on validation "
-    "rows."
+    "Figures are measured on the held-out rows (CoLA: the official development set; MRPC: the "
+    "test pairs), with the int8 graph that ships. Rate and epoch are those with the highest "
+    "accuracy on validation rows."
 )
 
 
@@ -43,10 +43,10 @@ _MEASURED = (
     "Adapters against full fine-tuning",
     "adapter",
     caption=(
-        f"{_MEASURED} {_INTERVALS} Nine tasks: models' worth of parameters that they need "
-        "together. The paper: BERT-large, GLUE's own test rows, Matthews' coefficient of "
-        "CoLA and F1 of MRPC, the best of a sweep. The slides: a reproduction with "
-        "BERT-base, accuracy on development rows."
+        f"{_MEASURED} {_INTERVALS} Nine tasks: the parameters that nine tasks need together, in "
+        "models. The paper: BERT-large on GLUE's own test rows, Matthews' coefficient for CoLA "
+        "and F1 for MRPC, the best of a sweep. The slides: a reproduction with BERT-base, "
+        "accuracy on development rows."
     ),
 )
 def adapters(records: pd.DataFrame) -> Table:
@@ -104,9 +104,10 @@ def adapters(records: pd.DataFrame) -> Table:
     "Learning rates",
     "adapter-search",
     caption=(
-        "The accuracy of the best epoch on the validation rows, of adapters of size 64 and "
-        "of full fine-tuning. All other tables' trainings take the best of their method and "
-        "data set; of equals the exporter's own, or the smaller."
+        "The accuracy of the best epoch on the validation rows, for adapters of size 64 and for "
+        "full fine-tuning. The trainings in all other tables use the best rate for their method "
+        "and data set; if several rates are equally good, they use the exporter's own or the "
+        "smaller one."
     ),
 )
 def adapter_search(records: pd.DataFrame) -> Table:
@@ -140,9 +141,9 @@ def adapter_search(records: pd.DataFrame) -> Table:
     "adapter",
     "adapter-size",
     caption=(
-        f"{_MEASURED} {_INTERVALS} The paper: mean validation accuracies of eight tasks "
-        "0.862, 0.858 and 0.857 at sizes 8, 64 and 256 (BERT-large); fewer top layers cost "
-        "much, and norms alone more."
+        f"{_MEASURED} {_INTERVALS} In the paper, the mean validation accuracies of eight tasks "
+        "are 0.862, 0.858 and 0.857 at sizes 8, 64 and 256 (BERT-large); training fewer top "
+        "layers costs much, and training norms alone costs more."
     ),
 )
 def adapter_sizes(records: pd.DataFrame) -> Table:
@@ -172,9 +173,9 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     "Adapters without some layers'",
     "adapter-span",
     caption=(
-        f"{_INTERVALS} The paper (BERT-base, MNLI and CoLA, validation rows): no single "
-        "layer costs more than 2 points; all together cost 37 (MNLI) and 69 (CoLA), down to "
-        "the majority's label; the lower layers (0 to 4 of MNLI) hardly matter."
+        f"{_INTERVALS} In the paper (BERT-base, MNLI and CoLA, validation rows), no single layer "
+        "costs more than 2 points. All layers together cost 37 (MNLI) and 69 (CoLA), down to the "
+        "majority's label, and the lower layers (0 to 4 on MNLI) hardly matter."
     ),
 )
 def adapter_ablation(records: pd.DataFrame) -> Table:
@@ -210,8 +211,8 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     "adapter-init",
     reads=("adapter",),
     caption=(
-        f"Adapters of size 64. {_MEASURED} {_INTERVALS} The paper (BERT-base, MNLI and "
-        "CoLA): the same below a deviation of 0.01, and worse above, on CoLA most."
+        f"Adapters of size 64. {_MEASURED} {_INTERVALS} In the paper (BERT-base, MNLI and CoLA), "
+        "results are the same below a deviation of 0.01 and worse above it, most of all on CoLA."
     ),
 )
 def adapter_init(records: pd.DataFrame) -> Table:

@@ -44,13 +44,14 @@ _GROUPS = ("known", "new", "elsewhere")
 _PERSONAL = "personal_auc"
 
 _MEASURED = (
-    "Means over writers with their [95% t interval], on documents that nobody trained on. Known "
-    "writers are of the training; new ones are not, and have the unknown writer's prompt, or of a "
-    "hard one their own texts; as strangers the known ones have it, too. With a personal head: the "
-    "device's one fit on the writer's own rows, around the vendor's head; most of a known "
-    "writer's were trained on already. Differences are paired by writer, against none on the same "
-    "backbone, trained or fixed (none fixed: against none trained); the last one against none with "
-    "a personal head, which is FaLA on the vendor's new backbone."
+    "Means over writers with their [95% t interval], on documents that were not used in training. "
+    "Known writers are in the training. New writers are not; they have the unknown writer's "
+    "prompt, or, as a hard prompt, their own texts. As strangers: the known writers also with the "
+    "unknown writer's prompt. With a personal head: the device's one fit on the writer's own "
+    "rows, around the vendor's head; most rows of a known writer were already used in training. "
+    "Differences are paired by writer, against no prompts on the same backbone, trained or fixed "
+    "(no prompts on a fixed backbone: against no prompts on a trained one). The last difference "
+    "is against no prompts with a personal head, which is FaLA on the vendor's new backbone."
 )
 
 
@@ -94,7 +95,7 @@ def prompts(records: pd.DataFrame) -> Table:
     "Writers' prompts by their length",
     "prompt-length",
     reads=("prompt", "prompt-training"),
-    caption=(f"Vectors of a soft prompt, tokens of a hard one. {_MEASURED}"),
+    caption=f"Number of vectors of a soft prompt, and of tokens of a hard prompt. {_MEASURED}",
 )
 def lengths_table(records: pd.DataFrame) -> Table:
     """Compare writers' prompts by their length."""

@@ -76,4 +76,4 @@ def test_ratings_reject_other_options_and_releases(releases, unbridged, table, t
     columns = walk(unbridged, "--data", table, "--labels", "a,b")
     fails(columns, "No such option", status=2)  # tags are not played
     tags = tagged.write_releases(tmp_path / "tags", ages=("old", "mid"))
-    fails(walk(tags, "--data", table), "devices of labels or of ratings, not of tags")
+    fails(walk(tags, "--data", table), "devices for labels or ratings, not for tags")

@@ -69,7 +69,7 @@ def test_pairs_become_rows_of_pairs(tmp_path):
 def test_invalid_files_are_errors(tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         read_cola(tmp_path, LeftOut())
-    with pytest.raises(DataError, match="rows to train, to validate and to test on"):
+    with pytest.raises(DataError, match="rows for training, validation and test"):
         convert_benchmark(read_mrpc(write_mrpc(tmp_path, 3), LeftOut()), seed=0, left_out=LeftOut())
 
 

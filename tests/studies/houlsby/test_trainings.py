@@ -202,7 +202,7 @@ def test_each_baseline_trains_only_its_parameters():
     assert {name.split(".")[2] for name in names} == {"0", "1"}
     names, _ = trained("norms")
     assert len(names) == 5 * 2 and all("LayerNorm" in name for name in names)
-    with pytest.raises(ExportError, match="has 2 layers, not 3"):
+    with pytest.raises(ExportError, match="at least 3 layers, but it has 2 layers"):
         trained("top-k", 3)
 
 

@@ -41,13 +41,13 @@ _FIGURES = {
     "labels",
     reads=("labels-search",),
     caption=(
-        f"So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. "
-        "Mean over people, each the mean of the draws [95 % t interval over people]. Less "
-        "the vendor's: the difference from the vendor's model with lexical features on the "
-        "same people. Error rate: how often a model disagrees with the person on unseen "
-        f"texts, in percent. {DECIDED} Settings are those that validation users chose at "
-        "that number of labels, or at all of theirs. All data sets together: the methods "
-        "that were run on each of them."
+        f"For each number of labels, that many of a user's labels were drawn {jobs.DRAWS} times; "
+        '"all" uses all labels once. Values are means over users [95 % t interval over users], '
+        "and each user's value is the mean of the draws. Less the vendor's: the difference from "
+        "the vendor's model with lexical features on the same users. Error rate: how often a "
+        f"model disagrees with the person on unseen texts, in percent. {DECIDED} Settings are "
+        "those that validation users chose at that number of labels, or at all of their labels if "
+        "they have fewer. All data sets together: only the methods that were run on each data set."
     ),
 )
 def labels_table(records: pd.DataFrame) -> Table:

@@ -25,14 +25,14 @@ BASELINE = "own-logistic-cv"
     KIND,
     family=OWN,
     caption=(
-        f"A device has at most {jobs.TEXTS} of a user's texts, and the column labels says "
-        "how many of them have a label. Error rate: how often a model disagrees with the "
-        "person on unseen texts, in percent. Mean over people [95 % t interval over users]. "
-        "Less: the difference from LogisticRegression with C by cross-validation on the "
-        "same labels and new embeddings, on the same people. Flips: of 100 new texts, those "
-        "that the old personal model decided right and this one wrong. Passes: texts that "
-        'the new encoder embeds. Every method without "other people" has seen the labels of '
-        "this user alone."
+        f'A device has at most {jobs.TEXTS} of a user\'s texts, and the column "labels" says how '
+        "many of them have a label. Error rate: how often a model disagrees with the person on "
+        "unseen texts, in percent. Values are means over users [95 % t interval over users]. "
+        "Less: the difference from LogisticRegression with C chosen by cross-validation on the "
+        "same labels and new embeddings, for the same users. Flips: the percentage of new texts "
+        "that the old personal model decided right and this model decides wrong. Passes: the "
+        'number of texts that the new encoder embeds. A method without "other people" in its '
+        "name has seen the labels of this user alone."
     ),
 )
 def own_table(records: pd.DataFrame) -> Table:

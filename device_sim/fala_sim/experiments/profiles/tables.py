@@ -21,10 +21,10 @@ _OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds",
     "Classes of real devices",
     "profile",
     caption=(
-        "Each in a process of its own within the device's cores, memory and storage, a mean "
-        "over users. Seconds are this machine's within these limits, not the device's. A "
-        "method that trains does one epoch over a few documents here, not its whole "
-        "training."
+        "Each replacement runs in a process of its own within the device's cores, memory and "
+        "storage; figures are means over users. Seconds are measured on this machine within these "
+        "limits, not on the device. A method that trains runs one epoch over a few documents "
+        "here, not its whole training."
     ),
 )
 def profiles(records: pd.DataFrame) -> Table:

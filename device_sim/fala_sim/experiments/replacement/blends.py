@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ABOUT = (
-    "Blended: the method's logits with those of lexical features alone (a user's own fit of "
-    "n-grams, on the vendor's) and of the old personal model, by one pair of weights for each data "
-    "set and method, which validation users chose. A method has no such row if no search recorded "
-    "their logits."
+    "Blended: the method's logits are mixed with those of lexical features alone (a user's own "
+    "fit of n-grams, on top of the vendor's) and those of the old personal model. Validation "
+    "users chose one pair of weights for each data set and method. A method has no such row if no "
+    "search recorded their logits."
 )
 
 

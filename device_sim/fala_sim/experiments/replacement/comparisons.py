@@ -54,15 +54,15 @@ class ComparisonOptions:
     reads=("search",),
     options=ComparisonOptions,
     caption=(
-        "The method's figure less that of the one it is against: mean over people [95 % t "
-        "interval over people], over the people and seeds that both have. Error rate: how "
-        "often a model disagrees with the person on unseen texts, in percent; less is "
-        f"better of it, of the flips and of the log loss. {DECIDED} {flips.ABOUT} Verdict, "
-        f"of the AUC: as good as, if the interval is within ±{MARGIN}; better or worse, if "
-        "it is on one side of 0; else not resolved. Ahead, behind: people whose AUC is "
-        f"higher, or lower, by more than {AHEAD}; a mean may be one person's. {blends.ABOUT} "
-        "Made by: a comparison of records of several commits or kinds of processor; without "
-        "an entry all are of one."
+        "Differences are the method's figure minus that of the method against which it is "
+        "compared: means over users [95 % t interval over users], for the users and seeds that "
+        "both methods have. Error rate: how often a model disagrees with the person on unseen "
+        "texts, in percent. Lower is better for the error rate, the flips and the log loss. "
+        f'{DECIDED} {flips.ABOUT} Verdict on the AUC: "as good as" if the interval is within '
+        f'±{MARGIN}, "better" or "worse" if it is on one side of 0, and otherwise '
+        '"inconclusive". Ahead, behind: the number of users whose AUC is higher, or lower, by '
+        f"more than {AHEAD}; a mean may be one user's. {blends.ABOUT} Made by: the numbers of "
+        "commits and kinds of processor that made the compared records, if there are several."
     ),
 )
 def comparisons(records: pd.DataFrame, against: str | None = None) -> Table:

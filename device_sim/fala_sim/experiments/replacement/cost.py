@@ -41,11 +41,11 @@ FLOPS = Family(("flops",), Plan, run_of("fala_sim.experiments.replacement.jobs")
     "flops",
     family=FLOPS,
     caption=(
-        "The paper's: news recommendation, a batch of a size that it does not give, so "
-        "ratios can be compared and totals cannot; its RoBERTa-base is twice its BERT-base, "
-        "although the two do the same work on the same batch. Cheaper: how many times less "
-        "the backward pass costs than with all parameters. FaLA's batch leaves out "
-        "choosing, solving and all other passes: see the table of costs."
+        "The paper's columns are for news recommendation, with a batch of a size that it does not "
+        "give, so ratios can be compared and totals cannot. Its RoBERTa-base costs twice its "
+        "BERT-base, although the two do the same work on the same batch. Cheaper: how many times "
+        "less the backward pass costs than with all parameters. FaLA's batch leaves out choosing, "
+        "solving and all other passes, which the table of costs includes."
     ),
 )
 def table_1(records: pd.DataFrame) -> Table:
@@ -84,13 +84,13 @@ def table_1(records: pd.DataFrame) -> Table:
     "What the paper counts, and what a device pays",
     "replacement",
     caption=(
-        "What the paper counts: FLOPs of one training batch's backward pass. All other "
-        "columns: one user's whole replacement (selection, forward passes, solution, "
-        "training), a mean over users; × FaLA: how many times that of FaLA as shipped. "
-        "Choosing and solving inside FaLA as shipped are counted by their shapes. Passes: "
-        "texts through the new backbone, forward and back. Peak memory is the whole "
-        "process's, its growth the part above the start. Stored: what the device keeps for "
-        "this user, beside the vendor's release."
+        "What the paper counts: FLOPs of one training batch's backward pass. All other columns "
+        "are for one user's whole replacement (selection, forward passes, solution, training), as "
+        "means over users; × FaLA: how many times the cost of FaLA as shipped. Choosing and "
+        "solving inside FaLA as shipped are counted by their shapes. Passes: the number of texts "
+        "through the new backbone, forward and backward. Peak memory is the whole process's, and "
+        "its growth is the part above the start. Stored: the bytes that the device keeps for this "
+        "user, beside the vendor's release."
     ),
 )
 def costs(records: pd.DataFrame) -> Table:

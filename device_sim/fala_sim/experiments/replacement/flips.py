@@ -27,10 +27,10 @@ TITLE, COLUMN = "right before, wrong now", "flipped"
 FELT_WITH_FLIPS = {"error rate (%)": FELT["error rate (%)"], TITLE: COLUMN, **FELT}
 
 ABOUT = (
-    "Right before, wrong now: how many of 100 test texts the old personal model decides right and "
-    "this one decides wrong. For FaLA and the vendor's model with lexical features, the old "
-    "personal model is "
-    "the one with these features if the records have it; for every other method it has none."
+    "Right before, wrong now: the percentage of test texts that the old personal model decides "
+    "right and this model decides wrong. For FaLA and the vendor's model with lexical features, "
+    "the old personal model also has these features if the records contain it; for every other "
+    "method, it has none."
 )
 
 

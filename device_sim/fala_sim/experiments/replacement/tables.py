@@ -56,10 +56,10 @@ _BESIDE = "100"
     "replacement",
     reads=("search",),
     caption=(
-        "Error rate: how often a model disagrees with the person on unseen texts, in "
-        "percent. It and the other figures are means over people [95 % t interval over "
-        f"people]. {DECIDED} {flips.ABOUT} {blends.ABOUT} Cost: mean over people of one "
-        "whole replacement, with whatever chooses, encodes, solves and trains."
+        "Error rate: how often a model disagrees with the person on unseen texts, in percent. It "
+        f"and the other figures are means over users [95 % t interval over users]. {DECIDED} "
+        f"{flips.ABOUT} {blends.ABOUT} Cost: the mean over users of one whole replacement, "
+        "including everything that chooses, encodes, solves and trains."
     ),
 )
 def headline(records: pd.DataFrame) -> Table:
@@ -95,11 +95,12 @@ def headline(records: pd.DataFrame) -> Table:
     "replacement",
     reads=("search",),
     caption=(
-        f"Scores: mean over users ± deviation [95 % t interval over users]. {DECIDED} "
-        f"{flips.ABOUT} Vendor right, wrong now: the same, from the vendor's new model. "
-        f"{blends.ABOUT} p: two-sided sign-flip test of the AUC against the best baseline "
-        "(of the highest mean AUC on these very users) over the same users and seeds, and "
-        f"with Holm's correction over all methods of the data set. {paper.DIFFERENCE}"
+        "Scores are means over users ± standard deviation [95 % t interval over users]. "
+        f"{DECIDED} {flips.ABOUT} Vendor right, wrong now: the same, but compared with the "
+        f"vendor's new model. {blends.ABOUT} p: the two-sided sign-flip test of the AUC against "
+        "the best baseline (the one with the highest mean AUC on the same users), over the same "
+        "users and seeds, and the same with Holm's correction over all methods of the data set. "
+        f"{paper.DIFFERENCE}"
     ),
 )
 def table_2(records: pd.DataFrame) -> Table:
@@ -142,10 +143,10 @@ def table_2(records: pd.DataFrame) -> Table:
     "replacement",
     caption=(
         "FaLA as shipped by its budget, between the vendor's new model and FaLA with all "
-        "documents through the new backbone. Scores: mean over users ± deviation [95 % t "
-        f"interval over users]. {DECIDED} {flips.ABOUT} Share of the gain: the mean's part "
-        "of the way between the two ends, over the users and seeds that all have; no share "
-        "where there is no gain. Cost: mean over users of one whole replacement."
+        "documents through the new backbone. Scores are means over users ± standard deviation [95 "
+        f"% t interval over users]. {DECIDED} {flips.ABOUT} Share of the gain: how much of the "
+        "way between the two ends the mean has gone, over the users and seeds that all rows have; "
+        "it is empty if there is no gain. Cost: the mean over users of one whole replacement."
     ),
 )
 def frontier_table(records: pd.DataFrame) -> Table:
@@ -189,12 +190,12 @@ def frontier_table(records: pd.DataFrame) -> Table:
     "How often the device's verdict was right",
     "replacement",
     caption=(
-        "A replacement is one user's with one seed. Personal: the device found the personal "
-        "model better than the vendor's new one by what it can check, and carried it over; "
-        "calibrated: it found nothing better than the vendor's with the user's own slope "
-        "and bias, which ranks as the vendor's does. Of the personal: how many have an AUC "
-        "(both labels are held out), and how often the personal model was the better one on "
-        "the held-out examples, by AUC and by cross-entropy."
+        "A replacement is for one user with one seed. Personal: the device found the personal "
+        "model better than the vendor's new one by what it can check, and carried it over. "
+        "Calibrated: it found nothing better than the vendor's model with the user's own slope "
+        "and bias, which ranks examples as the vendor's model does. For the personal models, the "
+        "table shows how many have an AUC (both labels are held out), and how often the personal "
+        "model was better on the held-out examples, by AUC and by cross-entropy."
     ),
 )
 def verdicts(records: pd.DataFrame) -> Table:
@@ -239,10 +240,10 @@ def verdicts(records: pd.DataFrame) -> Table:
     "search",
     reads=("replacement",),
     caption=(
-        "These are validation users: none of them is tested on. Each method may try as many "
-        "settings as any other; those with the best mean AUC are taken (accuracy stands in "
-        "for a user who has no AUC). Chosen: what the replacements were run with, or, "
-        "before they are run, what they will be."
+        "These users are validation users, none of whom is a test user. Every method may try the "
+        "same number of settings, and the settings with the best mean AUC are chosen (accuracy "
+        "replaces AUC for a user who has none). Chosen: the settings with which the replacements "
+        "were run, or will be run."
     ),
 )
 def search_table(records: pd.DataFrame) -> Table:
@@ -282,13 +283,14 @@ def search_table(records: pd.DataFrame) -> Table:
     "replacement",
     "frontier",
     caption=(
-        "RMSE and Spearman's rank correlation with the people's held-out ratings: mean over "
-        "people [95 % t interval over people]. RMSE less the vendor's: the difference from "
-        "the vendor's model with words on the same people, below zero where the method is "
-        "nearer to their ratings, and for how many people it is not above. Cost: mean over "
-        "people of one whole replacement. Settings: those that validation users chose on "
-        "the first division; where people take turns these are tested in another division, "
-        "to the advantage of the methods that have settings."
+        "RMSE and Spearman's rank correlation with the users' held-out ratings are means over "
+        "users [95 % t interval over users]. RMSE less the vendor's: the difference from the "
+        "vendor's model with lexical features on the same users, which is below zero if the "
+        "method is closer to their ratings. People below: the number of users for whom the "
+        "difference is not above zero. Cost: the mean over users of one whole replacement. "
+        "Settings are those that validation users chose on the first division. If people take "
+        "turns, these validation users are test users in another division, to the advantage of "
+        "the methods that have settings."
     ),
 )
 def ratings(records: pd.DataFrame) -> Table:
@@ -312,11 +314,11 @@ def ratings(records: pd.DataFrame) -> Table:
     "replacement",
     "frontier",
     caption=(
-        "AUC and F1 are means over the tags, and then over people [95 % t interval over "
-        "people]. An example has the tags whose probability is above 1/2, as a device's "
-        "predict decides. AUC less the vendor's: the difference from the vendor's model "
-        "with lexical features on the same people. Cost: mean over people of one whole "
-        "replacement. Settings: those that validation users chose."
+        "AUC and F1 are means over the tags, and then over users [95 % t interval over users]. An "
+        "example has the tags whose probability is above 1/2, as a device's predict decides. AUC "
+        "less the vendor's: the difference from the vendor's model with lexical features on the "
+        "same users. Cost: the mean over users of one whole replacement. Settings are those that "
+        "validation users chose."
     ),
 )
 def tags(records: pd.DataFrame) -> Table:
