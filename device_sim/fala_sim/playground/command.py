@@ -129,16 +129,16 @@ _HELP = """Replace the backbone under personal models, and see what survives.
 Without --device the command simulates the vendor and the users. The vendor fits global heads
 on the public rows and learns a bridge between the two backbones on their texts. Every user's
 device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
-Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
+Over the bridge the new model predicts before any forward pass ("instant"), and is then refined
 within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
 
 Error rate: how often a model disagrees with this user on unseen texts, in percent. All models
 decide as ``Device.predict`` does: for the most probable label, which of two labels has a
 probability above 1/2. Right before, wrong now: the texts that the old personal model decides
-right, and this model wrong. The last line says whether the new personal model decides
-better or worse than the vendor's new model and than the old personal one: within a 95 %
-interval over the users, or it is not known. F1 is of the label --positive, which is named, by
-the same decisions. Ratings have their error and rank correlation.
+right and this model decides wrong. The last line says whether the new personal model decides
+better or worse than the vendor's new model and than the old personal model, by a 95 % interval
+over the users, or that the comparison is inconclusive. F1 is shown for the label --positive,
+with the same decisions. For ratings, the error and the rank correlation are shown.
 """
 
 

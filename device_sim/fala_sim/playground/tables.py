@@ -25,21 +25,22 @@ _MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fa
 
 _LEGEND = """\
 old: the old personal model. new: the vendor's new model. instant: the personal model on the new
-backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
+backbone, before any forward pass. FaLA: the personal model after the forward passes. No backward
+pass is needed.
 """
 _OF_LABELS = """\
 Error rate: how often a model disagrees with the user on unseen texts. Every model decides as
 Device.predict does: for the most probable label, which of two labels has a probability above 1/2.
 Right before, wrong now: the texts that the old personal model decides right and this model decides
-wrong; wrong before, right now: the other way round. Less is better of the first two figures and of
+wrong; wrong before, right now: the other way round. Lower is better for the first two figures and
 the log loss."""
 _OF_ONE_LABEL = """\
 F1 is of the label {positive}, by the same decisions; --positive names another label."""
 _MACRO = """\
 Macro-F1: the mean of the labels' F1, by the same decisions; --positive LABEL shows one label's."""
 _OF_RATINGS = """\
-RMSE: the root of the mean squared error, in the unit of the ratings; less is better. Rank
-correlation: Spearman's, of values and ratings."""
+RMSE: the root of the mean squared error, in the unit of the ratings; lower is better. Rank
+correlation: Spearman's, between values and ratings."""
 
 
 def heading(
@@ -188,7 +189,7 @@ def _conclusion(result: Mapping[str, Any]) -> str:
             low, high = interval
             numbers += f"95 % interval over users {low:+.{digits}f} to {high:+.{digits}f}"
         if verdict == "not known":
-            sentences.append(f"Whether it is better than {name} is not known ({numbers}).")
+            sentences.append(f"The comparison with {name} is inconclusive ({numbers}).")
         else:
             sentences.append(f"It is {verdict} than {name} ({numbers}).")
     return " ".join(sentences)
@@ -211,9 +212,9 @@ def _remarks(users: Sequence[Mapping[str, Any]]) -> list[str]:
     if public := sum(user["public"] for user in users):
         lines.append(
             f"{public} of {sum(user['documents'] for user in users)} documents that the users "
-            "learned from lie in the public rows, too, with other people's labels. A head that was "
-            "fitted to them knows these texts, so that the old model looks better here than on new "
-            "ones."
+            "learned from are also in the public rows, with other people's labels. A head that was "
+            "fitted to them knows these texts, so the old model looks better here than it would on "
+            "new texts."
         )
     return lines
 
