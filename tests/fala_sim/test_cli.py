@@ -73,7 +73,7 @@ def test_an_empty_figure_is_an_error(results, tmp_path):
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("DELETE FROM records WHERE key LIKE '%films%'")
     message = failed("figure", "2", "--results", tmp_path)
-    assert "figure 2 is empty: no record has what it shows: Each user's model" in message
+    assert "figure 2 is empty, because no record has the scores that it shows" in message
 
 
 def test_run_options_require_run(results):

@@ -113,7 +113,7 @@ def _figure(entry: Registered[Any]) -> click.Command:
     def show(plots: Any, results: Path, out: Path | None) -> None:  # noqa: ANN401
         if not plots:
             raise DataError(
-                f"{results}: {entry} is empty: no record has what it shows: {entry.about}"
+                f"{results}: {entry} is empty, because no record has the scores that it shows"
             )
         for plot in plots:
             for line in [plot.alt] if out is None else draw_files(plot, out):

@@ -16,7 +16,7 @@ from fala_sim.records.digests import digest_of_parts, file_digest
 
 @dataclass(frozen=True)
 class Location:
-    """Where a data set is, and its format.
+    """The place of a data set, and its format.
 
     Attributes:
         format: How the data set is read.

@@ -1,4 +1,4 @@
-"""What the experiments on people share: participants, and the run itself."""
+"""The shared part of the experiments on people: participants, and the run itself."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class MethodFile:
 
     @property
     def origin(self) -> dict[str, str]:
-        """What a record's provenance says about the file."""
+        """The file's entry in a record's provenance."""
         return {"file": self.name, "sha256": self.digest}
 
     def method(self) -> type[Method]:

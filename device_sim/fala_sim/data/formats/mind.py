@@ -46,7 +46,7 @@ _TIME = "%m/%d/%Y %I:%M:%S %p"
 
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """What one user was shown at one moment.
+    """The articles that one user was shown at one moment.
 
     Ids stay as strings, because there are many of them.
 

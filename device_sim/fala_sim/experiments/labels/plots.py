@@ -55,10 +55,10 @@ def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
         f"labels-{slug(new)}",
         "",
         "Few labels",
-        f"{described(drawn)} AUC less that of the vendor's model with lexical features, by the "
-        "number of a user's labels. Bands: 95% t intervals over people. Steps are evenly spaced, "
-        "whatever their size; people with fewer labels than a step are not in it.",
-        "AUC above the vendor's by labels: "
+        f"{described(drawn)} AUC minus that of the vendor's model with lexical features, by the "
+        "number of a user's labels. Bands are 95% t intervals over users. Steps are evenly spaced, "
+        "whatever their size, and users with fewer labels than a step are not in it.",
+        "AUC above the vendor's by number of labels: "
         + "; ".join(
             f"{titles[name]} " + ", ".join(f"{v.mean:+.3f} at {s}" for s, v in values.items())
             for name, values in lines.items()

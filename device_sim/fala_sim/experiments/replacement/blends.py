@@ -31,7 +31,7 @@ ABOUT = (
 
 
 class MethodRow(NamedTuple):
-    """What a row of a table is about.
+    """The subject of a table's row.
 
     Attributes:
         method: Name of the method.

@@ -126,7 +126,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.set_xlim(-1.5, max(10 * _LINEAR_TO, 2 * max(cost for cost, *_ in points.values())))
         axes.margins(y=0.08)
-        axes.set_xlabel("Forward passes through the new backbone, a user")
+        axes.set_xlabel("Forward passes through the new backbone per user")
         axes.set_ylabel("AUC")
         legend_below(axes)
 
@@ -134,12 +134,12 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
     return Plot(
         f"passes-{slug(new)}",
         "",
-        "What a user's model is worth after so many forward passes",
-        f"{described(shown)} Mean AUC over these people, all data sets together, against the "
+        "Quality of a user's model by number of forward passes",
+        f"{described(shown)} Mean AUC over these users, all data sets together, against the "
         "forward passes that a replacement takes; the axis is logarithmic from ten on. LoRA and "
-        "tuning all weights run each pass backward, too. Vertical lines: 95 % t intervals of the "
-        "difference from the vendor's new model (dashed) on the same people.",
-        "AUC after so many forward passes: "
+        "tuning all weights also run each pass backward. Vertical lines are 95 % t intervals of "
+        "the difference from the vendor's new model (dashed) on the same users.",
+        "AUC by number of forward passes: "
         + "; ".join(
             f"{titles[name]} {number_text(value.mean)} after {number_text(cost)}"
             for name, (cost, value, _) in points.items()
@@ -180,8 +180,9 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
         setting.data,
         f"{METRICS[metric]} by method, {setting.data}",
         f"{METRICS[metric]} on the held-out examples of {tested} users of {setting.data}. "
-        "Dots: single users, averaged over seeds. Marks and numbers: the mean over users, with its "
-        "95% t interval. Dashed: the vendor's global model. The axis does not begin at zero.",
+        "Dots are single users, averaged over seeds. Marks and numbers are the mean over users, "
+        "with its 95% t interval. The dashed line is the vendor's global model. The axis does not "
+        "begin at zero.",
         f"{METRICS[metric]} on {setting.data}: "
         + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
         draw(0.55 + 0.24 * len(values), paint),
@@ -219,8 +220,8 @@ def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
         setting.data,
         f"Quality against cost, {setting.data}",
         f"AUC on {setting.data} against the FLOPs of the whole replacement, means over users; "
-        "vertical lines are 95% t intervals. Dashed lines: what costs nothing. Upper left is "
-        "better; the grey steps join the methods that no other one beats on both.",
+        "vertical lines are 95% t intervals, and dashed lines are methods that cost nothing. Upper "
+        "left is better; the grey steps join the methods that no other method beats on both.",
         f"AUC and FLOPs on {setting.data}: "
         + "; ".join(
             f"{titles[name]} {number_text(value.mean)} for {number_text(cost)}"
@@ -285,16 +286,16 @@ def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
         most = max(filter(math.isfinite, ends), default=0.0) or 1.0
         for method, cells in maps.items():
             name = title(method, part[part["method"] == method])
-            heading = f"Figure {number}: each user's {name} model on the others, {setting.data}"
+            heading = f"Figure {number}: each user's {name} model on others, {setting.data}"
             plots.append(
                 Plot(
                     f"figure-{number}-{slug(setting.data)}-{slug(method)}",
                     setting.data,
                     heading,
                     f"{name} on {setting.data}: AUC of each user's model (row) on each user's "
-                    "held-out examples (column), less that of the user's own model on them. Red: "
-                    "the other's model does worse there. "
-                    f"The paper's Figure {number} is of {PAPER_DATA[task]}.",
+                    "held-out examples (column), minus that of the user's own model on them. Red "
+                    "cells: the other user's model is worse. "
+                    f"The paper's Figure {number} shows {PAPER_DATA[task]}.",
                     f"{heading}: {_words(cells)}",
                     _drawn_map(cells, most),
                 )
