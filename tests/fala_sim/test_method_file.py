@@ -49,7 +49,7 @@ def test_a_method_of_a_file_is_one_of_all(registered, tmp_path):
     }  # fmt: skip
     with pytest.raises(DataError, match="already a method 'mine'; give this one another name"):
         registered.add(written(tmp_path / "other.py", MINE + "\n"))
-    with pytest.raises(DataError, match="a method 'lora' already"):
+    with pytest.raises(DataError, match="already a method 'lora'"):
         registered.add(written(tmp_path / "lora.py", MINE.replace('"mine"', '"lora"')))
 
 
