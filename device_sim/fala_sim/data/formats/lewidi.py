@@ -199,8 +199,7 @@ def _format(summary: str, *, tags: bool = False, language: str = _ENGLISH) -> Fo
 
 _SUMMARY = """Convert a Le-Wi-Di data set: the JSON files of DIR, {labels}.
 
-A document in the test split of one user is in no rows but the test rows of those users who
-labelled it.
+A document in the test split of one user is only in the test rows of the users who labelled it.
 """
 
 FORMATS = {

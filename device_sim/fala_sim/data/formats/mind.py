@@ -231,9 +231,9 @@ FORMATS = {
         ("news.tsv", "behaviors.tsv"),
         """Convert MIND: news.tsv and behaviors.tsv of DIR.
 
-        Candidates and histories are titles; label 1 is opened. Each user's impressions are divided
-        by time. News that a user is tested on is a candidate in nobody's train or public rows, but
-        may be in histories.
+        Candidates and histories are titles, and label 1 means opened. Each user's impressions are
+        divided by time. A news title on which a user is tested is a candidate in nobody's train or
+        public rows, but may be in histories.
         """,
         public=matching.PUBLIC,
         matching={"history": HISTORY, "negatives": NEGATIVES},

@@ -209,10 +209,10 @@ FORMATS = {
         ("movies.csv", "ratings.csv"),
         """Convert MovieLens: movies.csv and ratings.csv of DIR.
 
-        Label 1 is a film that the user gave 4 stars or more, label 0 one that was there at the
-        time and that this user never rated; the history is what the user had liked before. Each
-        user's likes are divided by time. A film that a user is tested on is a candidate in
-        nobody's train or public rows, but may be in histories.
+        Label 1 is a film that the user gave 4 stars or more. Label 0 is a film that was available
+        at the time and that this user never rated. The history has the films that the user had
+        liked before. Each user's likes are divided by time. A film on which a user is tested is a
+        candidate in nobody's train or public rows, but may be in histories.
         """,
         public=matching.PUBLIC,
         matching={"history": HISTORY, "negatives": NEGATIVES},

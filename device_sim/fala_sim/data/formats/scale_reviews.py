@@ -98,7 +98,7 @@ FORMATS = {
         ("*/subj.*", f"*/{labels}.*"),
         f"""Convert Pang and Lee's scale data: the writers' folders in DIR, {words}.
 
-        Those of the four writers who are not users are the public.
+        The writers who are not users are the public.
         """,
         users=2,
         in_turn=True,

@@ -77,7 +77,7 @@ def _folder(path: Path) -> Path:
     """
     if path.is_dir() and any(path.iterdir()) and not (path / NAME).is_file():
         raise DataError(
-            f"--device-dir {path}: must be empty or a folder of this command; name another folder"
+            f"--device-dir {path}: not empty, and not a folder of this command; name another folder"
         )
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path

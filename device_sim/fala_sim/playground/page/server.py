@@ -130,7 +130,7 @@ def make_app(
                 return JSONResponse({"error": str(error)}, status_code=409)
             except Exception:
                 _log.exception("%s failed", name)
-                message = f"the action failed ({name}); see the terminal of the command"
+                message = f"this failed ({name}); see the terminal of the command"
                 return JSONResponse({"error": message}, status_code=500)
             return JSONResponse({"answer": result, "version": visit.view["version"]})
 

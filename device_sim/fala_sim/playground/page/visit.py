@@ -347,6 +347,6 @@ class Worker:
             failed = str(error)
         except Exception:
             _log.exception("%s failed", name)
-            failed = f"the action failed ({name}); see the terminal of the command"
+            failed = f"this failed ({name}); see the terminal of the command"
         self._thread = None
         self._show(None, failed)

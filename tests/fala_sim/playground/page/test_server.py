@@ -112,13 +112,13 @@ def test_mistakes_are_json_errors(client):
         ("label", {"post": 0, "label": 2}, "0 or 1"),
         ("label", {"post": -1, "label": 1}, "0 or 1"),
         ("label", {"post": True, "label": 1}, "whole number"),
-        ("watch", {"reader": 9}, "readers are"),
+        ("watch", {"reader": 9}, "the reader must be"),
         ("ship", {}, "label a post first"),
         ("refine", {}, "no new backbone"),
         ("rollback", {}, "no previous model"),
         ("check", {"post": 100, "label": 1}, "unseen posts"),
-        ("ask", {"text": "x" * 2001}, "a text has"),
-        ("ask", {"text": " "}, "a text has"),
+        ("ask", {"text": "x" * 2001}, "a text must have"),
+        ("ask", {"text": " "}, "a text must have"),
     ):
         response = client.post(f"/api/{action}", headers=BEARER, json=body)
         assert response.status_code == 409

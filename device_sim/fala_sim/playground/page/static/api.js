@@ -1,5 +1,5 @@
-// The server: acts, and news of the walk. The token comes in the address's fragment, which no
-// browser sends, and is kept for this tab, so that it survives a reload.
+// Calls of the server: the user's actions, and changes of the view. The token comes in the address's
+// fragment, which no browser sends, and is kept for this tab, so that it survives a reload.
 
 const KEPT = "fala token";
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -7,7 +7,7 @@ if (token) {
   sessionStorage.setItem(KEPT, token);
   history.replaceState(null, "", location.pathname);
 }
-// An address of a later start, opened in the same tab, changes the fragment alone.
+// If the address of a later start is opened in the same tab, only the fragment changes.
 addEventListener("hashchange", () => location.reload());
 
 const headers = () => ({ Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}` });
@@ -21,8 +21,8 @@ async function answer(response) {
 }
 
 /**
- * Do an act of the walk; its answer, and the version of the view that shows it. A mistake is an Error
- * with a status, a silence is without.
+ * Run an action, and return its answer with the version of the view that shows it. If the server
+ * rejects the action, the Error has a status; if the server does not answer, the Error has none.
  */
 export async function act(name, body = {}) {
   const response = await fetch(`api/${name}`, {
@@ -35,7 +35,7 @@ export async function act(name, body = {}) {
 
 export const pause = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-/** Tell of every change, for as long as the page is open: a view, or the error of its absence. */
+/** Report every change while the page is open: a new view, or the error if there is none. */
 export async function follow(changed, absent) {
   for (let after = ""; ;) {
     try {

@@ -1,4 +1,4 @@
-// The page: shows the server's view, and sends the visitor's acts.
+// The page, which shows the server's view and sends the user's actions.
 
 import { act, follow, pause } from "./api.js";
 import { cell, fillCell, showFigures, showTable, shows, title } from "./table.js";
@@ -6,7 +6,7 @@ import { element, number } from "./text.js";
 
 const at = (id) => document.getElementById(id);
 let view = null;
-let before = null; // the answers that were shown last, to show what moved
+let before = null; // the answers that were shown last, to show which ones have changed
 
 const enable = (button, on) => at(button).setAttribute("aria-disabled", String(!on));
 
@@ -19,7 +19,7 @@ function complain(text) {
   at("failed").hidden = !text;
 }
 
-const running = new Set(); // acts whose outcome is not shown yet: a second press does nothing
+const running = new Set(); // actions whose outcome is not shown yet; a second press does nothing
 
 async function attempt(name, body) {
   const key = `${name} ${body?.post}`;
@@ -64,7 +64,7 @@ on("again", async () => {
 });
 at("reader").addEventListener("change", () => showMaking());
 const visible = (node) => node.offsetParent !== null;
-// From anywhere but where a digit is written or chosen. Some keyboards need Shift for a digit.
+// Digits work everywhere except in fields that take text. Some keyboards need Shift for a digit.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || !visible(at("card"))) return;
   if (event.target.closest("input, select, textarea")) return;
@@ -155,7 +155,7 @@ function showRelease() {
   else say(`${at("took").textContent} ${view.verdict}`);
 }
 
-/** Bring the result into view where it is not beside the buttons. */
+/** Scroll to the result if it is not beside the buttons. */
 function showTop() {
   if (!matchMedia("(min-width: 60rem)").matches) at("result").scrollIntoView();
 }
@@ -215,7 +215,7 @@ function changed(news) {
   showTable(at("table"), view, (post, value) => attempt("check", { post, label: value }));
   showResult();
   showCosts();
-  // A button that is gone leaves the focus to the next step.
+  // If the focused button disappears, the next step gets the focus.
   if (at("acts").contains(focused) && !visible(focused)) {
     ["refine", "rollback", "ship"].map(at).find(visible).focus({ preventScroll: true });
   }
@@ -226,10 +226,10 @@ function changed(news) {
 function absent(error) {
   const command = element("code", {}, view?.resume ?? "fala demo");
   const parts = error.status
-    ? ["This page is of an earlier start of the server. Open the address that the command printed last."]
+    ? ["This page belongs to an earlier start of the server. Open the address that the command printed last."]
     : view?.resume
       ? ["The server has ended. Nothing is lost: start it again with ", command, ", open the address that it prints, and continue where you were."]
-      : ["The server has ended, and its devices with it. Start anew with ", command, "; with --device-dir it keeps them."];
+      : ["The server has ended, and its devices are deleted. Start again with ", command, "; with --device-dir it keeps them."];
   const wanted = parts.map((part) => part.textContent ?? part).join("");
   if (at("gone").textContent !== wanted) at("gone").replaceChildren(...parts);
   at("gone").hidden = false;

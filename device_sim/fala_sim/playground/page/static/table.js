@@ -1,11 +1,11 @@
-// The unseen posts with every model's answer. Rows are made once; then their values change in
+// The unseen posts with every model's answer. Rows are made once, and then their values change in
 // place, so that bars move and the focus stays where it is.
 
 import { element } from "./text.js";
 
 const TITLES = { old: "Old personal", vendor: "Vendor's new", instant: "Personal at once" };
 
-/** A column's title. */
+/** Return a column's title. */
 export function title(key, view) {
   if (view.columns.length === 1) return view.labelled ? "Personal model" : "The vendor's model";
   if (key !== "mine") return TITLES[key];
@@ -13,12 +13,12 @@ export function title(key, view) {
   return view.passes ? `Personal ${view.passes} read` : TITLES.instant;
 }
 
-export const shows = { differing: false }; // only posts on which the models differ
+export const shows = { differing: false }; // whether only posts on which the models differ are shown
 
 let shape = "";
 let rows = [];
 
-/** Show the posts of a view. `check` is called with a post and the visitor's label. */
+/** Show the posts of a view. `check` is called with a post and the user's label. */
 export function showTable(table, view, check) {
   const keys = view.columns.map((column) => column.key);
   if (keys.length === 1) shows.differing = false;
@@ -40,7 +40,7 @@ function build(table, posts, view, labelling, check) {
   fillTable(table, view, "Post", rows.map((one) => one.line));
 }
 
-/** A head for the models' titles, and rows. */
+/** Fill a table with a head for the models' titles, and with rows. */
 function fillTable(table, view, first, lines) {
   table.style.setProperty("--columns", view.columns.length);
   const names = view.columns.map(() => element("th", { role: "columnheader", scope: "col" }));
@@ -85,7 +85,7 @@ function row(post, keys, labelling, check) {
   return { line, cells, labels, buttons };
 }
 
-/** A place for an answer: right or wrong, the decision, how sure it is, and that as a bar. */
+/** Make a cell for an answer: right or wrong, the decision, and its certainty as a number and a bar. */
 export function cell(tag = "td", role = "cell") {
   const mark = element("span", { "aria-hidden": "true" });
   const decision = element("strong");
@@ -98,8 +98,8 @@ export function cell(tag = "td", role = "cell") {
 
 /**
  * Show an answer.
- * @param lean How sure a model is that a post is unwelcome, to 1; below 0, that it is fine, to -1.
- * @param label The label of the reader or the visitor, if there is one.
+ * @param lean A model's certainty: above 0 (up to 1) that the post is unwelcome, below 0 (down to -1) that it is fine.
+ * @param label The label of the reader or the user, if there is one.
  */
 export function fillCell(parts, lean, label = null) {
   const muted = lean > 0;
@@ -109,7 +109,7 @@ export function fillCell(parts, lean, label = null) {
   parts.cell.classList.toggle("wrong", wrong);
   parts.mark.textContent = right ? "✓ " : wrong ? "✕ " : "";
   parts.decision.textContent = muted ? "muted" : "shown";
-  // No model is certain: 99 at most.
+  // At most 99, because no model is certain.
   parts.sure.textContent = `${Math.min(99, Math.round(50 + 50 * Math.abs(lean)))} % sure`;
   parts.word.textContent = right ? ", right" : wrong ? ", wrong" : "";
   parts.bar.style.setProperty("--from", Math.min(0, lean));

@@ -1,8 +1,8 @@
-// Numbers as people read them, and elements by one call.
+// Formats numbers for people, and makes elements with one call.
 
 export const number = (value, digits) => value.toFixed(digits);
 
-/** An element with attributes and children; texts are set as texts, never as markup. */
+/** Make an element with attributes and children; texts are set as texts, never as markup. */
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
